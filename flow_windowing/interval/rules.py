@@ -102,15 +102,16 @@ class Interval:
         return WindowMetadata(timestamp_us, from_us(open_us), from_us(close_us), timestamp=time)
 
 
-def tag_of(number: N, side: N, is_matched: N) -> N:
-    """Return arrival number, side and match of a retained value as one number.
+def tag_of(number: N, side: N, mark: N) -> N:
+    """Return arrival number, side and mark of a retained value as one number.
 
-    Tags sort by arrival number. Segments and snapshots hold them.
+    The mark is 0 or 1; see `JoinValue.is_marked`. Tags sort by arrival number. Segments and
+    snapshots hold them.
 
-    >>> tag_of(5, RIGHT, 1), number_of(23), side_of(23), match_of(23)
+    >>> tag_of(5, RIGHT, 1), number_of(23), side_of(23), mark_of(23)
     (23, 5, 1, 1)
     """
-    return number * 4 + side * 2 + is_matched
+    return number * 4 + side * 2 + mark
 
 
 def number_of(tag: N) -> N:
@@ -123,6 +124,6 @@ def side_of(tag: N) -> N:
     return tag >> 1 & 1
 
 
-def match_of(tag: N) -> N:
-    """Return 1 for a tag of a value that has had a partner, else 0."""
+def mark_of(tag: N) -> N:
+    """Return the mark in a tag."""
     return tag & 1

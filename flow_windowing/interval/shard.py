@@ -1,34 +1,27 @@
 """The interval join of all keys of a shard, over columns; `IntervalDriver` does it for one key.
 
-The retained values are `ShardState.buffered`, with tags in the place of arrival numbers. The items
-of a key in an epoch are sorted by the row that causes them: first the values that the row's
-watermark evicts, then the row's pairs, then the row's own value if it has expired at once.
+The items of a key in an epoch are sorted by the row that causes them: first the values that the
+row's watermark evicts, then the row's pairs, then the row's own value if it has expired at once.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
-from flow.columns.arrays import Ints, Mask, distinct
+from flow.columns.arrays import Ints, Mask
 from flow.instants import NEVER
-from flow.keyed.logic import Counted
-from flow.keyed.shard_logic import ShardOutput
-from flow_windowing.columnar.state.state_form import StateForm
 from flow_windowing.columnar.state.watermarks import WatermarkRule
-from flow_windowing.columnar.step.clocked_shard import ArrivingRows, ClockedShard
+from flow_windowing.columnar.step.clocked_shard import ArrivingRows
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.columnar.values.encoding import decode_lazy
 from flow_windowing.columnar.windows.row_batch import EnteringRows
-from flow_windowing.contract.metadata import LateReason
 from flow_windowing.interval.config import IntervalJoinConfig
-from flow_windowing.interval.emitting import JoinedRows, JoinEmitter
+from flow_windowing.interval.emitting import JoinedRows
+from flow_windowing.interval.join_shard import JoinShard
 from flow_windowing.interval.pairing import JoinRows, evicted_at, pairs_of
-from flow_windowing.interval.rules import LEFT, match_of, number_of, side_of, tag_of
-from flow_windowing.rules.lateness import counted_late
-from flow_windowing.rules.streams import DOWN, LATE
+from flow_windowing.interval.rules import LEFT, mark_of, number_of, side_of, tag_of
 
 _EVICTED, _PAIRED, _LEFT_AT_ONCE = range(3)
 """The order of the items that one row causes."""
@@ -50,18 +43,12 @@ class _Order(NamedTuple):
     numbers: Ints
 
 
-class ShardJoin(ClockedShard):
+class ShardJoin(JoinShard):
     """The clocks and retained values of the keys of a shard."""
 
     def __init__(self, config: IntervalJoinConfig, rule: WatermarkRule) -> None:
-        super().__init__(rule, StateForm("interval", expires=rule.forget_after_us < NEVER), 2)
-        self._interval = config.interval
+        super().__init__(rule, config.interval)
         self._unmatched = np.isin([0, 1], list(config.unmatched))
-
-    @override
-    def _begin_epoch(self) -> ShardOutput:
-        self._emitter = JoinEmitter(self._interval, self._epoch.wanted)
-        return self._emitter.made
 
     @override
     def _next_us(self) -> Ints:
@@ -83,10 +70,10 @@ class ShardJoin(ClockedShard):
             return []
         order = np.lexsort((rows.numbers[evicted], expires_us[evicted], rows.slots[evicted]))
         evicted = evicted[order]
-        is_matched = match_of(buffered.numbers).astype(np.bool_)
+        is_matched = mark_of(buffered.numbers).astype(np.bool_)
         alone = evicted[~is_matched[evicted] & self._unmatched[rows.sides[evicted]]]
         self._emit_down(_alone(rows, alone), buffered.values, pos_of_slot)
-        self._emit_closed(rows, evicted, pos_of_slot)
+        self._emit_closed_rows(rows, evicted, pos_of_slot)
         self._state.buffered = buffered.take(~is_expired)
         touched = rows.slots[evicted]
         self._changed[touched] = True
@@ -111,49 +98,6 @@ class ShardJoin(ClockedShard):
         remaining = self._join(_followed_by(near, new), own, entering, pos_of_slot)
         self._state.buffered = others.merge(remaining)
 
-    def _on_time(
-        self,
-        entering: EnteringRows,
-        refused: Mask | None,
-        arriving: ArrivingRows,
-        pos_of_slot: Ints,
-    ) -> Mask:
-        """Emit rows that are too far ahead or late; return the mask of the others."""
-        is_late: Mask = self._interval.is_late(entering.times_us, entering.watermark_us)
-        is_ahead = np.zeros(len(is_late), np.bool_) if refused is None else refused
-        is_late &= ~is_ahead
-        counted, amount = self._emitter.made.counted, int(is_ahead.sum())
-        if amount:
-            counted.append(Counted(LateReason.TOO_FAR_AHEAD.value, amount))
-        late_by_us = entering.watermark_us - entering.times_us
-        is_behind = is_late & (late_by_us > 0)
-        if is_behind.any():
-            sources = arriving.sources
-            of_late = None if sources is None else sources[is_behind]
-            counted += counted_late(late_by_us[is_behind], of_late)
-        rejected = np.flatnonzero(is_late | is_ahead)
-        if self._emitter.wants(LATE, len(rejected)):
-            columns = (entering.rows, entering.times_us, entering.watermark_us)
-            rows = zip(*(one[rejected].tolist() for one in (*columns, is_ahead)), strict=True)
-            late = [
-                self._emitter.late_value(arriving.value_of(row), time_us, watermark_us, ahead)
-                for row, time_us, watermark_us, ahead in rows
-            ]
-            slots = entering.slots[rejected]
-            self._emitter.emit_late(slots, late, self._state.keys, pos_of_slot)
-        return ~(is_late | is_ahead)
-
-    def _new_values(
-        self, entering: EnteringRows, chosen: Ints, arriving: ArrivingRows
-    ) -> BufferedValues:
-        """Return arriving rows as retained values."""
-        pairs = [arriving.value_of(row) for row in entering.rows[chosen].tolist()]
-        sides = np.array([side for side, _ in pairs], np.int64)
-        tags = tag_of(entering.numbers[chosen], sides, np.zeros(len(sides), np.int64))
-        times_us = entering.times_us[chosen]
-        plain = [value for _, value in pairs]
-        return BufferedValues(entering.slots[chosen], times_us, tags, plain, times_us)
-
     def _join(
         self, values: BufferedValues, own: Ints, entering: EnteringRows, pos_of_slot: Ints
     ) -> BufferedValues:
@@ -168,7 +112,7 @@ class ShardJoin(ClockedShard):
         rows = _rows_of(values)
         expires_us = rows.expires_us(self._interval)
         pairs = pairs_of(self._interval, rows, own >= 0)
-        is_matched = match_of(values.numbers).astype(np.bool_)
+        is_matched = mark_of(values.numbers).astype(np.bool_)
         is_matched[pairs.first] = is_matched[pairs.second] = True
         leaves = evicted_at(rows.slots, expires_us, own, entering.slots, entering.watermark_us)
         evicted = np.flatnonzero(leaves >= 0)
@@ -191,26 +135,14 @@ class ShardJoin(ClockedShard):
         )
         in_order = np.lexsort(_sort_keys(order, np.arange(len(items.slots))))
         self._emit_down(items.take(in_order), values.values, pos_of_slot)
-        self._emit_closed(rows, evicted, pos_of_slot)
+        self._emit_closed_rows(rows, evicted, pos_of_slot)
         values.numbers = tag_of(rows.numbers, rows.sides, is_matched.astype(np.int64))
         return values.take(np.flatnonzero(leaves < 0))
 
-    def _emit_down(self, items: JoinedRows, values: list[Any], pos_of_slot: Ints) -> None:
-        """Emit items; values that are still encoded are decoded where they are, once."""
-        if not self._emitter.wants(DOWN, len(items.slots)):
-            return
-        used = distinct(np.sort(np.concatenate([items.left, items.right])))
-        used = used[used >= 0].tolist()
-        for row, value in zip(used, decode_lazy([values[row] for row in used]), strict=True):
-            values[row] = value
-        # The row -1 stands for no value.
-        self._emitter.emit_down(items, [*values, None], self._state.keys, pos_of_slot)
-
-    def _emit_closed(self, rows: JoinRows, evicted: Ints, pos_of_slot: Ints) -> None:
+    def _emit_closed_rows(self, rows: JoinRows, evicted: Ints, pos_of_slot: Ints) -> None:
         """Emit the windows of the left values among evicted values."""
         left = evicted[rows.sides[evicted] == LEFT]
-        keys = self._state.keys
-        self._emitter.emit_closed(rows.slots[left], rows.times_us[left], keys, pos_of_slot)
+        self._emit_closed(rows.slots[left], rows.times_us[left], pos_of_slot)
 
 
 def _rows_of(values: BufferedValues) -> JoinRows:

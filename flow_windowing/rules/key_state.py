@@ -57,14 +57,14 @@ class DriverState(NamedTuple):
 
 
 class IntervalState(NamedTuple):
-    """The state of a key of an interval join between epochs.
+    """The state of a key of a join by time, interval or as-of, between epochs.
 
     Attributes:
         clock: the snapshot of the clock.
         arrived: the number of values that arrived since the key last had no value in state: the
             arrival number of the next value.
         retained: the retained values, each as timestamp in µs, tag and value; a tag has arrival
-            number, side and match, see `flow_windowing.interval.rules.tag_of`.
+            number, side and mark, see `flow_windowing.interval.rules.tag_of`.
     """
 
     clock: Any

@@ -11,7 +11,7 @@ from flow.errors import FlowError
 from flow.instants import MIN_US, NEVER, NO_PROGRESS, Moment, datetime_us, from_us
 from flow_windowing import Windower
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.interval.rules import RIGHT, match_of, side_of
+from flow_windowing.interval.rules import RIGHT, mark_of, side_of
 from flow_windowing.rules.key_state import DriverState, IntervalState
 from flow_windowing.rules.waiting import Waiting
 from recovery.reading.inert import load_inert
@@ -104,14 +104,17 @@ class WindowingStep:
         return shown
 
     def interval_view(self, state: IntervalState, due_us: int) -> Json:
-        """Return the state of a key of an interval join as JSON: the retained values of each side.
+        """Return the state of a key of a join by time as JSON: the retained values of each side.
 
-        A value that has had a partner is ``matched``.
+        In an interval join, a value that has had a partner is ``matched``.
         """
         watermark_us = self.watermark_us(state, due_us)
+        is_interval = "direction" not in self.config
         sides: dict[str, list[Json]] = {"left": [], "right": []}
         for timestamp_us, tag, value in sorted(state.retained, key=lambda one: one[:2]):
-            shown = {**_timed(timestamp_us, value), "matched": bool(match_of(tag))}
+            shown = _timed(timestamp_us, value)
+            if is_interval:
+                shown["matched"] = bool(mark_of(tag))
             sides["right" if side_of(tag) == RIGHT else "left"].append(shown)
         watermark = None if watermark_us is None else time_text(watermark_us)
         return {"watermark": watermark, "clock": plain(state.clock), **sides}

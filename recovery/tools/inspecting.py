@@ -31,7 +31,7 @@ class KeyState:
         key: the key.
         due: the due time, RFC 3339; ``None`` without a timer; a sentence for a held watermark.
         state: the snapshot as JSON; for a windowing step the watermark, the open windows and the
-            buffered values; for an interval join the watermark and the retained values of each
+            buffered values; for a join by time the watermark and the retained values of each
             side. An object whose class is not rebuilt is shown by the class's name and
             the contents of its pickle.
     """

@@ -15,7 +15,17 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
 from flow.testing import TestingSink, TestingSource
-from tests.support.windowed_flows import ORIGIN, SECOND, bytes_up_to, cut
+from tests.support.window_oracle import Event
+from tests.support.windowed_flows import (
+    ORIGIN,
+    SECOND,
+    Epoch,
+    Heard,
+    OneKey,
+    bytes_up_to,
+    cut,
+    moments,
+)
 
 Value: TypeAlias = tuple[int, int]
 SidedValue: TypeAlias = tuple[int, Value]
@@ -79,3 +89,23 @@ def interval_flow(clock: Any, before: Any, after: Any, **options: Any) -> Datafl
     for name in out._fields:
         op.output(name, getattr(out, name), TestingSink([]))
     return flow
+
+
+def heard(config: Any, epochs: list[Epoch], rebuilt: bool) -> Heard:
+    """Return the output of a key's driver over a timeline, to the end of its input."""
+    one = OneKey(config, rebuilt)
+    *before, last = moments(epochs)
+    for epoch, moment in zip(epochs, before, strict=True):
+        one.epoch(epoch.values, moment)
+    one.epoch((), last, end=True)
+    return one.heard
+
+
+def events_of(epochs: list[Epoch]) -> list[Event]:
+    """Return the values of a timeline, and the epochs without values, as events."""
+    *before, last = moments(epochs)
+    return [
+        Event(moment, value)
+        for epoch, moment in zip([*epochs, Epoch()], [*before, last], strict=True)
+        for value in epoch.values or (None,)
+    ]

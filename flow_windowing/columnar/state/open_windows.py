@@ -165,7 +165,7 @@ def _concat_spans(spans: Spans | None, others: Spans | None) -> Spans | None:
     return spans.concat(others)
 
 
-def window_ranks(mine: OpenWindows, theirs: WindowRefs) -> tuple[Ints, Ints]:
+def window_ranks(mine: OpenWindows | WindowRefs, theirs: WindowRefs) -> tuple[Ints, Ints]:
     """Return a number for each window of two sets, ordered by slot and id.
 
     A window that is in both sets has the same number in both.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pickle
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import timedelta
 from itertools import zip_longest
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,12 +15,11 @@ from hypothesis import strategies as st
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
-from flow.engine.local import Part
 from flow.keyed.step import KeyByKey, OverColumns
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import EventClock, SystemClock
 from flow_windowing.interval.shard import ShardJoin
-from tests.support.columns import as_dicts, as_records, clocks, rows
+from tests.support.columns import as_dicts, as_records, clocks
 from tests.support.interval_flows import (
     bounds,
     clock_of,
@@ -32,14 +30,10 @@ from tests.support.interval_flows import (
 )
 from tests.support.interval_flows import clocks as small_clocks
 from tests.support.sampling import sampled
+from tests.support.two_sides import Counting, Epoch, epochs_of_sides, play, sided
 from tests.support.window_flow import PORTS, START, results_by_key
-from tests.support.windowed_flows import ORIGIN, SECOND, bytes_up_to
+from tests.support.windowed_flows import ORIGIN, bytes_up_to
 
-Epoch: TypeAlias = tuple[int, list[list[Any]]]
-"""The seconds since the epoch before, and the values of each side."""
-
-two_sides = st.lists(st.lists(rows, max_size=6), min_size=2, max_size=2)
-epochs_of_sides = st.lists(st.tuples(st.sampled_from([0, 0, 5, 100]), two_sides), max_size=4)
 steps = st.fixed_dictionaries(
     {
         "clock": clocks,
@@ -62,16 +56,6 @@ def join_of(options: dict[str, Any]) -> Dataflow:
     for port in PORTS:
         op.output(port, getattr(out, port), TestingSink([]))
     return made
-
-
-def play(driver: TestDriver, epoch: Epoch, form: Any, behind: tuple[str, ...] = ()) -> None:
-    """Run an epoch; the inputs `behind` have more items, which the epoch does not read."""
-    later, sides = epoch
-    if later:
-        driver.advance(timedelta(seconds=later))
-    names = ("left", "right")
-    parts = {name: [Part(form(some))] for name, some in zip(names, sides, strict=True) if some}
-    driver.send_parts(parts, behind=behind)
 
 
 def outcome(flow: Dataflow, epochs: list[Epoch], form: Any, alone: list[bool]) -> Any:
@@ -97,17 +81,6 @@ def test_records_and_objects_over_columns_agree_with_key_by_key(
     assert outcome(flow, epochs, as_dicts, alone) == expected
 
 
-def _sided(drawn: bytes) -> list[Epoch]:
-    """Cut values into epochs; a byte draws key, side, second and microsecond of a value."""
-    epochs: list[Epoch] = [(0, [[], []])]
-    for number, byte in enumerate(drawn):
-        if byte % 11 == 0:
-            epochs.append(((0, 1, 3, 0)[byte // 11 % 4], [[], []]))
-        value = (byte // 2 % 13 * SECOND + byte // 26 % 3 - 1, number)
-        epochs[-1][1][byte % 2].append(("ab"[byte // 78 % 2], value))
-    return epochs
-
-
 @sampled(400, by_default=150)
 @given(
     small_clocks,
@@ -115,7 +88,7 @@ def _sided(drawn: bytes) -> list[Epoch]:
     bounds(),
     hows,
     graces,
-    bytes_up_to(40).map(_sided),
+    bytes_up_to(40).map(sided),
     st.lists(st.sampled_from([(), ("left",), ("right",)]), max_size=6),
 )
 def test_columns_agree_to_the_microsecond_also_while_an_input_is_behind(
@@ -174,19 +147,6 @@ def test_streams_without_a_reader_are_counted_only() -> None:
         assert len(t.received("closed")) == 1
         counts = {what: n for (step, what), n in t.stats.counts.items() if step == "w"}
     assert (counts["out"], counts["late"]) == (1, 1)
-
-
-class Counting:
-    """A value that counts how often it is unpickled."""
-
-    read = 0
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-
-    def __setstate__(self, state: dict[str, int]) -> None:
-        type(self).read += 1
-        self.__dict__.update(state)
 
 
 def test_a_value_in_state_is_read_only_once_it_leaves() -> None:

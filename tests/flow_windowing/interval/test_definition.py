@@ -21,7 +21,9 @@ from tests.support.interval_flows import (
     clock_of,
     clocks,
     duration,
+    events_of,
     graces,
+    heard,
     hows,
     interval_flow,
     time_of,
@@ -31,40 +33,16 @@ from tests.support.interval_flows import (
 )
 from tests.support.interval_oracle import Join, answer
 from tests.support.sampling import sampled
-from tests.support.window_oracle import Event
 from tests.support.windowed_flows import (
     ORIGIN,
     ORIGIN_US,
     SECOND,
     Epoch,
-    Heard,
-    OneKey,
     Received,
     bytes_up_to,
     in_epochs,
-    moments,
     received,
 )
-
-
-def heard(config: Any, epochs: list[Epoch], rebuilt: bool) -> Heard:
-    """Return the output of a key's driver over a timeline, to the end of its input."""
-    one = OneKey(config, rebuilt)
-    *before, last = moments(epochs)
-    for epoch, moment in zip(epochs, before, strict=True):
-        one.epoch(epoch.values, moment)
-    one.epoch((), last, end=True)
-    return one.heard
-
-
-def events_of(epochs: list[Epoch]) -> list[Event]:
-    """Return the values of a timeline, and the epochs without values, as events."""
-    *before, last = moments(epochs)
-    return [
-        Event(moment, value)
-        for epoch, moment in zip([*epochs, Epoch()], [*before, last], strict=True)
-        for value in epoch.values or (None,)
-    ]
 
 
 @sampled(600, by_default=250)

@@ -97,6 +97,17 @@ def test_the_state_of_an_interval_join_shows_the_values_of_each_side() -> None:
     }
 
 
+def test_the_state_of_an_as_of_join_shows_the_values_of_each_side() -> None:
+    step = WindowingStep({"clock": {"type": "SystemClock"}, "direction": "backward"}, Moment(70))
+    retained = [(3_000_000, tag_of(4, RIGHT, 1), None), (2_000_000, tag_of(5, LEFT, 0), {"n": 2})]
+    assert step.interval_view(IntervalState(None, 6, retained), due_us=500) == {
+        "watermark": "1970-01-01T00:00:00.000070Z",
+        "clock": None,
+        "left": [{"timestamp": "1970-01-01T00:00:02Z", "value": {"n": 2}}],
+        "right": [{"timestamp": "1970-01-01T00:00:03Z", "value": None}],
+    }
+
+
 def test_the_emitted_result_of_a_window_is_shown_also_if_it_is_current() -> None:
     config = {"type": "FoldingBuilder", "aggregator": {"type": "Count"}}
     step = WindowingStep({"builder": config}, Moment(0))
