@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from timelines.all_keys import draw_ranking, run_ranking
@@ -229,6 +230,7 @@ def calendar() -> str:
 
 def interval_join() -> str:
     """An interval join with five seconds before and two after."""
+    join = partial(win.join_interval, "join", before="5s", after="2s", how="left")
     left = lettered(6, 11, 22)
     right = [Value(name, at) for name, at in zip("xyz", (1, 8, 16), strict=True)]
     return draw_join(
@@ -237,7 +239,21 @@ def interval_join() -> str:
         "Value a matches x and y, which are at the ends of its interval, b matches y, and c leaves "
         "without a partner.",
         Axis(0, 25, 5),
-        run_join(left, right, "5s", "2s"),
+        run_join(left, right, join),
+    )
+
+
+def asof_join() -> str:
+    """An as-of join with a tolerance of five seconds."""
+    left = lettered(6, 11, 13, 21)
+    right = [Value(name, at) for name, at in zip("xyz", (3, 8, 13), strict=True)]
+    return draw_join(
+        "An as-of join with a tolerance of five seconds",
+        "Left values a, b, c and d at 6, 11, 13 and 21 seconds, right values x, y and z at 3, 8 "
+        "and 13. Value a finds x, b finds y, c finds z at the same time, and d has no partner, as "
+        "z is eight seconds before it.",
+        Axis(0, 25, 5),
+        run_join(left, right, partial(win.join_asof, "join", tolerance="5s")),
     )
 
 
@@ -308,6 +324,7 @@ PICTURES = (
     count,
     calendar,
     interval_join,
+    asof_join,
     all_keys,
 )
 

@@ -16,6 +16,7 @@
 - `dead_letters`: unreadable lines and late values, written to files of their own
 - `orders_and_payments`: a join, and rows without a partner
 - `orders_and_shipments`: an interval join, and orders that were not shipped in time
+- `trades_and_quotes`: an as-of join, which finds the quote at the time of each trade
 - `top_urls`: the most visited pages of each minute, and figures of the whole site
 - `running_totals`: state per key that outlives the process
 - `custom_logic`: a custom stateful logic with a timer

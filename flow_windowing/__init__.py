@@ -28,7 +28,7 @@ from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import EpochWindowLogic, WindowLogic
 from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
 from flow_windowing.dedup import DedupOut, dedup
-from flow_windowing.joins import join_interval, join_window
+from flow_windowing.joins import join_asof, join_interval, join_window
 from flow_windowing.operators import (
     aggregate_window,
     collect_window,
@@ -113,6 +113,7 @@ __all__ = [
     "count_window",
     "dedup",
     "fold_window",
+    "join_asof",
     "join_interval",
     "join_window",
     "max_window",
@@ -167,6 +168,10 @@ _ELSEWHERE = {
     ),
     "interval_join": "use join_interval",
     "join_within": "use join_interval",
+    **dict.fromkeys(
+        ("asof_join", "merge_asof", "temporal_join"),
+        "use join_asof(step_id, left, right, clock, tolerance=...)",
+    ),
     "RecoveryConfig": "import it from recovery",
 }
 

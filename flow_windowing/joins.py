@@ -1,4 +1,4 @@
-"""Joins of keyed streams on their key: within windows, and within an interval of time."""
+"""Joins of keyed streams on their key: within windows, within an interval of time, as of a time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from flow.operators.building import add_step
 from flow.operators.joins import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
 from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.aggregates.sides import OneOfEachSide
+from flow_windowing.asof import rules as asof
+from flow_windowing.asof.builder import AsofJoin
+from flow_windowing.asof.rules import AsofEmit, Direction
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.contract.logic import WindowLogic
 from flow_windowing.interval.builder import IntervalJoin
+from flow_windowing.interval.join_builder import TimeJoinBuilder
 from flow_windowing.interval.rules import How
 from flow_windowing.join_logic import JoinBuilder
 from flow_windowing.rules.streams import PORTS
@@ -139,15 +143,100 @@ def join_interval(
         >>> [(key, pair) for key, (_, pair) in run_once([("a", 0)], joined)]
         [('a', (0, 60))]
     """
-    for name, up in (("left", left), ("right", right)):
+
+    def build() -> IntervalJoin:
+        return IntervalJoin(clock, before, after, how, grace)
+
+    return _join_by_time(step_id, "join_interval", left, right, build)
+
+
+def join_asof(
+    step_id: str,
+    left: KeyedStream[Any],
+    right: KeyedStream[Any],
+    clock: Clock[Any, Any],
+    tolerance: Duration | None,
+    direction: Direction = "backward",
+    how: asof.How = "left",
+    emit: AsofEmit = "complete",
+    right_value: Callable[[Any], Any] | str | None = None,
+) -> WindowOut[Any, tuple[Any, Any]]:
+    """Join each left value with the right value of its key that is valid at its time.
+
+    The partner of a left value is the last right value at or before it, at most `tolerance` away;
+    see `direction`. Of right values with one timestamp the last to arrive counts. A right value of
+    ``None`` deletes: a left value that finds it has no partner.
+
+    Each left value leaves exactly once, in the order of timestamps, when the watermark is past all
+    times at which a right value on time would change its partner. So the output does not depend on
+    the order of arrival. A key keeps the right value that is valid at the watermark, later right
+    values, and the left values that wait.
+
+    The window of an item is the interval in which the left value has partners; its id is the left
+    timestamp in µs, and ``WindowMetadata.timestamp`` the left timestamp. The clock gets the plain
+    values of both sides.
+
+    Args:
+        step_id: the step's id, unique in the flow.
+        left: the left stream.
+        right: the right stream.
+        clock: the clock, such as an `EventClock`.
+        tolerance: the greatest distance of a partner, inclusive, not negative. With ``None`` any
+            distance will do, and a key keeps its last right value for good.
+        direction: ``"backward"``: the last right value at or before the left value;
+            ``"forward"``: the first one at or after it; ``"nearest"``: the one of these two that is
+            nearer, of two as near the earlier one.
+        how: ``"left"``: all left values leave, with ``None`` in the other place if they have no
+            partner; ``"inner"``: only pairs leave.
+        emit: ``"complete"``, or ``"now"``: each left value leaves as it arrives, with its partner
+            among the right values that have arrived before it; so the output depends on the order
+            of arrival, and a right value that comes later changes no pair.
+        right_value: a function of a right value, or the path of a field, that returns what is
+            paired; ``None`` deletes. By default the right value itself.
+
+    Returns:
+        ``down`` has ``(key, (WindowMetadata, (left, right)))``; ``late`` the values that came
+        behind the watermark, each with the number of its side; ``closed`` the window of each left
+        value, as the value leaves.
+
+    Raises:
+        FlowBuildError, FlowTypeError, DurationError: when an argument is invalid.
+
+    Example:
+        >>> import flow.operators as op
+        >>> from flow.testing import run_once
+        >>> from flow_windowing import EventClock
+        >>> def joined(trades):
+        ...     quotes = op.map_value("quotes", trades, lambda at: at // 10 * 10)
+        ...     clock = EventClock(lambda at: at, "1m")
+        ...     return join_asof("j", trades, quotes, clock, tolerance="5s").down
+        >>> [(key, pair) for key, (_, pair) in run_once([("a", 12), ("a", 27)], joined)]
+        [('a', (12, 10)), ('a', (27, None))]
+    """
+
+    def build() -> AsofJoin:
+        return AsofJoin(clock, tolerance, direction, how, emit, right_value)
+
+    return _join_by_time(step_id, "join_asof", left, right, build)
+
+
+def _join_by_time(
+    step_id: str,
+    name: str,
+    left: KeyedStream[Any],
+    right: KeyedStream[Any],
+    build: Callable[[], TimeJoinBuilder],
+) -> WindowOut[Any, tuple[Any, Any]]:
+    """Add a join of two streams by time; errors of the builder are raised with the step's id."""
+    for side, up in (("left", left), ("right", right)):
         if not isinstance(up, Stream):
             raise FlowTypeError(
-                f"step {shorten(step_id)}: {name} must be a stream, "
+                f"step {shorten(step_id)}: {side} must be a stream, "
                 f"got {type(up).__name__} {shorten(up)}"
             )
     try:
-        builder = IntervalJoin(clock, before, after, how, grace)
+        builder = build()
     except (FlowTypeError, FlowBuildError, DurationError) as error:
         raise type(error)(f"step {shorten(step_id)}: {error}") from None
-    operator = Stateful(builder, "join_interval", sides=2, emits=PORTS)
+    operator = Stateful(builder, name, sides=2, emits=PORTS)
     return WindowOut(*add_step(step_id, operator, left, right))

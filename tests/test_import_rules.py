@@ -455,6 +455,7 @@ PUBLIC: dict[str, list[str]] = {
         "count_window",
         "dedup",
         "fold_window",
+        "join_asof",
         "join_interval",
         "join_window",
         "max_window",

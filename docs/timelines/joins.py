@@ -1,10 +1,10 @@
-"""The timeline of an interval join: both sides, and the interval of each left value."""
+"""The timeline of a join by time: both sides, and the interval of each left value."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import flow.operators as op
 import flow_windowing as win
@@ -15,6 +15,9 @@ from timelines.runs import KEY, Value
 from timelines.svg import Drawing
 
 SIDES = ("left", "right")
+
+Join: TypeAlias = Callable[..., "win.WindowOut[Any, Any]"]
+"""A function that adds a join of a left and a right stream with a clock."""
 
 
 class Interval(NamedTuple):
@@ -35,12 +38,12 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class JoinRun:
-    """A run of an interval join.
+    """A run of a join by time.
 
     Attributes:
         left: the left values.
         right: the right values.
-        intervals: the intervals of the left values, in order of expiry.
+        intervals: the intervals of the left values, in order of leaving.
     """
 
     left: tuple[Value, ...]
@@ -48,12 +51,12 @@ class JoinRun:
     intervals: tuple[Interval, ...]
 
 
-def run_join(left: Sequence[Value], right: Sequence[Value], before: str, after: str) -> JoinRun:
+def run_join(left: Sequence[Value], right: Sequence[Value], join: Join) -> JoinRun:
     """Send values in order of time, as one key, through a join that emits unmatched left values."""
     flow = Dataflow("timeline")
     sides = [op.input(name, flow, TestingSource([])) for name in SIDES]
     clock = win.EventClock[Value](lambda value: value.at, "0s")
-    out = win.join_interval("join", *sides, clock, before, after, how="left")
+    out = join(*sides, clock)
     op.output("down", out.down, TestingSink([]))
     op.output("closed", out.closed, TestingSink([]))
     arrivals = [

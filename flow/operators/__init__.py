@@ -145,11 +145,12 @@ _ELSEWHERE = {
     ),
     "count": "use count_final, or win.count_window of flow_windowing",
     "interval_join": f"{_WINDOWS}join_interval",
+    **dict.fromkeys(("asof_join", "merge_asof", "temporal_join"), f"{_WINDOWS}join_asof"),
     **{
         name: f"{_WINDOWS}{name}"
         for name in (
             *("fold_window", "collect_window", "aggregate_window", "join_window"),
-            "join_interval",
+            *("join_interval", "join_asof"),
         )
     },
 }

@@ -17,6 +17,7 @@ from examples import (
     orders_and_payments,
     orders_and_shipments,
     running_totals,
+    trades_and_quotes,
     word_count,
 )
 from examples.own_source_and_sink import SqliteSink, TemperatureApi
@@ -33,7 +34,14 @@ def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["orders_and_payments", "orders_and_shipments", "top_urls", "custom_logic"]
+    "name",
+    [
+        "orders_and_payments",
+        "orders_and_shipments",
+        "trades_and_quotes",
+        "top_urls",
+        "custom_logic",
+    ],
 )
 def test_an_example_without_spark_prints_what_its_docstring_shows(
     name: str, capsys: pytest.CaptureFixture[str]
@@ -104,6 +112,21 @@ def test_a_shipment_is_matched_to_the_last_moment_in_any_order_of_arrival() -> N
             driver.send_all({second: sent[second]})
             driver.end()
             assert driver.received("out") == ["A1 shipped after 48 h"]
+
+
+def test_a_trade_has_the_quote_of_its_moment_in_any_order_of_arrival() -> None:
+    #  quotes 1 s 7, 2 s 8, 3 s none    trades 2 s, 3 s
+    day = "2024-05-01T00:00:0"
+    bids = [
+        {"symbol": "X", "at": f"{day}{s}Z", "bid": bid} for s, bid in ((1, 7), (2, 8), (3, None))
+    ]
+    sold = [{"symbol": "X", "at": f"{day}{s}Z", "price": 9, "size": s} for s in (2, 3)]
+    for quotes, trades in ((bids, sold), (bids[::-1], sold[::-1])):
+        with TestDriver(trades_and_quotes.graph, now=f"{day}3Z") as driver:
+            driver.send("trades", trades)
+            driver.send("quotes", quotes)
+            driver.end()
+            assert driver.received("out") == ["X 2 at 9: 1.00 above the bid", "X 3 at 9: no quote"]
 
 
 def test_a_sensor_silent_during_downtime_is_reported_by_the_resumed_flow() -> None:

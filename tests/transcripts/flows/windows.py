@@ -63,20 +63,31 @@ def join_interval(
     return {output: getattr(out, output) for output in OUTPUTS}
 
 
+def join_asof(
+    step: Step,
+    /,
+    left: In,
+    right: In,
+    *,
+    clock: win.Clock[Any, Any],
+    tolerance: str | None = None,
+    **options: Any,
+) -> Out:
+    """Build a flow of one as-of join."""
+    out = win.join_asof(step("w"), left, right, clock, tolerance, **options)
+    return {output: getattr(out, output) for output in OUTPUTS}
+
+
 def unkeyed(item: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     """Move the key of an item into its value, for an operator that finds the key itself."""
     return {"key": item[0], **item[1]}
 
 
-register(
-    "join_interval",
-    Builder(
-        join_interval,
-        dict.fromkeys(OUTPUTS, Order.KEY),
-        notation=WindowNotation,
-        shares_time=True,
-    ),
-)
+for join in (join_asof, join_interval):
+    register(
+        join.__name__,
+        Builder(join, dict.fromkeys(OUTPUTS, Order.KEY), notation=WindowNotation, shares_time=True),
+    )
 OVER_ALL_KEYS = ("aggregate_window_all", "top_n")
 for name in (
     *("window", *OVER_ALL_KEYS),

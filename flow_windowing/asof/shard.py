@@ -1,0 +1,147 @@
+"""The as-of join of all keys of a shard, over columns; `AsofDriver` does it for one key.
+
+A right value that arrives once the partner of a left value is final is never that partner. So the
+left values that leave in an epoch find their partners among all right values of the epoch at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from typing_extensions import override
+
+from flow.columns.arrays import Ints, Mask
+from flow.instants import NEVER
+from flow.keyed.logic import RejectedValue
+from flow.keyed.shard_logic import KeyFailure
+from flow_windowing.asof.config import AsofJoinConfig
+from flow_windowing.asof.matching import AsofRows
+from flow_windowing.columnar.state.watermarks import WatermarkRule
+from flow_windowing.columnar.step.clocked_shard import ArrivingRows
+from flow_windowing.columnar.values.buffered_values import BufferedValues
+from flow_windowing.columnar.windows.row_batch import EnteringRows
+from flow_windowing.interval.emitting import JoinedRows
+from flow_windowing.interval.join_shard import JoinShard
+from flow_windowing.interval.rules import LEFT, RIGHT, side_of
+
+
+class ShardAsof(JoinShard):
+    """The clocks and retained values of the keys of a shard; see `AsofDriver`."""
+
+    def __init__(self, config: AsofJoinConfig, rule: WatermarkRule) -> None:
+        super().__init__(rule, config.as_of.interval)
+        self._config, self._as_of = config, config.as_of
+
+    @override
+    def _enter_rows(
+        self,
+        entering: EnteringRows,
+        refused: Mask | None,
+        arriving: ArrivingRows,
+        watermark_us: Ints,
+        pos_of_slot: Ints,
+    ) -> None:
+        on_time = np.flatnonzero(self._on_time(entering, refused, arriving, pos_of_slot))
+        new = self._new_values(entering, on_time, arriving)
+        self._state.buffered = self._state.buffered.merge(new)
+        is_touched = np.zeros(self._state.count, np.bool_)
+        is_touched[arriving.slots] = True
+        self._evict(watermark_us, is_touched, pos_of_slot)
+
+    @override
+    def _new_values(
+        self, entering: EnteringRows, chosen: Ints, arriving: ArrivingRows
+    ) -> BufferedValues:
+        new = super()._new_values(entering, chosen, arriving)
+        values, part_of = new.values, self._config.part_of
+        for row in np.flatnonzero(side_of(new.numbers) == RIGHT).tolist():
+            try:
+                values[row] = part_of(values[row])
+            except RejectedValue as error:
+                key = self._state.keys[int(new.slots[row])].as_py()
+                raise KeyFailure(key, error.value, error) from error
+            if values[row] is None:
+                new.numbers[row] += 1  # The mark of a tag.
+        return new
+
+    @override
+    def _advance(self, watermark_us: Ints, pos_of_slot: Ints) -> list[Ints]:
+        if not len(self._state.buffered):
+            return []
+        return self._evict(watermark_us, np.zeros(self._state.count, np.bool_), pos_of_slot)
+
+    def _evict(self, watermark_us: Ints, is_touched: Mask, pos_of_slot: Ints) -> list[Ints]:
+        """Emit left values whose partners are final, and evict right values.
+
+        Args:
+            watermark_us: the watermark of each slot.
+            is_touched: the mask of slots whose right values are evicted although no value leaves.
+            pos_of_slot: the position in the epoch of the output of each slot.
+
+        Returns:
+            The slots that the watermarks changed; may repeat.
+        """
+        buffered = self._state.buffered
+        rows = AsofRows.of(buffered)
+        is_final = rows.final_us(self._as_of) <= watermark_us[rows.left_slots]
+        if is_final.any():
+            self._leave(rows, np.flatnonzero(is_final), pos_of_slot)
+        waits = ~is_final
+        least_us = watermark_us.copy()
+        np.minimum.at(least_us, rows.left_slots[waits], rows.left_us[waits])
+        changed = [rows.left_slots[is_final], self._over(rows, waits, watermark_us)]
+        for slots in changed:
+            is_touched[slots] = True
+            self._changed[slots] = True
+        stays = np.zeros(len(buffered), np.bool_)
+        stays[rows.left[waits]] = True
+        is_needed = ~is_touched[rows.right_slots] | self._is_needed(rows, least_us)
+        stays[rows.right[is_needed]] = True
+        if not stays.all():
+            self._state.buffered = buffered.take(stays)
+        return changed
+
+    def _over(self, rows: AsofRows, waits: Mask, watermark_us: Ints) -> Ints:
+        """Return the slots without left values whose right values have all expired."""
+        last = rows.last_right()
+        slots = rows.right_slots[last]
+        has_left = np.zeros(len(watermark_us), np.bool_)
+        has_left[rows.left_slots[waits]] = True
+        is_expired = rows.expires_us(self._as_of)[last] <= watermark_us[slots]
+        return slots[is_expired & ~has_left[slots]]
+
+    def _is_needed(self, rows: AsofRows, least_us: Ints) -> Mask:
+        """Return the mask of right values that a left value may find.
+
+        Args:
+            rows: the values.
+            least_us: for each slot, the least timestamp of a left value that waits or is on time.
+        """
+        floor_us = least_us[rows.right_slots]
+        next_us = np.append(rows.right_us[1:], NEVER)
+        next_us[rows.last_right()] = NEVER
+        is_expired = (rows.right_us <= floor_us) & (rows.expires_us(self._as_of) <= floor_us)
+        is_hidden: Mask = (next_us <= floor_us) & (next_us < NEVER)
+        return ~(is_expired | is_hidden)
+
+    def _leave(self, rows: AsofRows, leaving: Ints, pos_of_slot: Ints) -> None:
+        """Emit left values, given by index, with their partners."""
+        slots, times_us = rows.left_slots[leaving], rows.left_us[leaving]
+        found = rows.partners(self._as_of)[leaving]
+        right = np.append(rows.right, -1)[found]
+        sides = np.full(len(leaving), LEFT)
+        items = JoinedRows(slots, sides, times_us, times_us, rows.left[leaving], right)
+        if self._config.how == "inner":
+            items = items.take(np.flatnonzero(right >= 0))
+        self._emit_down(items, self._state.buffered.values, pos_of_slot)
+        self._emit_closed(slots, times_us, pos_of_slot)
+
+    @override
+    def _next_us(self) -> Ints:
+        rows = AsofRows.of(self._state.buffered)
+        due_us = np.full(self._state.count, NEVER)
+        last = rows.last_right()
+        due_us[rows.right_slots[last]] = rows.expires_us(self._as_of)[last]
+        # A key with left values is due for them; right values expire with the last of them.
+        due_us[rows.left_slots] = NEVER
+        np.minimum.at(due_us, rows.left_slots, rows.final_us(self._as_of))
+        return due_us
