@@ -25,23 +25,29 @@ from flow.instants import instant_us
 WAIT = f"{WAIT_SECONDS}s"
 WINDOWERS: dict[str, Any] = {
     "tumbling": win.TumblingWindower("1m"),
+    "global": win.TumblingWindower("1m"),
     "sliding": win.SlidingWindower("1m", "15s"),
     # Values exactly a gap apart are in two sessions of Spark, so sessions here exclude the gap too.
     "session": win.SessionWindower("30s", inclusive=False),
 }
 FIGURES: dict[str, dict[str, Any]] = {
     "tumbling": {"total": win.Sum("amount")},
+    "global": {"total": win.Sum("amount"), "mean": win.Mean("amount")},
     "sliding": {"total": win.Sum("amount"), "mean": win.Mean("amount")},
     "session": {"n": win.Count()},
 }
 
 
 def columns_flow(windows: str, source: Source[Any], sink: Sink[Any]) -> Dataflow:
-    """Return a flow with windows of records, whose key and time are columns."""
+    """Return a flow with windows of records, whose key and time are columns.
+
+    The windows are those of each key, or "global" ones over all keys.
+    """
     flow = Dataflow("windows")
     keyed = op.key_on("by_key", op.input("events", flow, source), "key")
     clock: win.EventClock[Any] = win.EventClock("ts", wait_for_system_duration=WAIT)
-    out = win.aggregate_window("windows", keyed, clock, WINDOWERS[windows], **FIGURES[windows])
+    add = win.aggregate_window_all if windows == "global" else win.aggregate_window
+    out = add("windows", keyed, clock, WINDOWERS[windows], **FIGURES[windows])
     op.output("out", out.down, sink)
     return flow
 

@@ -85,6 +85,10 @@ def _windows(events: DataFrame, windows: str) -> DataFrame:
     match windows:
         case "tumbling":
             return _by(events, F.window("ts", "1 minute"), total)
+        case "global":
+            # The watermark is of the stream, as with all windows of Spark.
+            of_all = events.withColumn("key", F.lit("all"))
+            return _by(of_all, F.window("ts", "1 minute"), total, F.avg("amount").alias("mean"))
         case "sliding":
             window = F.window("ts", "1 minute", "15 seconds")
             return _by(events, window, total, F.avg("amount").alias("mean"))

@@ -11,6 +11,7 @@ from benchmarks.windows.data import FILES, Events, Form, Spread
 
 FIGURES = {
     "tumbling": ("total",),
+    "global": ("total", "mean"),
     "sliding": ("total", "mean"),
     "session": ("n",),
     "join": ("left_amount", "right_amount"),
@@ -159,6 +160,7 @@ def all_works(scale: Scale) -> tuple[Work, ...]:
         _against_spark(scale, "tumbling-zipf", "tumbling 1 min, sum", 1_000_000, None, Spread.ZIPF),
         _against_spark(scale, "sliding", "sliding 1 min by 15 s, sum and mean", 10_000, 8),
         _against_spark(scale, "session", "sessions of gap 30 s, count", 10_000, 6),
+        _against_spark(scale, "global", "tumbling 1 min over all keys, sum and mean", 10_000, None),
         _against_spark(scale, "join", "interval join with itself, up to 1 min later", 10_000, None),
         _against_batch(scale, "batch", "batch engine", "batch", 0.3),
         _against_batch(

@@ -131,6 +131,10 @@ _ELSEWHERE = {
         ("window_records", "as_records", "to_records", "to_record"),
         "use records(step_id, stream)",
     ),
+    **dict.fromkeys(("top_n", "top_k", "rank"), f"{_WINDOWS}top_n"),
+    **dict.fromkeys(
+        ("aggregate_window_all", "window_all", "aggregate_all"), f"{_WINDOWS}aggregate_window_all"
+    ),
     "flatmap": "use flat_map",
     "key_by": "use key_on(step_id, stream, key)",
     "group_by": "use key_on(step_id, stream, key)",

@@ -112,6 +112,15 @@ def test_our_batch_engine_agrees(
 
 
 @pytest.mark.spark
+def test_our_windows_over_all_keys_have_the_totals_of_all_keys(
+    spark: SparkSession, place: Place, minutes: tuple[int, float]
+) -> None:
+    _, answer = place.run(COLUMNS, "ours", "batch", windows="global")
+    assert answer.windows <= 3
+    assert answer.sums["total"] == minutes[1]
+
+
+@pytest.mark.spark
 def test_our_interval_join_agrees_with_plain_python(spark: SparkSession, place: Place) -> None:
     events = Events(2_000, keys=50)
     by_key: dict[str, list[dict[str, Any]]] = {}
