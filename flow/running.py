@@ -22,6 +22,7 @@ from flow.config.effective import (
 )
 from flow.config.flow_config import EngineName, FlowConfig, Trigger
 from flow.config.sessions import session_for
+from flow.config.web_address import missing_package
 from flow.connectors.source import Source
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
@@ -332,9 +333,7 @@ def _page(config: FlowConfig, plan: Plan, is_batch: bool) -> Iterator[LivePage |
     try:
         from flow.web.live_page import live_page
     except ModuleNotFoundError as error:
-        raise FlowBuildError(
-            f"web: the live page needs the package {error.name}: pip install 'flow-windows[web]'"
-        ) from error
+        raise missing_package(error) from error
     is_interval = config.trigger not in (None, "available")
     seconds = duration_us(config.trigger or "0s", "trigger") / 1e6 if is_interval else None
     engine = "batch" if is_batch else "streaming"

@@ -56,9 +56,11 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "flow_windowing": (BASE, "flow.columns", "flow.keyed", "flow.operators", ENGINE),
     "recovery": (
         *(BASE, "flow.columns", "flow.keyed", "flow.operators", "flow.connectors"),
-        *(ENGINE, "flow_windowing"),
+        *(ENGINE, "flow_windowing", "flow.monitoring"),
     ),
-    "recovery.cli": (BASE, "flow.cli", "recovery"),
+    "recovery.cli": (
+        *(BASE, ENGINE, "flow.config", "flow.monitoring", "flow.web", "flow.cli", "recovery"),
+    ),
     "flow.cli": (
         *(BASE, "flow.operators", "flow.connectors", ENGINE, "flow.config", "flow.reports"),
         *("flow.run", "recovery"),

@@ -72,3 +72,10 @@ def check_web_address(what: str, value: object) -> str:
     except FlowBuildError as error:
         raise FlowBuildError(f"{what}: {error}") from None
     return value
+
+
+def missing_package(error: ModuleNotFoundError) -> FlowBuildError:
+    """Return the error for a live page whose packages are not installed."""
+    return FlowBuildError(
+        f"web: the live page needs the package {error.name}: pip install 'flow-windows[web]'"
+    )

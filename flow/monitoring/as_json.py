@@ -16,7 +16,7 @@ MAX_WORKERS = 64
 
 def flow_json(status: RunStatus) -> dict[str, Any]:
     """Return the status with its graph, without the epochs."""
-    return {**status_json(status), "graph": _graph(status.graph)}
+    return {**status_json(status), "graph": graph_json(status.graph)}
 
 
 def status_json(status: RunStatus) -> dict[str, Any]:
@@ -67,7 +67,8 @@ def late_json(items: Iterable[LateItem]) -> list[dict[str, Any]]:
     ]
 
 
-def _graph(graph: Graph) -> dict[str, Any]:
+def graph_json(graph: Graph) -> dict[str, Any]:
+    """Return a graph: the fields of its steps, and the ends of its streams."""
     edges = [{"up": edge.up, "port": edge.port, "down": edge.down} for edge in graph.edges]
     return {"steps": [dict(vars(step)) for step in graph.steps], "edges": edges}
 

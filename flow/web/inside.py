@@ -44,13 +44,15 @@ class Inside:
 
     Args:
         shows_values: True if readers may see keys and values.
+        how_to_show: the way to show them, in words.
 
     Attributes:
         reader: the reader of state; ``None`` for a run without a checkpoint, and before its start.
     """
 
-    def __init__(self, shows_values: bool = False) -> None:
+    def __init__(self, shows_values: bool = False, how_to_show: str = HOW_TO_SHOW) -> None:
         self.shows_values = shows_values
+        self.how_to_show = how_to_show
         self.reader: StateReader | None = None
         self._lock = threading.Lock()
         self._kept: dict[tuple[str, str | None], JsonAnswer] = {}
@@ -85,7 +87,7 @@ class Inside:
 
     def _refusal(self, status: RunStatus, step_id: str) -> JsonAnswer | None:
         if not self.shows_values:
-            return JsonAnswer(403, {"error": HOW_TO_SHOW})
+            return JsonAnswer(403, {"error": self.how_to_show})
         if step_id not in status.steps:
             return JsonAnswer(404, {"error": f"the flow has no step {shorten(step_id)}"})
         return None

@@ -117,7 +117,9 @@ class PageHandler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.SEE_OTHER, _TEXT, b"", headers)
 
     def _flow_json(self, status: RunStatus) -> dict[str, Any]:
-        return {**flow_json(status), "shows_values": self.inside.shows_values}
+        inside = self.inside
+        values = {"are_shown": inside.shows_values, "how_to_show": inside.how_to_show}
+        return {**flow_json(status), "values": values}
 
     def _send_answer(self, answer: JsonAnswer) -> None:
         self._send(HTTPStatus(answer.status), _JSON, _json(answer.body))

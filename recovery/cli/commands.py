@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from flow.cli.arguments import CommandError, CommandParser, count, whole_number
 from flow.cli.loading import load_flow
 from flow.cli.output import print_error
+from flow.config.web_address import DEFAULT_WEB, missing_package
 from flow.errors import FlowError, brief, printable
 from recovery.tools.exporting import export
 from recovery.tools.importing import read_states
@@ -68,6 +69,7 @@ def _parser() -> CommandParser:
     for add in (
         _add_status,
         _add_inspect,
+        _add_web,
         _add_rewind,
         _add_relocate,
         _add_verify,
@@ -96,6 +98,15 @@ def _add_inspect(commands: Any) -> None:
     text = f"the greatest number of keys to show; by default {LIMIT}"
     parser.add_argument("--limit", type=count, default=LIMIT, help=text)
     _add_json(parser)
+
+
+def _add_web(commands: Any) -> None:
+    text = "serve the page of a run that has ended or crashed, on its checkpoint"
+    parser = _new(commands, "web", text, _web)
+    text = f"the address, HOST:PORT; by default {DEFAULT_WEB}, and port 0 is a free one"
+    parser.add_argument("--address", default=DEFAULT_WEB, help=text)
+    text = "show keys, the contents of windows and other state"
+    parser.add_argument("--values", action="store_true", help=text)
 
 
 def _add_rewind(commands: Any) -> None:
@@ -174,6 +185,15 @@ def _inspect(options: argparse.Namespace) -> int:
         options.path, options.step, key=options.key, epoch=options.epoch, limit=options.limit
     )
     return _print_result(result, options)
+
+
+def _web(options: argparse.Namespace) -> int:
+    try:  # The page needs packages that the tools do not need.
+        from recovery.cli.page import serve
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
+    serve(options.path, options.address, options.values, _print)
+    return 0
 
 
 def _rewind(options: argparse.Namespace) -> int:

@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 from flow.engine.checkpoint.admission import Admission
 from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError, FlowBuildError
+from flow.monitoring.as_json import graph_json
+from flow.monitoring.graph import graph_of
 from recovery.identity.fingerprint import (
     FORMAT,
     Change,
@@ -41,7 +43,7 @@ def admit(
     _check_resets(reset_steps, now)
     if kept is None:
         content = {"fingerprint": now, "names": {}, "reset": sorted(reset_steps), "left": {}}
-        return Admission(content)
+        return Admission({**content, "graph": graph_json(graph_of(plan))})
     if kept["fingerprint"]["format"] > FORMAT:
         raise CheckpointError(
             f"{path}: the flow's fingerprint is in format {kept['fingerprint']['format']}, this "
@@ -63,6 +65,7 @@ def admit(
         # Offsets of removed inputs are retained, so that an input that is added again continues
         # from its offset.
         "left": {name: one for name, one in met.items() if name not in now["inputs"]},
+        "graph": graph_json(graph_of(plan)),
     }
     return Admission(content, content["names"], tuple(decision.dropped), tuple(decision.messages))
 

@@ -145,6 +145,11 @@ class CheckpointReader:
         """The fingerprints of the inputs, by id, in the order of the flow."""
         return dict(self._recovery.get("fingerprint", {}).get("inputs", {}))
 
+    @property
+    def graph(self) -> Json:
+        """The graph of the flow as JSON; ``None`` in a checkpoint of an older version."""
+        return self._recovery.get("graph")
+
     def state_name(self, step_id: str) -> str:
         """Return the name of a step's state, or of an input's offset, in the checkpoint."""
         return self.names.get(step_id, step_id)

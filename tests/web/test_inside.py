@@ -33,7 +33,7 @@ def test_contents_are_not_shown_unless_asked_for(site: Site) -> None:
         answer = site.ask(path)
         assert answer.status == 403
         assert "web_values=True" in json.loads(answer.body)["error"]
-    assert not json.loads(site.ask("/api/flow").body)["shows_values"]
+    assert not json.loads(site.ask("/api/flow").body)["values"]["are_shown"]
     for path in ("/api/flow", "/api/epochs", "/metrics"):
         assert SCRIPT not in site.ask(path).text
 
@@ -44,7 +44,7 @@ def test_late_values_are_served_newest_first(open_site: Site) -> None:
     answer = open_site.ask("/api/late?step=hours")
     assert answer.headers["Content-Type"] == "application/json"
     assert [one["value"] for one in json.loads(answer.body)["late"]] == ["newer", SCRIPT]
-    assert json.loads(open_site.ask("/api/flow").body)["shows_values"]
+    assert json.loads(open_site.ask("/api/flow").body)["values"]["are_shown"]
 
 
 def test_state_is_that_of_the_reader_and_kept_until_the_next_epoch(open_site: Site) -> None:

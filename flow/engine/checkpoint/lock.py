@@ -133,7 +133,7 @@ class CheckpointLock:
 
     def _refuse_living(self, holder: Json) -> None:
         """Raise an error for a lock whose holder still runs."""
-        if not self._has_ended(holder):
+        if not has_ended(self._storage, holder):
             raise CheckpointError(
                 f"{self._storage.root} is in use by another run: process {holder.get('pid')} on "
                 f"{holder.get('host')}, since {holder.get('since')}. Stop that one first; if you "
@@ -141,12 +141,7 @@ class CheckpointLock:
             )
 
     def _holder(self) -> Json:
-        """Return the claim in the lock; ``None`` if the file is missing or unreadable."""
-        try:
-            holder = self._storage.read(NAME)
-        except CheckpointError:
-            return None
-        return holder if isinstance(holder, dict) else None
+        return holder_of(self._storage)
 
     def _claim(self) -> Json:
         return {**self._me, "renewed": time.time()}
@@ -171,20 +166,32 @@ class CheckpointLock:
         if holder is not None and holder.get("token") != self._me["token"]:
             self._successor = holder
 
-    def _has_ended(self, holder: Json) -> bool:
-        if holder.get("host") != socket.gethostname():
-            return time.time() - self._last_renewal(holder) > STALE_SECONDS
-        pid = holder.get("pid")
-        if not isinstance(pid, int) or not _exists(pid):
-            return True
-        started = _start_of(pid)
-        return started is not None and started != holder.get("started")
 
-    def _last_renewal(self, holder: Json) -> float:
-        """Return the time of a holder's last renewal, or of its claim."""
-        with contextlib.suppress(CheckpointError, KeyError, TypeError):
-            return float(self._storage.read(_renewal_of(holder))["renewed"])
-        return float(holder.get("renewed", 0))
+def holder_of(storage: Storage) -> Json:
+    """Return the claim in the lock; ``None`` if the file is missing or unreadable."""
+    try:
+        holder = storage.read(NAME)
+    except CheckpointError:
+        return None
+    return holder if isinstance(holder, dict) else None
+
+
+def has_ended(storage: Storage, holder: Json) -> bool:
+    """Return True if the holder of a lock has ended without releasing it."""
+    if holder.get("host") != socket.gethostname():
+        return time.time() - _last_renewal(storage, holder) > STALE_SECONDS
+    pid = holder.get("pid")
+    if not isinstance(pid, int) or not _exists(pid):
+        return True
+    started = _start_of(pid)
+    return started is not None and started != holder.get("started")
+
+
+def _last_renewal(storage: Storage, holder: Json) -> float:
+    """Return the time of a holder's last renewal, or of its claim."""
+    with contextlib.suppress(CheckpointError, KeyError, TypeError):
+        return float(storage.read(_renewal_of(holder))["renewed"])
+    return float(holder.get("renewed", 0))
 
 
 def _renewal_of(holder: Json) -> str:

@@ -158,10 +158,11 @@ export class FlowGraph {
     group.setAttribute("class", classes.join(" "));
     const total = (name) => (rates[name] ? rate(rates[name]) : short(counts[name] || 0));
     const texts = { input: `out ${total("out")}`, output: `in ${total("in")}` };
-    lines[2].textContent = texts[step.role] || `in ${total("in")} · out ${total("out")}`;
+    lines[2].textContent = status.engine === "checkpoint" ? "" : texts[step.role] || `in ${total("in")} · out ${total("out")}`;
     if (step.role === "keyed") {
       const lag = found.lag ? `lag ${duration(found.lag.median)}, at most ${duration(found.lag.greatest)}` : "";
-      lines[3].textContent = `${short(gauges.keys || 0)} keys · ${bytes(gauges.state_bytes || 0)}`;
+      const windows = gauges.open_windows === undefined ? "" : ` · ${short(gauges.open_windows)} windows`;
+      lines[3].textContent = `${short(gauges.keys || 0)} keys · ${bytes(gauges.state_bytes || 0)}${windows}`;
       lines[4].textContent = cut(lag, LETTERS + 6);
     }
     const lost = losses(counts);

@@ -7,8 +7,6 @@ const LANE = 16;
 const MOST_WINDOWS = 40;
 const MOST_LETTERS = 120;
 const MOST_LISTED = 3;
-const HOW_TO_SHOW =
-  "Keys and values are not shown. To show them, start the run with web_values=True, --web-values or FLOW_WEB_VALUES=on.";
 const REASONS = {
   late: "its windows had closed, or the watermark had passed it",
   gap: "the windower has no window at its timestamp",
@@ -162,30 +160,30 @@ export class StepInside {
   }
 
   // Show the inside of a step; later calls with the same step renew only its late values.
-  show(step, status, showsValues) {
+  show(step, status, values) {
     const isKeyed = step !== undefined && step.role === "keyed";
     this.place.hidden = !isKeyed;
     if (!isKeyed) {
       this.stepId = null;
       return;
     }
-    if (this.stepId !== step.step_id || this.runId !== status.run_id || this.showsValues !== showsValues) {
+    if (this.stepId !== step.step_id || this.runId !== status.run_id || this.showsValues !== values.are_shown) {
       this.stepId = step.step_id;
       this.runId = status.run_id;
-      this.showsValues = showsValues;
+      this.showsValues = values.are_shown;
       this.lateAt = -1;
-      this.build();
+      this.build(values.how_to_show);
     }
     const count = status.steps[this.stepId].counts.late || 0;
-    if (showsValues && count !== this.lateAt) {
+    if (this.showsValues && count !== this.lateAt) {
       this.lateAt = count;
       this.showLate(count);
     }
   }
 
-  build() {
+  build(howToShow) {
     if (!this.showsValues) {
-      this.place.replaceChildren(element("h3", "Inside"), element("p", HOW_TO_SHOW, "quiet"));
+      this.place.replaceChildren(element("h3", "Inside"), element("p", howToShow, "quiet"));
       return;
     }
     this.late = element("div");

@@ -14,7 +14,7 @@ let status = null;
 let graph = null;
 let epochs = [];
 let chosen = null;
-let showsValues = false;
+let values = null;
 let isAsked = false;
 let lostAt = null;
 
@@ -25,6 +25,8 @@ const picture = new FlowGraph(byId("graph"), (stepId) => {
 const charts = new Charts();
 const inside = new StepInside(byId("inside"));
 
+// The page of a checkpoint has no counters.
+const isCounted = () => status.engine !== "checkpoint";
 const isOver = () => ["ended", "stopped", "failed"].includes(status.state);
 
 function works(step) {
@@ -54,10 +56,8 @@ function showFacts() {
   const trigger = status.trigger_seconds;
   const behind = sum(Object.values(status.behind).flatMap((counts) => Object.values(counts)));
   const lags = Object.values(status.steps).filter((step) => step.lag).map((step) => step.lag.greatest);
-  const made = [
-    fact("items read", whole(sum(read.map((step) => step.counts.out || 0))), rate(sum(read.map((step) => step.rates.out || 0)))),
-    fact("epochs", whole(status.epochs), last ? `the last took ${duration(busy)}` : "", trigger && busy > trigger),
-  ];
+  const made = [fact("epochs", whole(status.epochs), last ? `the last took ${duration(busy)}` : "", trigger && busy > trigger)];
+  if (isCounted()) made.unshift(fact("items read", whole(sum(read.map((step) => step.counts.out || 0))), rate(sum(read.map((step) => step.rates.out || 0)))));
   if (!isOver() && age !== null) made.push(fact("last commit", `${duration(age)} ago`, "", age > 60));
   if (Object.keys(status.behind).length) made.push(fact("not read yet", short(behind), Object.values(status.lag).join(", ")));
   if (lags.length) made.push(fact("watermark lag", duration(Math.max(...lags)), "greatest over keys and steps"));
@@ -73,7 +73,8 @@ function showHead() {
   byId("state").textContent = state;
   byId("state").className = `badge ${lostAt === null ? status.state : "lost"}`;
   const until = status.ended_at ?? lostAt ?? Date.now() / 1000;
-  byId("about").textContent = `${status.engine}, ${duration(Math.max(0, until - status.started_at))}`;
+  const last = status.last_commit_at === null ? "no epoch yet" : `last epoch at ${new Date(status.last_commit_at * 1000).toISOString()}`;
+  byId("about").textContent = status.engine === "checkpoint" ? `checkpoint, ${last}` : `${status.engine}, ${duration(Math.max(0, until - status.started_at))}`;
   byId("trigger").textContent = status.trigger_seconds ? `(trigger: ${duration(status.trigger_seconds)})` : "";
 }
 
@@ -81,7 +82,7 @@ function showError() {
   const error = status.error;
   byId("error").hidden = error === null;
   if (error === null) return;
-  byId("error-title").textContent = error.step_id === null ? "The run has failed" : `Step ${error.step_id} has failed`;
+  byId("error-title").textContent = error.step_id === null ? (status.engine === "checkpoint" ? "The run was killed" : "The run has failed") : `Step ${error.step_id} has failed`;
   byId("error-message").textContent = error.message;
   const rows = [["step", error.step_id], ["key", error.key], ["item", error.item]];
   pairs(byId("error-call"), rows.filter((row) => row[1] !== null));
@@ -91,12 +92,14 @@ function lagText(lag) {
   return lag ? `${duration(lag.least)} / ${duration(lag.median)} / ${duration(lag.greatest)}` : "";
 }
 
+const counted = (count) => (isCounted() ? whole(count || 0) : "");
+
 const COLUMNS = [
   ["step", (name) => name],
   ["kind", (_, __, step) => (step.runs ? `${step.operator} · ${step.runs}` : step.operator), "text"],
-  ["in", (_, one) => whole(one.counts.in || 0)],
+  ["in", (_, one) => counted(one.counts.in)],
   ["in/s", (_, one) => rate(one.rates.in)],
-  ["out", (_, one) => whole(one.counts.out || 0)],
+  ["out", (_, one) => counted(one.counts.out)],
   ["out/s", (_, one) => rate(one.rates.out)],
   ["late and lost", (_, one) => losses(one.counts).join(", "), "loss"],
   ["keys", (_, one, step) => (step.role === "keyed" ? whole(one.gauges.keys || 0) : "")],
@@ -156,7 +159,7 @@ function showSources() {
   );
   const words = Object.entries(status.lag).filter(([input]) => !(input in status.behind));
   rows.push(...words.map(([input, text]) => ["", input, text]));
-  showTable("sources", ["partition", "input", "not read yet"], rows);
+  showTable("sources", ["partition", "input", Object.keys(status.behind).length ? "not read yet" : "position"], rows);
   showTable("workers", ["worker", "memory"], Object.entries(status.workers).map(([name, size]) => [name, bytes(size)]));
 }
 
@@ -164,7 +167,7 @@ function showStep() {
   const place = byId("step");
   const step = graph.steps.find((one) => one.step_id === chosen);
   place.hidden = !step;
-  inside.show(step, status, showsValues);
+  inside.show(step, status, values);
   if (!step) return;
   const { counts, gauges, busy_seconds: busy, lag, late_advice: advice } = status.steps[chosen];
   const rows = [["kind", step.operator], ["level", `${step.level}`]];
@@ -228,7 +231,7 @@ function follow() {
     epochs = [];
     status = found;
     graph = found.graph;
-    showsValues = found.shows_values;
+    values = found.values;
     take();
     if (!isSame) picture.draw(graph);
   });

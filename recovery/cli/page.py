@@ -1,0 +1,159 @@
+"""The command ``python -m recovery web DIR``: the page of a run on its checkpoint.
+
+The checkpoint has the graph, the sizes of state and the offsets of inputs, but no counters: the
+page of a run that has ended shows no items and no times of epochs.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from flow.config.web_address import web_address
+from flow.engine.checkpoint.lock import has_ended, holder_of
+from flow.instants import Moment
+from flow.monitoring.graph import Graph, GraphEdge, GraphStep
+from flow.monitoring.status import ErrorStatus, RunState, RunStatus, StepStatus
+from flow.web.access import Access
+from flow.web.hub import Hub
+from flow.web.inside import Inside
+from flow.web.server import PageServer
+from recovery.reading.checkpoint import CheckpointReader, open_checkpoint
+from recovery.tools.inspecting import inspect
+from recovery.tools.status import CheckpointStatus, status
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOW_TO_SHOW = "Keys and values are not shown. To show them, start this command with --values."
+
+ENGINE = "checkpoint"
+"""The name of the engine in the status of a checkpoint."""
+
+LOOK_SECONDS = 5.0
+"""The time between two looks for epochs that a run has added."""
+
+
+def serve(
+    path: str,
+    address: str,
+    shows_values: bool,
+    say: Callable[[str], None],
+    wait: Callable[[float], object] = time.sleep,
+) -> None:
+    """Serve the page of a checkpoint until `wait` raises, and follow a run that still adds to it.
+
+    Args:
+        path: the checkpoint's directory.
+        address: the address, ``HOST:PORT``.
+        shows_values: True to show keys, the contents of windows and other state.
+        say: called with the URL of the page.
+        wait: waits for a number of seconds.
+
+    Raises:
+        CheckpointError: if the directory is not a checkpoint.
+        FlowBuildError: if the address cannot be used.
+    """
+    access = Access.to(web_address(address))
+    checkpoint = open_checkpoint(path)
+    inside = Inside(shows_values, HOW_TO_SHOW)
+    inside.reader = _reader(path, checkpoint.spark)
+    hub = Hub(run_status(checkpoint))
+    server = PageServer(access, hub, inside=inside)
+    try:
+        token = "" if access.token is None else f"?token={access.token}"
+        say(f"page of {path}: http://{server.address}/{token}")
+        while True:
+            wait(LOOK_SECONDS)
+            now = open_checkpoint(path, checkpoint.spark)
+            if _mark(now) != _mark(checkpoint):
+                checkpoint = now
+                hub.publish(run_status(now))
+    finally:
+        server.close()
+
+
+def _mark(checkpoint: CheckpointReader) -> Any:
+    """Return what changes with each epoch and with the end of a run."""
+    return checkpoint.committed[-1:], checkpoint.begun, holder_of(checkpoint.files)
+
+
+def _reader(path: str, spark: SparkSession) -> Callable[[str, str | None], Any]:
+    return lambda step_id, key: inspect(path, step_id, key=key, spark=spark).to_json()
+
+
+def run_status(checkpoint: CheckpointReader) -> RunStatus:
+    """Return the status of the run that a checkpoint belongs to, as of its last epoch."""
+    found = status(checkpoint.root, spark=checkpoint.spark)
+    last = found.last
+    moment = None if last is None else checkpoint.log(last).moment
+    seconds = _seconds(moment)
+    graph = graph_of(checkpoint)
+    state, error = _end(checkpoint, found, seconds)
+    return RunStatus(
+        found.flow,
+        found.run_id,
+        ENGINE,
+        graph,
+        seconds or 0.0,
+        state=state,
+        steps={**{step.step_id: StepStatus() for step in graph.steps}, **_steps(found)},
+        epochs=0 if last is None else last + 1,
+        last_commit_at=seconds,
+        system_time=seconds,
+        lag={one.step: _offset(one.offset) for one in found.sources},
+        ended_at=seconds if state.is_over else None,
+        error=error,
+    )
+
+
+def _end(
+    checkpoint: CheckpointReader, found: CheckpointStatus, seconds: float | None
+) -> tuple[RunState, ErrorStatus | None]:
+    """Return the state of the run, and an error for a run that was killed."""
+    holder = holder_of(checkpoint.files)
+    if holder is not None and not has_ended(checkpoint.files, holder):
+        return RunState.RUNNING, None
+    again = "" if found.begun is None else f"; the next run does epoch {found.begun} again"
+    if holder is not None:
+        process = f"process {holder.get('pid')} on {holder.get('host')}"
+        message = f"{process}, which ran the flow, has ended without an end of the run{again}"
+        return RunState.FAILED, ErrorStatus(seconds or 0.0, message)
+    if found.ended:
+        return RunState.ENDED, None
+    return RunState.STOPPED, None
+
+
+def graph_of(checkpoint: CheckpointReader) -> Graph:
+    """Return the graph of the flow; inputs and keyed steps alone for an older checkpoint."""
+    kept = checkpoint.graph
+    if kept is not None:
+        steps = tuple(GraphStep(**step) for step in kept["steps"])
+        return Graph(steps, tuple(GraphEdge(**edge, counter=None) for edge in kept["edges"]))
+    inputs = (GraphStep(name, "input", "input", 0) for name in checkpoint.inputs)
+    keyed = (
+        GraphStep(name, str(step["kind"]), "keyed", int(step["level"] or 1))
+        for name, step in checkpoint.keyed.items()
+    )
+    return Graph((*inputs, *keyed), ())
+
+
+def _steps(found: CheckpointStatus) -> Mapping[str, StepStatus]:
+    return {one.step: StepStatus(gauges=dict(_gauges(one))) for one in found.steps}
+
+
+def _gauges(step: Any) -> Iterator[tuple[str, int]]:
+    yield "keys", step.keys
+    yield "state_bytes", step.bytes
+    if step.open_windows is not None:
+        yield "open_windows", step.open_windows
+
+
+def _offset(offset: Any) -> str:
+    return "nothing read" if offset is None else f"read up to {json.dumps(offset)}"
+
+
+def _seconds(moment: Moment | None) -> float | None:
+    return None if moment is None else moment.now_us / 1e6
