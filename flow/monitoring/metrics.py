@@ -213,7 +213,7 @@ METRICS = (
         "flow_step_other_items_total",
         *(_COUNTER, "items", ("step", "name")),
         "further counters: reasons of dropped and late values (`dropped`, `invalid`, `errors`, "
-        "`gap`), and items on further streams",
+        "`gap`), `retries` of calls, and items on further streams",
         _other_counts,
     ),
     Metric(

@@ -21,7 +21,7 @@ import flow.operators as op
 from flow import Dataflow, Stream
 from flow.columns.chunks import Items
 from flow.engine.calls.calling import call_ids
-from flow.engine.calls.resources import close_resources
+from flow.engine.calls.resources import Identity, Resources, close_resources
 from flow.engine.epoch.context import TaskContext
 from flow.errors import FlowBuildError, FlowError, FlowTypeError, StepError
 from flow.instants import Moment
@@ -164,9 +164,11 @@ def test_a_failure_cancels_the_other_calls() -> None:
         finally:
             ended.append("cancelled")
 
+    started = time.monotonic()
     with pytest.raises(StepError, match="ValueError: no"):
         run_once([1, 2, 0], lambda s: op.map_async("call", s, ask, retry=ONCE))
     assert ended == ["cancelled", "cancelled"]
+    assert time.monotonic() - started < 5
 
 
 def test_the_waits_double_up_to_the_longest_and_are_the_same_for_a_call() -> None:
@@ -229,6 +231,14 @@ def test_ids_do_not_depend_on_the_cut_of_a_task_into_chunks(cuts: list[int]) -> 
     assert len(set(ids)) == 4
     other = TaskContext(Moment(5), place=("in", 1))
     assert not set(ids) & set(call_ids("call", Items(items, pos), other))
+
+
+def test_an_id_follows_the_position_of_its_item() -> None:
+    """The two ways of a branch may meet again in another order."""
+    items = ["left", "right"]
+    there = call_ids("call", Items(items, np.array([0, 1])), TaskContext(Moment(5)))
+    back = call_ids("call", Items(items[::-1], np.array([1, 0])), TaskContext(Moment(5)))
+    assert there == back[::-1]
 
 
 def test_there_is_no_call_id_outside_of_a_call() -> None:
@@ -332,6 +342,21 @@ def test_an_idle_resource_of_another_run_is_closed(monkeypatch: pytest.MonkeyPat
         one.send("in", [1])
         two.send("in", [1])
         assert LOG == ["made", "closed", "made"]
+
+
+def test_a_resource_in_use_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    LOG.clear()
+    monkeypatch.setattr("flow.engine.calls.resources._IDLE_SECONDS", -1.0)
+
+    async def main() -> None:
+        resources = Resources()
+        one, two = (resources.using(Identity(run, "call"), Client) for run in ("one", "two"))
+        async with one, two:
+            assert LOG == ["made", "made"]
+        await resources.close()
+
+    asyncio.run(main())
+    assert LOG == ["made", "made", "closed", "closed"]
 
 
 def test_a_resource_that_cannot_be_made_stops_the_flow() -> None:
