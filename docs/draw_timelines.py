@@ -12,11 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from timelines.all_keys import draw_ranking, run_ranking
+from timelines.calls import Call, draw_calls, run_calls
 from timelines.chart import Axis, Panel, Shown, contents, draw
 from timelines.joins import draw_join, run_join
 from timelines.plane import Line, Span, draw_clocks
 from timelines.runs import Arrival, Value, Window, run, run_clock, run_dedup, run_slow_epoch
 
+import flow.operators as op
 import flow_windowing as win
 
 PLACE = Path(__file__).parent / "timelines"
@@ -285,6 +287,31 @@ def dedup() -> str:
     )
 
 
+def calls() -> str:
+    """Six calls at a capacity of three, for two orders."""
+    made = [
+        Call("a", "x", 3),
+        Call("b", "x", 2),
+        Call("c", "y", 1, failures=1),
+        Call("d", "z", 2),
+        Call("e", "y", 1),
+        Call("f", "z", 1),
+    ]
+    retry = op.Retry(3, "1s")
+    return draw_calls(
+        "Six calls with a capacity of three",
+        "With order input, a call begins as soon as fewer than three others are in flight. Call c "
+        "fails, waits, and succeeds in its second attempt; meanwhile it keeps its place. With "
+        "order key, b waits for a, e for c and f for d, which have the same keys. The results "
+        "leave in the order a to f when the last call has ended.",
+        Axis(0, 6, 1),
+        [
+            ('order="input"', run_calls(made, 3, "input", retry)),
+            ('order="key"', run_calls(made, 3, "key", retry)),
+        ],
+    )
+
+
 def lettered(*times: float) -> list[Value]:
     """Values named a, b, c, ... in order of arrival, with these timestamps in seconds."""
     return [Value(chr(ord("a") + index), at) for index, at in enumerate(times)]
@@ -326,6 +353,7 @@ PICTURES = (
     interval_join,
     asof_join,
     all_keys,
+    calls,
 )
 
 
