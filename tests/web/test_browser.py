@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -79,27 +81,44 @@ def assert_clean(browser: Browser, address: object) -> None:
     assert browser.hosts() == {str(address)}
 
 
-@pytest.mark.spark
-def test_the_page_of_a_run_shows_the_numbers_of_its_summary(
-    browser: Browser, spark: SparkSession, tmp_path: Path
-) -> None:
-    address = free_address()
-    first_epoch, looked = threading.Event(), threading.Event()
-    summaries: list[Summary] = []
+@contextmanager
+def held_run(
+    flow: Dataflow, spark: SparkSession, epochs: int = 1, **options: Any
+) -> Iterator[tuple[str, list[Summary]]]:
+    """Yield the address of a run's page after some epochs; the run goes on after the block.
 
-    def on_epoch(_: object) -> None:
-        first_epoch.set()
-        looked.wait(60)
+    The list has the summary of the run after the block.
+    """
+    address = free_address()
+    reached, looked = threading.Event(), threading.Event()
+    summaries: list[Summary] = []
+    done: list[object] = []
+
+    def on_epoch(report: object) -> None:
+        done.append(report)
+        if len(done) == epochs:
+            reached.set()
+            looked.wait(60)
 
     def work() -> None:
-        options: dict[str, Any] = {"shards": 2, "partitions": 1, "on_epoch": on_epoch}
-        flow = minutes_flow(sixteen())
-        summaries.append(run(flow, spark=spark, engine="streaming", web=address, **options))
+        settings: dict[str, Any] = {"shards": 2, "partitions": 1, "on_epoch": on_epoch, **options}
+        summaries.append(run(flow, spark=spark, engine="streaming", web=address, **settings))
 
     running = threading.Thread(target=work)
     running.start()
     try:
-        assert first_epoch.wait(60)
+        assert reached.wait(60)
+        yield address, summaries
+    finally:
+        looked.set()
+        running.join()
+
+
+@pytest.mark.spark
+def test_the_page_of_a_run_shows_the_numbers_of_its_summary(
+    browser: Browser, spark: SparkSession, tmp_path: Path
+) -> None:
+    with held_run(minutes_flow(sixteen()), spark) as (address, summaries):
         browser.resize(*LAPTOP)
         browser.open(f"http://{address}/")
         browser.wait("document.querySelectorAll('.node').length === 5")
@@ -107,9 +126,6 @@ def test_the_page_of_a_run_shows_the_numbers_of_its_summary(
         assert browser.text("#state") == "running"
         browser.screenshot(tmp_path / "running.png")
         assert_clean(browser, address)
-    finally:
-        looked.set()
-        running.join()
     browser.wait("document.body.dataset.state === 'ended'")
     (summary,) = summaries
     browser.wait("document.querySelectorAll('.node.works').length === 0")
@@ -121,6 +137,42 @@ def test_the_page_of_a_run_shows_the_numbers_of_its_summary(
     assert shown["minutes"]["late and lost"] == f"late {summary.count('minutes', 'late')}"
     assert browser.text("#facts").startswith(f"items read\n{summary.count('visits', 'out')}")
     browser.screenshot(tmp_path / "ended.png")
+
+
+@pytest.mark.spark
+def test_the_page_alone_shows_the_slow_step_and_why_a_value_was_late(
+    browser: Browser, spark: SparkSession
+) -> None:
+    """The path of `docs/how_to/debug_a_slow_step.md` and `docs/how_to/late_data.md`."""
+    flow = Dataflow("slow")
+    visits = op.input("visits", flow, TestingSource(sixteen(), batch_size=8))
+    slow = op.map_value("enrich", visits, lambda at: sleep(0.1) or at)
+    clock = win.EventClock(lambda item: item[1], wait_for_system_duration="10s")
+    keyed = op.map("pairs", slow, lambda item: (item[0], item))
+    minutes = win.collect_window("minutes", keyed, clock, win.TumblingWindower(length="1m"))
+    op.output("out", minutes.down, TestingSink([]))
+    options = {"system_time": "1970-01-01T00:10:00Z", "web_values": True}
+    with held_run(flow, spark, **options) as (address, _):
+        browser.resize(*LAPTOP)
+        browser.open(f"http://{address}/")
+        browser.wait("document.querySelectorAll('.node.works').length > 0")
+        slowest, share = browser.run(
+            "const found = [...document.querySelectorAll('.node')].map(node => ["
+            "node.querySelector('.name').textContent, "
+            "parseFloat(node.querySelector('.busy').getAttribute('width'))]);"
+            "return found.sort((one, other) => other[1] - one[1])[0]"
+        )
+        assert slowest == "enrich"
+        assert share > 0
+        browser.run(
+            "[...document.querySelectorAll('.node')].find(node => node.querySelector('.loss')."
+            "textContent.startsWith('late')).dispatchEvent(new MouseEvent('click'))"
+        )
+        browser.wait("document.querySelectorAll('#inside table tr').length > 1")
+        assert "a wait_for_system_duration longer by" in browser.text("#step")
+        # a: 1 s, then 90 s, so the watermark is at 80 s; no other value of the epoch is late.
+        assert "behind the watermark: its windows had closed" in browser.text("#inside table")
+        assert "read from the checkpoint" in browser.text("#inside"), "the run has none"
 
 
 @pytest.mark.parametrize(("size", "is_dark"), [(LAPTOP, False), (LAPTOP, True), (PHONE, False)])
