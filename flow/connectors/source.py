@@ -15,15 +15,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 from typing_extensions import override
 
 from flow.backlog import behind_text
 from flow.columns.record_batch import RecordBatch
-from flow.errors import SourceError, TimestampError, printable, shorten
+from flow.connectors.source_log import MemoryLog, SourceLog
+from flow.errors import FlowBuildError, SourceError, TimestampError, printable, shorten
 from flow.instants import Instant, instant_us
+
+__all__ = [
+    "BadInput",
+    "Invalid",
+    "MemoryLog",
+    "PartitionedSource",
+    "Planner",
+    "Slice",
+    "Source",
+    "SourceLog",
+    "Split",
+]
 
 X = TypeVar("X")
 
@@ -67,6 +80,13 @@ class Invalid:
 
     inputs: list[BadInput]
 
+    def error(self) -> SourceError:
+        """Return the error of the first input, for ``on_invalid="fail"``."""
+        return SourceError(
+            f"{self.inputs[0]} (on_invalid='drop' leaves it out and counts it, "
+            "on_invalid='errors' makes a stream of it)"
+        )
+
 
 Batch: TypeAlias = "list[Any] | RecordBatch | Invalid"
 """Items of `Source.read`: a list of objects, a record batch, or inputs that cannot be read."""
@@ -99,6 +119,9 @@ class Slice:
         abort: True to make the run die in this epoch, as in a crash; for tests.
         behind: numbers of the source partitions that are known to hold more than the slice reads. A
             partition of a bounded source is behind until its end.
+        first: number of the first source partition that this or a later slice may read. Partitions
+            before it are finished for good: progress of a stream follows the others, once one of
+            them has sent an item.
     """
 
     end: Json
@@ -106,54 +129,7 @@ class Slice:
     advance_us: int = 0
     abort: bool = False
     behind: Collection[int] = ()
-
-
-class SourceLog(Protocol):
-    """Durable list of a source, kept in the flow's checkpoint.
-
-    For data too large for an offset, such as the list of files seen. A planner that appends for as
-    long as a flow runs replaces entries by a summary, so that the log stays small.
-    """
-
-    def summary(self) -> bytes | None:
-        """Return the summary of the last `compact`; ``None`` if there was none."""
-
-    def entries(self) -> list[Json]:
-        """Return all entries appended since the last `compact`, in order."""
-
-    def append(self, entry: Json) -> None:
-        """Add an entry, and write it to disk before returning."""
-
-    def compact(self, summary: bytes) -> None:
-        """Replace all entries, and the summary before, by a summary.
-
-        The summary is on disk when the method returns. A process that dies during the call leaves
-        either the log before the call or the summary.
-        """
-
-
-class MemoryLog:
-    """`SourceLog` in memory."""
-
-    def __init__(self) -> None:
-        self._summary: bytes | None = None
-        self._entries: list[Json] = []
-
-    def summary(self) -> bytes | None:
-        """Return the summary of the last `compact`; ``None`` if there was none."""
-        return self._summary
-
-    def entries(self) -> list[Json]:
-        """Return all entries appended since the last `compact`, in order."""
-        return list(self._entries)
-
-    def append(self, entry: Json) -> None:
-        """Add an entry."""
-        self._entries.append(entry)
-
-    def compact(self, summary: bytes) -> None:
-        """Replace all entries, and the summary before, by a summary."""
-        self._summary, self._entries = summary, []
+    first: int = 0
 
 
 class Planner(ABC):
@@ -301,6 +277,20 @@ class Source(ABC, Generic[X]):
     def record_columns(self) -> Any:
         """Return the columns of all records as a `pyarrow.Schema`; ``None`` if not known."""
         return None
+
+    def item_type(self) -> type | None:
+        """Return the type of all items, `dict` for records; ``None`` if not known."""
+        return None
+
+    def starting_at(self, position: Any) -> Source[X]:
+        """Return the source with another start, for a `Then` that takes the start from a history.
+
+        Raises:
+            FlowBuildError: the source does not start at a position.
+        """
+        raise FlowBuildError(
+            f"{type(self).__name__} does not start at a position, got {shorten(position)}"
+        )
 
     def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:  # noqa: ARG002
         """Read a split like `read`; fields of records outside `fields` may be left out."""

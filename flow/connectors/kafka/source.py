@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +15,7 @@ from flow.connectors.formats.json_decoding import check_json_types
 from flow.connectors.formats.schema import Schema, as_schema
 from flow.connectors.kafka.broker.client import checked_servers
 from flow.connectors.kafka.broker.cluster import Cluster, TopicPartition, matches
+from flow.connectors.kafka.broker.message import KafkaMessage
 from flow.connectors.kafka.broker.properties import Properties, as_properties
 from flow.connectors.kafka.reading.deserializers import (
     AvroDeserializer,
@@ -218,6 +219,14 @@ class KafkaSource(Source[Any]):
     def record_columns(self) -> Any:
         empty: Any = self._conversion.batch([], None) if self.items == "records" else None
         return None if empty is None else empty.schema
+
+    @override
+    def item_type(self) -> type:
+        return dict if self.items == "records" else KafkaMessage
+
+    @override
+    def starting_at(self, position: Position) -> KafkaSource:
+        return replace(self, start=position)
 
     @property
     def _client_properties(self) -> Properties:

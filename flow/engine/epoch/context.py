@@ -45,6 +45,8 @@ class Control:
             this tuple. ``None`` if positions carry no partition.
         number: the number of the epoch in its checkpoint, from 0. It is logged with the epoch, so
             that no two epochs have equal controls, even if system time stands still.
+        first: the first source partition of an input that may still be read, if not 0; the
+            partitions before it are finished for good.
     """
 
     moment: Moment
@@ -54,6 +56,7 @@ class Control:
     many: frozenset[str] = frozenset()
     sources: tuple[SourcePartition, ...] | None = None
     number: int = 0
+    first: Mapping[str, int] = field(default_factory=dict)
 
     def read_by(self, inputs: Iterable[str]) -> ReadUpTo:
         """Return the clock of a step that these inputs feed."""
@@ -81,6 +84,8 @@ class Control:
             content["sources"] = list(self.sources)
         if self.number:
             content["number"] = self.number
+        if self.first:
+            content["first"] = dict(self.first)
         return content
 
     @classmethod
@@ -99,6 +104,7 @@ class Control:
             frozenset(found.get("many", ())),
             None if sources is None else tuple((name, number) for name, number in sources),
             found.get("number", 0),
+            found.get("first", {}),
         )
 
     def encode(self) -> bytes:

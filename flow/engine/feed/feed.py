@@ -338,6 +338,8 @@ class Feed:
         read = {(name, one.partition) for name, planned in slices.items() for one in planned.splits}
         many = frozenset() if start.control is None else start.control.many
         many |= {name for name, number in behind | read if number}
+        first = {} if start.control is None else dict(start.control.first)
+        first |= {name: planned.first for name, planned in slices.items() if planned.first}
         clocks = {
             name: clock
             for name, clock in self._clocks(start, slices, now_us).items()
@@ -352,7 +354,7 @@ class Feed:
                     f"{len(sources)}: read fewer partitions in one flow"
                 )
         number = 0 if start.control is None else start.control.number + 1
-        return Control(moment, end_of_input, clocks, behind, many, sources, number)
+        return Control(moment, end_of_input, clocks, behind, many, sources, number, first)
 
     def _epoch(
         self,

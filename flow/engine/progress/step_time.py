@@ -150,7 +150,7 @@ def step_time(
             for origin, marks in decoded
             if marks.last is None
         ]
-        timeline = Timeline(progress, kept, sent, moment, hold)
+        timeline = Timeline(progress, kept, sent, moment, hold, control.first)
         after = timeline.kept
     else:
         after = StepProgress(hold=kept.hold if hold is None else hold.kept)

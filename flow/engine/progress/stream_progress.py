@@ -10,6 +10,8 @@ item. Rules:
   one partition does not depend on the boundaries of epochs.
 - Stream progress never decreases: a new partition with less progress stops the stream's progress
   until the partition reaches it.
+- A partition that is finished for good no longer counts after an epoch at whose end another
+  partition has progress: nothing would move a history whose source has gone on to live data.
 
 Every shard stores one measure for each partition that has sent a measured item, and writes them
 when they change.
@@ -18,7 +20,7 @@ when they change.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -115,6 +117,7 @@ class Timeline:
         sent: the marks of this epoch.
         moment: the epoch's system time, and the clock of the step's inputs.
         hold: the hold on the step's watermarks, if its sources have several partitions.
+        first: the first source partition of an input that may still be read, if not 0.
 
     Attributes:
         before_us: the stream progress before the epoch's items.
@@ -129,6 +132,7 @@ class Timeline:
         sent: Iterable[Sent],
         moment: Moment,
         hold: Hold | None = None,
+        first: Mapping[str, int] | None = None,
     ) -> None:
         self._advances = progress.advances
         self._moment = moment
@@ -159,9 +163,11 @@ class Timeline:
         bounds = (NEVER, NEVER) if hold is None else (hold.before_us, hold.after_us)
         self.before_us = max(kept.floor_us, min(start_us, bounds[0]))
         self.after_us = max(self.before_us, min(self._end_us, bounds[1]))
-        has_floor = hold is not None or self._end_us < self.after_us
+        counting = _counting(reached, first or {})
+        is_reduced = len(counting) < len(reached)
+        has_floor = hold is not None or is_reduced or self._end_us < self.after_us
         floor_us = self.after_us if has_floor else NO_PROGRESS
-        self.kept = StepProgress(reached, floor_us, HoldState() if hold is None else hold.kept)
+        self.kept = StepProgress(counting, floor_us, HoldState() if hold is None else hold.kept)
 
     def stamped(self, dest: int, origin: int, runs: list[Run]) -> list[Run]:
         """Return the values that one origin sent along an edge, stamped with stream progress."""
@@ -219,3 +225,20 @@ class Timeline:
         if before is not None and track.end_us <= self._at(before, self._moment.inputs_us):
             return before
         return Reached(track.end_us, self._moment.running_us)
+
+
+def _counting(
+    reached: dict[StreamPartition, Reached], first: Mapping[str, int]
+) -> dict[StreamPartition, Reached]:
+    """Return the progress of the partitions that count in the next epoch.
+
+    Args:
+        reached: the progress of all partitions that have sent a measured item.
+        first: the first source partition of an input that may still be read, if not 0.
+    """
+    unfinished = {
+        partition: its
+        for partition, its in reached.items()
+        if partition[2] >= first.get(partition[1], 0)
+    }
+    return unfinished or reached

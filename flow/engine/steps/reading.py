@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from flow.columns.chunks import Items, Positions, Records, positions, source_positions
-from flow.connectors.source import BadInput, Batch, Invalid, Source, Split
+from flow.connectors.source import Batch, Invalid, Source, Split
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Control, TaskContext
 from flow.engine.epoch.failures import encode_failure, naming
@@ -155,7 +155,7 @@ def _chunks(
         pos = reading.positions(row, count)
         row += count
         if isinstance(batch, Invalid):
-            _handle_invalid(source, batch.inputs, step.step_id, context)
+            _handle_invalid(source, batch, step.step_id, context)
             if source.on_invalid == "errors":
                 yield step.downs[1], Items(list(batch.inputs), pos)
             continue
@@ -178,16 +178,13 @@ def _timed(batches: Iterable[Batch], step_id: str, context: TaskContext) -> Iter
 
 
 def _handle_invalid(
-    source: Source[object], inputs: list[BadInput], step_id: str, context: TaskContext
+    source: Source[object], batch: Invalid, step_id: str, context: TaskContext
 ) -> None:
-    if not inputs:
+    if not batch.inputs:
         return
     if source.on_invalid == "fail":
-        raise SourceError(
-            f"step {step_id!r}: {inputs[0]} (on_invalid='drop' leaves it out and counts it, "
-            "on_invalid='errors' makes a stream of it)"
-        )
-    context.count(step_id, "invalid", len(inputs))
+        raise naming(step_id, batch.error())
+    context.count(step_id, "invalid", len(batch.inputs))
     if source.on_invalid == "drop":
-        for bad in inputs:
+        for bad in batch.inputs:
             context.stats.note(f"step {step_id!r} dropped {bad}")

@@ -202,3 +202,16 @@ def test_the_format_of_stored_progress_is_unchanged() -> None:
 def test_progress_of_an_unknown_format_is_refused_by_name() -> None:
     with pytest.raises(CheckpointError, match="the state of step 'travel' is in format 2"):
         StepProgress.decode(b"\x02[]", "travel")
+
+
+def test_a_finished_partition_counts_until_another_one_has_progress() -> None:
+    first = {"in": 1}
+    alone = Timeline(Mileage(), StepProgress(), [sent_progress(0, 0, [(0, 5)])], Moment(0))
+    still = Timeline(Mileage(), alone.kept, [], Moment(0), first=first)
+    assert (still.after_us, set(still.kept.reached)) == (5, {(0, "in", 0)})
+
+    both = Timeline(Mileage(), still.kept, [sent_progress(0, 1, [(0, 9)])], Moment(0), first=first)
+    assert (both.after_us, set(both.kept.reached)) == (5, {(0, "in", 1)})
+
+    later = Timeline(Mileage(), both.kept, [], Moment(0), first=first)
+    assert (later.before_us, later.after_us) == (9, 9)

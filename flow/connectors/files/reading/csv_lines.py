@@ -104,6 +104,10 @@ class CsvSource(LineSource[Any]):
         return self.multiline
 
     @override
+    def item_type(self) -> type:
+        return dict
+
+    @override
     def record_columns(self) -> Any:
         return self.schema
 

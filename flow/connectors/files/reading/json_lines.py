@@ -67,6 +67,10 @@ class JsonLinesSource(LineSource[Any]):
             check_json_types(self.schema)
 
     @override
+    def item_type(self) -> type | None:
+        return None if self.schema is None else dict
+
+    @override
     def record_columns(self) -> Any:
         return self.schema
 

@@ -97,6 +97,10 @@ class ParquetSource(FileSource[Any]):
         return RowCuts(self.paths)
 
     @override
+    def item_type(self) -> type:
+        return dict
+
+    @override
     def record_columns(self) -> Any:
         """Return the columns of the first file; ``None`` if there is no file yet."""
         listed = find_files(self.paths, required=not self.follow)

@@ -53,6 +53,10 @@ class TextSource(LineSource[str]):
     """
 
     @override
+    def item_type(self) -> type:
+        return str
+
+    @override
     def read_piece(
         self, filesystem: Any, piece: Piece, fields: frozenset[str] | None
     ) -> Iterator[Batch]:
