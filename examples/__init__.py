@@ -18,6 +18,7 @@
 - `orders_and_shipments`: an interval join, and orders that were not shipped in time
 - `trades_and_quotes`: an as-of join, which finds the quote at the time of each trade
 - `top_urls`: the most visited pages of each minute, and figures of the whole site
+- `history_then_live`: an archive, then new files, as one input
 - `running_totals`: state per key that outlives the process
 - `custom_logic`: a custom stateful logic with a timer
 - `own_source_and_sink`: a custom source and a custom sink

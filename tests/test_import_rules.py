@@ -192,6 +192,7 @@ NOT_IMPORTED = {
     "files": ("kafka", "sql"),
     "kafka": ("files", "sql"),
     "sql": ("files", "kafka"),
+    "then": ("files", "kafka", "sql"),
     "files.places": ("files.reading", "files.writing"),
     "files.reading": ("files.writing",),
     "files.writing": ("files.reading",),
@@ -380,6 +381,7 @@ PUBLIC: dict[str, list[str]] = {
     ],
     "flow.connectors.sql": ["Delete", "PostgresSink", "SqliteSink"],
     "flow.connectors.stdio": ["StdOutSink"],
+    "flow.connectors.then": ["AfterOffsets", "FromTime", "StartRule", "Then"],
     "flow.views": [
         "VIEWS_FILE",
         "Answer",
@@ -496,8 +498,8 @@ def test_every_connector_is_in_the_list() -> None:
     folder = ROOT / "flow/connectors"
     names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
     listed = {module.split(".")[-1] for module in PUBLIC if module.startswith("flow.connectors.")}
-    # Connectors share formats, types and the leveling of partitions, which are no systems.
-    shared = {"formats", "leveling", "spark_types"}
+    # Connectors share formats, types, logs and the leveling of partitions, which are no systems.
+    shared = {"formats", "leveling", "source_log", "spark_types"}
     assert names - {"__init__", "__pycache__", *shared} == listed
 
 

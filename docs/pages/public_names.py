@@ -31,6 +31,7 @@ MODULES = (
     "flow.connectors.source",
     "flow.connectors.sql",
     "flow.connectors.stdio",
+    "flow.connectors.then",
     "flow.views",
     "flow_windowing",
     "recovery",

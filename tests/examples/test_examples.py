@@ -66,6 +66,7 @@ def test_an_example_without_spark_prints_what_its_docstring_shows(
         "enrichment_over_http",
         "dead_letters",
         "own_source_and_sink",
+        "history_then_live",
         pytest.param("running_totals", marks=pytest.mark.slow),
     ],
 )

@@ -1,0 +1,223 @@
+"""Source of a history, and of live data after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from typing_extensions import override
+
+from flow.connectors.source import (
+    Batch,
+    Invalid,
+    Json,
+    OnInvalid,
+    Planner,
+    Source,
+    SourceLog,
+    Split,
+)
+from flow.connectors.then.columns import check_columns
+from flow.connectors.then.logs import PartLog
+from flow.connectors.then.planner import Part, Parts, ThenPlanner
+from flow.connectors.then.start_rules import StartRule
+from flow.errors import FlowBuildError, FlowTypeError, shorten
+
+X = TypeVar("X")
+
+
+@dataclass(frozen=True)
+class Then(Source[X]):
+    """Source that reads a history to its end, and then continues with a live source.
+
+    One checkpoint holds the offsets of both, so a run that stops or is killed at any moment, also
+    at the switch, reads each item of the two exactly once. Watermarks follow the history as a
+    backlog, and the live source from there on. After the switch the history is not read again: its
+    files may be deleted, and files that are added to it later are not read.
+
+    Both sources must have items of the same type. Records may have different columns; columns of
+    the same name must have types of the same kind. Input that cannot be read is handled by the
+    `on_invalid` of its own source; ``"drop"`` and ``"errors"`` cannot be mixed.
+
+    A batch run reads both if the live source is bounded. Otherwise the source needs a streaming
+    run, which with ``trigger="available"`` ends after the live data that are there at the switch.
+
+    Args:
+        history: the source to read first, which must be bounded.
+        live: the source to read afterwards.
+        start: rule that takes the start of `live` from the items of the history, in place of the
+            start that `live` has: `AfterOffsets` or `FromTime`. The driver reads the fields of the
+            rule as it plans each epoch of the history. By default, `live` starts as it is.
+
+    Raises:
+        FlowTypeError, FlowBuildError: an argument is not valid, or the sources do not fit together.
+        SourceError: when the flow runs: a column has different types in the two sources, or the
+            history lacks a field of the rule.
+
+    >>> from flow.connectors.files import ParquetSource
+    >>> from flow.connectors.then import AfterOffsets, Then
+    >>> from flow.connectors.kafka import KafkaSource
+    >>> import pyarrow as pa
+    >>> live = KafkaSource("localhost:9092", "orders", value="json", schema={"id": pa.int64()})
+    >>> Then(ParquetSource("history/"), live, start=AfterOffsets()).bounded
+    False
+    """
+
+    history: Source[X]
+    live: Source[X]
+    _: KW_ONLY
+    start: StartRule | None = None
+
+    def __post_init__(self) -> None:
+        for name, source in self._sources.items():
+            _check_source(name, source)
+        if not self.history.bounded:
+            raise FlowBuildError(
+                "Then: history must end by itself, so that live data can follow, got the unbounded "
+                f"{type(self.history).__name__}"
+            )
+        self._check_items()
+        self._check_start()
+        object.__setattr__(self, "bounded", self.live.bounded)
+        object.__setattr__(self, "on_invalid", self._common_on_invalid())
+
+    @property
+    @override
+    def needs_streaming(self) -> bool:
+        return self.history.needs_streaming or self.live.needs_streaming
+
+    @override
+    def planner(self, log: SourceLog, parallelism: int) -> Planner:
+        return ThenPlanner(
+            Parts(
+                partial(self._history_planner, PartLog(log, "history"), parallelism),
+                partial(self._live_planner, PartLog(log, "live"), parallelism),
+                self._position_after,
+            )
+        )
+
+    @override
+    def read(self, split: Split) -> Iterator[Batch]:
+        source, inner = self._source_and_split(split)
+        return self._checked(source, source.read(inner))
+
+    @override
+    def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:
+        source, inner = self._source_and_split(split)
+        return self._checked(source, source.read_fields(inner, fields))
+
+    @override
+    def identity(self) -> Json:
+        parts = {
+            name: [type(source).__qualname__, source.identity()]
+            for name, source in self._sources.items()
+        }
+        return {**parts, "start": None if self.start is None else repr(self.start)}
+
+    @override
+    def continues(self, before: Json) -> str | None:
+        now, clauses = self.identity(), []
+        if before["start"] != now["start"]:
+            return None
+        for name, source in self._sources.items():
+            (old_type, old), (new_type, new) = before[name], now[name]
+            if old_type != new_type:
+                return None
+            if None in (old, new) or old == new:
+                continue
+            clause = source.continues(old)
+            if clause is None:
+                return None
+            clauses.append(f"{name}: {clause}")
+        return "; ".join(clauses)
+
+    @override
+    def record_columns(self) -> Any:
+        before, after = self.history.record_columns(), self.live.record_columns()
+        is_known = before is not None and after is not None
+        return before if is_known and before.equals(after) else None
+
+    @override
+    def item_type(self) -> type | None:
+        return self.live.item_type() or self.history.item_type()
+
+    @property
+    def _sources(self) -> dict[Part, Source[X]]:
+        return {"history": self.history, "live": self.live}
+
+    def _history_planner(self, log: SourceLog, parallelism: int) -> Planner:
+        check_columns(self.history, self.live)
+        return self.history.planner(log, parallelism)
+
+    def _live_planner(self, log: SourceLog, parallelism: int, position: Json | None) -> Planner:
+        live = self.live
+        if self.start is not None and position is not None:
+            live = live.starting_at(self.start.start(position))
+        return live.planner(log, parallelism)
+
+    def _position_after(self, position: Json | None, splits: Iterable[Split]) -> Json | None:
+        """Return the position of the rule after splits of the history, which the driver reads."""
+        if self.start is None:
+            return None
+        for split in splits:
+            for batch in self.history.read_fields(split, self.start.fields):
+                if not isinstance(batch, Invalid):
+                    position = self.start.after(position, batch)
+        return position
+
+    def _source_and_split(self, split: Split) -> tuple[Source[X], Split]:
+        part, number, what = split.what
+        return self._sources[part], Split(what, number, split.order)
+
+    def _checked(self, source: Source[X], batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield batches; a bad input fails if its source says so, and the other source does not."""
+        for batch in batches:
+            if isinstance(batch, Invalid) and source.on_invalid == "fail" and batch.inputs:
+                raise batch.error()
+            yield batch
+
+    def _check_items(self) -> None:
+        types = [source.item_type() for source in self._sources.values()]
+        if None not in types and types[0] != types[1]:
+            shown = ["records" if kind is dict else getattr(kind, "__name__", "") for kind in types]
+            raise FlowBuildError(
+                f"Then: the items of history are {shown[0]} and those of live are {shown[1]}: "
+                "give both sources the same kind of items, such as records by a schema="
+            )
+
+    def _check_start(self) -> None:
+        if self.start is None:
+            return
+        if not isinstance(self.start, StartRule):
+            raise FlowTypeError(
+                "Then: start must be a rule such as AfterOffsets() or FromTime('timestamp'), "
+                f"got {shorten(self.start)}; a start that is known is an argument of live"
+            )
+        if type(self.live).starting_at is Source.starting_at:
+            raise FlowBuildError(
+                f"Then: start={self.start!r} needs a live source that can start at a position, "
+                f"and {type(self.live).__name__} does not: leave out start="
+            )
+
+    def _common_on_invalid(self) -> OnInvalid:
+        found = {source.on_invalid for source in self._sources.values()} - {"fail"}
+        if len(found) > 1:
+            raise FlowBuildError(
+                "Then: history and live must not mix on_invalid='drop' and 'errors', got "
+                f"history={self.history.on_invalid!r} and live={self.live.on_invalid!r}"
+            )
+        return next(iter(found), "fail")
+
+
+def _check_source(name: str, source: object) -> None:
+    if not isinstance(source, Source):
+        raise FlowTypeError(
+            f"Then: {name} must be a Source, got {type(source).__name__} {shorten(source)}"
+        )
+    if source.is_frame:
+        raise FlowBuildError(
+            f"Then: {name} must not be a data frame, which Spark itself reads: write it as "
+            "Parquet, and read that with ParquetSource"
+        )
