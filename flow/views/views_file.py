@@ -87,7 +87,7 @@ class Views:
             )
         try:
             uri = f"file:{quote(self.path)}?mode=ro"
-            connection = sqlite3.connect(uri, _BUSY_SECONDS, isolation_level=None, uri=True)
+            connection = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
             with contextlib.closing(connection):
                 connection.execute("BEGIN")
                 self._check(lambda *asked: connection.execute(*asked).fetchall())

@@ -28,8 +28,8 @@ def test_every_field_is_an_argument_of_run_and_in_the_docstrings() -> None:
     parameters = inspect.signature(run).parameters
     for field in FIELDS:
         assert parameters[field.name].default is None
-        assert f"        {field.name}: " in str(FlowConfig.__doc__)
-        assert f"        {field.name}: " in str(run.__doc__)
+        for documented in (FlowConfig, run):
+            assert f"\n    {field.name}: " in str(inspect.getdoc(documented))
 
 
 def test_the_variable_of_the_speed_ups_is_that_of_the_switch() -> None:

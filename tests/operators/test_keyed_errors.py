@@ -79,7 +79,7 @@ MISBEHAVIOURS: dict[str, tuple[Any, str]] = {
     "nothing": (None, "on_item raised TypeError: cannot unpack non-iterable NoneType object"),
     "a list of three": (
         [1, 2, 3],
-        "on_item raised ValueError: too many values to unpack (expected 2)",
+        "on_item raised ValueError: too many values to unpack (expected 2",
     ),
     "values that are none": (
         (5, op.KEEP),
@@ -101,7 +101,8 @@ MISBEHAVIOURS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(("answer", "problem"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
 def test_a_logic_must_return_values_and_whether_to_keep_it(answer: Any, problem: str) -> None:
     error = failure([("k", answer)], lambda s: op.stateful("step", s, Misbehaving))
-    assert (error.problem, error.key, error.item) == (problem, "k", repr(answer))
+    assert (error.key, error.item) == ("k", repr(answer))
+    assert error.problem.startswith(problem)  # Later Pythons add how many there are.
     assert isinstance(error.__cause__, (TypeError, ValueError))
 
 

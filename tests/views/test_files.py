@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,14 +26,14 @@ def file(tmp_path: Path) -> Path:
 
 
 def foreign(file: Path) -> None:
-    with sqlite3.connect(file) as database:
+    with closing(sqlite3.connect(file)) as database, database:
         database.execute("CREATE TABLE customers (name TEXT)")
     database.close()
 
 
 def newer(file: Path) -> None:
     ViewRuns(file.parent).epoch([("ann", 1)])
-    with sqlite3.connect(file) as database:
+    with closing(sqlite3.connect(file)) as database, database:
         database.execute("PRAGMA user_version = 2")
     database.close()
 
