@@ -91,6 +91,23 @@ def test_results_depend_neither_on_the_path_nor_on_the_cut_nor_on_a_stop(
             assert results(flow, epochs, as_records) == expected
 
 
+@pytest.mark.parametrize(("ordered", "often"), [(None, "c"), (True, "c"), (False, "b")])
+def test_values_are_counted_in_order_of_time_by_default(ordered: bool | None, often: str) -> None:
+    # One counter cannot hold three values that are equally frequent: the last one remains.
+    values = [(1, "a"), (2, "a"), (5, "c"), (6, "c"), (3, "b"), (4, "b")]
+    clock, windower = EventClock("at", "10s", on_idle="hold"), win.TumblingWindower("20s")
+    flow = Dataflow("order")
+    stream = op.input("in", flow, TestingSource([]))
+    one = ApproxTopK("n", 1, counters=1)
+    out = win.aggregate_window("w", stream, clock, windower, ordered, often=one)
+    op.output("down", out.down, TestingSink([]))
+    with TestDriver(flow, now="1970-01-01T00:00Z") as t:
+        t.send("in", [("k", {"at": at, "n": n}) for at, n in values])
+        t.end()
+        ((_, (_, result)),) = t.take("down")
+    assert result == {"often": [often]}
+
+
 FLOWS = 300
 VISITS = [("k", (at % 40, at * at % 997)) for at in range(FLOWS)]
 
