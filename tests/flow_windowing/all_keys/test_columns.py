@@ -183,6 +183,24 @@ def test_the_first_level_runs_over_columns() -> None:
     assert isinstance(lowering(flow, "w.by_key"), OverColumns)
 
 
+class OwnWindower(TumblingWindower):
+    """A windower without a columnar form."""
+
+
+def test_a_custom_windower_whose_windows_follow_from_time_serves_all_keys() -> None:
+    clock, rows = EventClock("at", "0s"), [{"user": user, "at": 1.0, "n": 2} for user in "abb"]
+    found = []
+    for add in (
+        aggregated(clock, OwnWindower("10s"), total=win.Sum("n")),
+        ranked(clock, OwnWindower("10s"), 1),
+    ):
+        with TestDriver(all_keys_flow(add), now=START) as t:
+            t.send("in", as_records(rows))
+            t.end()
+            found += [result for _, (_, result) in t.take("down")]
+    assert found == [{"total": 6}, [("b", 2)]]
+
+
 @pytest.mark.parametrize("by_itself", [False, True])
 def test_a_level_holds_one_accumulator_for_each_bucket_and_the_second_level_none(
     by_itself: bool,
