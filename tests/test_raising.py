@@ -98,12 +98,23 @@ class OwnAggregator(win.Aggregator[Any, Any, Any]):
         return state
 
 
+class Awaited:
+    """An async function of a keyed item that calls a function of its value."""
+
+    def __init__(self, function: Raising) -> None:
+        self.function = function
+
+    async def __call__(self, pair: tuple[str, int]) -> None:
+        self.function(pair[1])
+
+
 BUILDS: dict[str, Callable[[Stream[Any], Raising], Stream[Any]]] = {
     "map": lambda s, f: op.map("step", s, f),
     "filter": lambda s, f: op.filter("step", s, f),
     "flat_map": lambda s, f: op.flat_map("step", s, lambda item: f(item) or ()),
     "map_value": lambda s, f: op.map_value("step", s, f),
     "try_map": lambda s, f: op.try_map("step", s, f).ok,
+    "map_async": lambda s, f: op.map_async("step", s, Awaited(f), retry=op.Retry(1)),
     "stateful_map": lambda s, f: op.stateful_map("step", s, f),
     "stateful": lambda s, f: op.stateful("step", s, lambda _: OwnLogic(f)),
     "fold_final": lambda s, f: op.fold_final("step", s, int, f),
