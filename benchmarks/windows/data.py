@@ -27,6 +27,8 @@ STEP_US = 7_200
 """The time between two events: with 10 000 keys, five of six windows of a minute have a value."""
 JITTER_US = 5_000_000
 WAIT_SECONDS = 10
+LEAST_TRADE = 500
+"""The least amount of an event that is a trade in an as-of join; half of the events are."""
 FILES = 20
 HANDS = 2
 """The number of parts of a file of pickled events, for as many parallel readers."""

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 import flow.operators as op
 import flow_windowing as win
-from benchmarks.windows.data import HANDS, WAIT_SECONDS, dealt
+from benchmarks.windows.data import HANDS, LEAST_TRADE, WAIT_SECONDS, dealt
 from flow import Dataflow
 from flow.connectors.files import ParquetSink, ParquetSource
 from flow.connectors.sink import Sink, WriteContext, Written
@@ -57,6 +57,8 @@ def parquet_flow(windows: str, data: str, out: str, epoch_rows: int) -> Dataflow
     source = ParquetSource(data, rows_per_epoch=epoch_rows)
     if windows == "join":
         return joined_flow(source, ParquetSink(out))
+    if windows == "asof":
+        return quoted_flow(source, ParquetSink(out))
     return columns_flow(windows, source, ParquetSink(out))
 
 
@@ -77,6 +79,43 @@ def pair_row(item: Any) -> dict[str, Any]:
         "key": key,
         "open_time": left["ts"],
         "close_time": right["ts"],
+        "left_amount": left["amount"],
+        "right_amount": right["amount"],
+    }
+
+
+def quoted_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
+    """Return a flow that joins each trade with the quote of its key up to a minute before it.
+
+    Events of at least `LEAST_TRADE` are trades, the others are quotes.
+    """
+    flow = Dataflow("quoted")
+    keyed = op.key_on("by_key", op.input("events", flow, source), "key")
+    trades = op.filter_value("trades", keyed, is_trade)
+    quotes = op.filter_value("quotes", keyed, is_quote)
+    clock: win.EventClock[Any] = win.EventClock("ts", wait_for_system_duration=WAIT)
+    out = win.join_asof("join", trades, quotes, clock, tolerance="1m", how="inner")
+    op.output("out", op.map("rows", out.down, quoted_row), sink)
+    return flow
+
+
+def is_trade(event: dict[str, Any]) -> bool:
+    """Return True for a trade."""
+    return bool(event["amount"] >= LEAST_TRADE)
+
+
+def is_quote(event: dict[str, Any]) -> bool:
+    """Return True for a quote."""
+    return not is_trade(event)
+
+
+def quoted_row(item: Any) -> dict[str, Any]:
+    """Return a trade and its quote as a row, from the time of the quote to that of the trade."""
+    key, (_, (left, right)) = item
+    return {
+        "key": key,
+        "open_time": right["ts"],
+        "close_time": left["ts"],
         "left_amount": left["amount"],
         "right_amount": right["amount"],
     }

@@ -34,7 +34,7 @@ class Job:
 
     @property
     def windows(self) -> str:
-        """The kind of windows: ``tumbling``, ``sliding`` or ``session``; ``join`` for a join."""
+        """``tumbling``, ``sliding`` or ``session``; ``join`` or ``asof`` for a join."""
         return str(self.settings.get("windows", "tumbling"))
 
 

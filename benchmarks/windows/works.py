@@ -15,8 +15,9 @@ FIGURES = {
     "sliding": ("total", "mean"),
     "session": ("n",),
     "join": ("left_amount", "right_amount"),
+    "asof": ("left_amount", "right_amount"),
 }
-"""The results of each kind of windows; of the pairs of an interval join."""
+"""The results of each kind of windows; of the pairs of a join by time."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,7 @@ def all_works(scale: Scale) -> tuple[Work, ...]:
         _against_spark(scale, "session", "sessions of gap 30 s, count", 10_000, 6),
         _against_spark(scale, "global", "tumbling 1 min over all keys, sum and mean", 10_000, None),
         _against_spark(scale, "join", "interval join with itself, up to 1 min later", 10_000, None),
+        _asof(scale),
         _against_batch(scale, "batch", "batch engine", "batch", 0.3),
         _against_batch(
             scale, "batch-streaming", "streaming with recovery", "streaming_whole", 0.15
@@ -208,6 +210,19 @@ def _against_batch(scale: Scale, name: str, engine: str, function: str, times: f
         (POLARS,),
         Target(Rule.TIMES_AS_FAST, times),
         Events(scale.rows, 10_000),
+    )
+
+
+def _asof(scale: Scale) -> Work:
+    return Work(
+        "asof",
+        "as-of join of trades with quotes up to 1 min earlier, 10,000 keys, batch engine",
+        (Contestant("batch", "ours", "batch"),),
+        (Contestant("Polars", "polars_peer", "asof", "polars"),),
+        target=Target(Rule.TIMES_AS_FAST, 0.1),
+        events=Events(scale.rows, 10_000),
+        windows="asof",
+        settings={"windows": "asof"},
     )
 
 

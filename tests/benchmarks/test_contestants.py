@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.windows.answers import Answer, answer_in
-from benchmarks.windows.data import FILES, Events, Form, last_us, make
+from benchmarks.windows.data import FILES, LEAST_TRADE, Events, Form, last_us, make
 from benchmarks.windows.job import Figure, Job
 from benchmarks.windows.works import FIGURES
 
@@ -109,6 +109,37 @@ def test_our_batch_engine_agrees(
 ) -> None:
     _, answer = place.run(OBJECTS, "ours", "batch_objects")
     assert (answer.windows, answer.sums["total"]) == minutes
+
+
+def quoted_by_plain_python(events: Events) -> tuple[int, float, float]:
+    """Return the number of trades with a quote, and the totals of both, by plain Python."""
+    newest: dict[str, dict[str, Any]] = {}
+    pairs = list[tuple[dict[str, Any], dict[str, Any]]]()
+    rows = [row for part in range(FILES) for row in events.table(part).to_pylist()]
+    closed = max(row["ts"] for row in rows) - timedelta(seconds=10)
+    for row in sorted(rows, key=lambda row: (row["ts"], row["amount"] >= LEAST_TRADE)):
+        quote = newest.get(row["key"])
+        if row["amount"] < LEAST_TRADE:
+            newest[row["key"]] = row
+        elif quote and row["ts"] - quote["ts"] <= timedelta(minutes=1) and row["ts"] <= closed:
+            pairs.append((row, quote))
+    left, right = (sum(pair[side]["amount"] for pair in pairs) for side in (0, 1))
+    return len(pairs), left, right
+
+
+def test_an_as_of_join_of_polars_agrees_with_plain_python(place: Place) -> None:
+    pytest.importorskip("polars")
+    events = Events(20_000, keys=50)
+    _, answer = place.run(events, "polars_peer", "asof", windows="asof")
+    assert (answer.windows, *answer.sums.values()) == quoted_by_plain_python(events)
+
+
+@pytest.mark.spark
+def test_our_as_of_join_agrees_with_plain_python(spark: SparkSession, place: Place) -> None:
+    events = Events(20_000, keys=50)
+    _, answer = place.run(events, "ours", "batch", windows="asof")
+    assert answer.windows > 8_000
+    assert (answer.windows, *answer.sums.values()) == quoted_by_plain_python(events)
 
 
 @pytest.mark.spark
