@@ -177,7 +177,7 @@ WINDOWS: dict[str, tuple[Windower[Any], int]] = {
 }
 """Windowers, each with the event time of an epoch in which some windows close and others stay."""
 OVERLAPPING = (FEW_KEYS, FIVE_MINUTES_US)
-"""Keys, and the event time of an epoch whose windows have enough values to be made of panes."""
+"""Keys, and the event time of an epoch whose windows have enough values to be made of tiles."""
 
 
 def all_kernels() -> dict[str, Kernel]:

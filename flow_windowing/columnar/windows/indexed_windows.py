@@ -10,8 +10,8 @@ from typing_extensions import override
 from flow.columns.arrays import Ints
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
-from flow_windowing.columnar.windows.panes import add_by_pane
 from flow_windowing.columnar.windows.row_batch import RowBatch, UnassignedRows, WindowGroups
+from flow_windowing.columnar.windows.tiles import add_by_tile
 from flow_windowing.columnar.windows.window_ranges import WindowRanges, grouped_chunks
 from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.rules.lateness import has_closed
@@ -70,7 +70,7 @@ class IndexedWindows(Windowing):
             first, counts = first + closed, counts - closed
         ranges = WindowRanges.of(first, counts)
         if batch.emit != "update":
-            ranges = add_by_pane(state, batch, ranges, unassigned.late)
+            ranges = add_by_tile(state, batch, ranges, unassigned.late)
         for groups in grouped_chunks(state, entering, ranges):
             self.add_groups(state, batch, groups)
         return unassigned

@@ -5,7 +5,7 @@ takes about 55 bytes while the value enters. An open window takes about as many 
 share it. So consecutive values enter in chunks, and memory has the open windows and the pairs of
 one chunk.
 
-For columns of numbers and windows with many values, panes are faster: see `panes`.
+For columns of numbers and windows with many values, tiles are faster: see `tiles`.
 """
 
 from __future__ import annotations

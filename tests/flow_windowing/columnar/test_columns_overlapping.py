@@ -1,4 +1,4 @@
-"""Overlapping windows over columns: panes, and chunks of bounded size."""
+"""Overlapping windows over columns: tiles, and chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from flow_windowing import (
     Sum,
 )
 from flow_windowing.aggregates.folding import FoldingBuilder
-from flow_windowing.columnar.windows import panes, window_ranges
-from flow_windowing.columnar.windows.panes import panes_of
+from flow_windowing.columnar.windows import tiles, window_ranges
 from flow_windowing.columnar.windows.row_batch import EnteringRows
+from flow_windowing.columnar.windows.tiles import tiles_of
 from flow_windowing.columnar.windows.window_ranges import WindowRanges
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.settings import Emit
@@ -66,16 +66,16 @@ MEGABYTE = 1 << 20
 def lots_of(pairs: int, least: int) -> Iterator[None]:
     """Add values to windows in chunks of `pairs` pairs of a value and a window.
 
-    Windows with at least `least` values are made of panes.
+    Windows with at least `least` values are made of tiles.
     """
     with (
         mock.patch.object(window_ranges, "pairs_per_chunk", return_value=pairs),
-        mock.patch.object(panes, "_LEAST", least),
+        mock.patch.object(tiles, "_LEAST", least),
     ):
         yield
 
 
-BY_PANE, ONE_BY_ONE = 0, 1 << 40
+BY_TILE, ONE_BY_ONE = 0, 1 << 40
 
 
 windowers = st.one_of(
@@ -101,8 +101,8 @@ steps = st.builds(
 
 
 @sampled(250, by_default=60)
-@given(steps, epochs_of_rows, st.integers(1, 30), st.sampled_from([BY_PANE, 2, ONE_BY_ONE]), forms)
-def test_panes_and_chunks_of_any_size_agree_with_key_by_key(
+@given(steps, epochs_of_rows, st.integers(1, 30), st.sampled_from([BY_TILE, 2, ONE_BY_ONE]), forms)
+def test_tiles_and_chunks_of_any_size_agree_with_key_by_key(
     step: Step, epochs: list[Epoch], pairs: int, least: int, form: Any
 ) -> None:
     with key_by_key():
@@ -130,7 +130,7 @@ def rows_at(moments: list[tuple[str, int]]) -> list[Row]:
         st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 70)), max_size=50), max_size=2
     ),
 )
-def test_windows_of_many_panes_agree_with_key_by_key(
+def test_windows_of_many_tiles_agree_with_key_by_key(
     wait: str,
     offset: str,
     grace: str | None,
@@ -143,21 +143,21 @@ def test_windows_of_many_panes_agree_with_key_by_key(
     epochs = [Epoch(rows_at(one)) for one in moments]
     with key_by_key():
         expected = outcome(step, epochs, as_dicts)
-    with lots_of(7, BY_PANE):
+    with lots_of(7, BY_TILE):
         assert outcome(step, epochs, as_records) == expected
 
 
 def figures_of(step: Step, *seconds: int) -> dict[int, Any]:
     """Return the results of one key's windows, by the second in which the windows open."""
-    with lots_of(7, BY_PANE), TestDriver(step.flow(), now=START) as t:
+    with lots_of(7, BY_TILE), TestDriver(step.flow(), now=START) as t:
         t.send("in", as_records(rows_at([("a", second) for second in seconds])))
         t.end()
         down = t.received("down")
     return {(one.open_time - START) // timedelta(seconds=1): value for _, (one, value) in down}
 
 
-def test_a_window_combines_all_its_panes() -> None:
-    # A value each second, which is its number: twenty panes a window, i to i + 19.
+def test_a_window_combines_all_its_tiles() -> None:
+    # A value each second, which is its number: twenty tiles a window, i to i + 19.
     figures = {"total": Sum("whole"), "first": Earliest("whole"), "last": Last("whole")}
     step = Step(EventClock("ts", "1m"), SlidingWindower("20s", "1s"), figures)
     found = figures_of(step, *range(60))
@@ -183,13 +183,13 @@ def test_a_value_late_for_a_window_does_not_change_earlier_windows() -> None:
     }
 
 
-def test_windows_are_runs_of_panes() -> None:
+def test_windows_are_runs_of_tiles() -> None:
     # Three windows a value, one opening every second: of a value at 5 those from 3 to 5.
-    #   seconds  0 0 . 2 . . 5      panes  0 | 1 | 2
+    #   seconds  0 0 . 2 . . 5      tiles  0 | 1 | 2
     seconds = np.array([5, 0, 0, 2])
     entering = EnteringRows(np.arange(4), np.zeros(4, np.int64), seconds, np.arange(4), seconds)
-    with lots_of(1, BY_PANE):
-        found = panes_of(entering, WindowRanges.of(seconds - 2, np.full(4, 3)))
+    with lots_of(1, BY_TILE):
+        found = tiles_of(entering, WindowRanges.of(seconds - 2, np.full(4, 3)))
     assert found is not None
     assert [found.entries.tolist(), found.starts.tolist()] == [[1, 2, 3, 0], [0, 2, 3]]
     assert found.windows.ids.tolist() == [-2, -1, 0, 1, 2, 3, 4, 5]
@@ -197,9 +197,9 @@ def test_windows_are_runs_of_panes() -> None:
     assert found.runs.counts.tolist() == [1, 1, 2, 1, 1, 1, 1, 1]
 
 
-def test_windows_of_one_value_do_not_use_panes() -> None:
+def test_windows_of_one_value_do_not_use_tiles() -> None:
     entering = EnteringRows(*(np.arange(3) for _ in range(5)))
-    assert panes_of(entering, WindowRanges.of(np.arange(3), np.full(3, 9))) is None
+    assert tiles_of(entering, WindowRanges.of(np.arange(3), np.full(3, 9))) is None
 
 
 def logic_of(windower: Windower[Any], aggregator: Any, emit: Emit = "close") -> ShardLogic:
@@ -238,14 +238,14 @@ def room_for(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("least", [BY_PANE, ONE_BY_ONE], ids=["by pane", "one by one"])
+@pytest.mark.parametrize("least", [BY_TILE, ONE_BY_ONE], ids=["by tile", "one by one"])
 @pytest.mark.parametrize("aggregator", [Count(), Sum("n"), Last("n")], ids=repr)
 def test_memory_for_values_of_many_windows_is_bounded_by_a_chunk(
     aggregator: Aggregator[Any, Any, Any], least: int
 ) -> None:
     # 10,000 values in 1,440 windows each: 14.4 million pairs, whose numbers alone are 115 MB.
     logic, rows = logic_of(DAY_OF_MINUTES, aggregator), epoch_of(10_000, START_US)
-    with mock.patch.object(panes, "_LEAST", least):
+    with mock.patch.object(tiles, "_LEAST", least):
         assert room_for(lambda: logic.run(rows, epoch_reading(DOWN, CLOSED))) < 40 * MEGABYTE
 
 

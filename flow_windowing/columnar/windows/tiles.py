@@ -1,7 +1,7 @@
-"""Panes of overlapping windows: the values of a pane are in the same windows.
+"""Tiles of overlapping windows: the values of a tile are in the same windows.
 
-A window of a key is a run of the key's panes in order of time. So each number is reduced once, in
-its pane, and windows are combined from panes (J. Li et al., No pane, no gain: efficient evaluation
+A window of a key is a run of the key's tiles in order of time. So each number is reduced once, in
+its tile, and windows are combined from tiles (J. Li et al., No pane, no gain: efficient evaluation
 of sliding-window aggregates over data streams, SIGMOD Record 34(1), 2005).
 """
 
@@ -20,17 +20,17 @@ from flow_windowing.columnar.windows.row_batch import EnteringRows, RowBatch
 from flow_windowing.columnar.windows.window_ranges import WindowRanges, grouped_chunks
 
 _LEAST = 8
-"""The least mean number of values per window for panes; with fewer, adding each value is faster."""
+"""The least mean number of values per window for tiles; with fewer, adding each value is faster."""
 
 
-class Panes(NamedTuple):
-    """Entering rows grouped by pane, and windows as runs of panes.
+class Tiles(NamedTuple):
+    """Entering rows grouped by tile, and windows as runs of tiles.
 
     Attributes:
-        entries: the index of each entering row, pane after pane.
-        starts: the index in `entries` of each pane's first row.
+        entries: the index of each entering row, tile after tile.
+        starts: the index in `entries` of each tile's first row.
         windows: the windows that get values, sorted by slot and id.
-        runs: the run of panes of each window.
+        runs: the run of tiles of each window.
     """
 
     entries: Ints
@@ -39,10 +39,10 @@ class Panes(NamedTuple):
     runs: GroupRuns
 
 
-def add_by_pane(
+def add_by_tile(
     state: ShardState, batch: RowBatch, ranges_: WindowRanges, late: Ints
 ) -> WindowRanges:
-    """Add values to windows by pane, if that is less work than adding them one by one.
+    """Add values to windows by tile, if that is less work than adding them one by one.
 
     Args:
         state: the shard state.
@@ -58,24 +58,24 @@ def add_by_pane(
     entering = batch.entering
     is_whole = np.ones(len(ranges_.entries), np.bool_)
     if len(late):
-        # A window that closes between the values of a pane is not a run of whole panes.
+        # A window that closes between the values of a tile is not a run of whole tiles.
         has_late = np.zeros(state.count, np.bool_)
         has_late[entering.slots[late]] = True
         is_whole = ~has_late[entering.slots]
-    by_pane = ranges_.take(is_whole)
-    panes = panes_of(entering, by_pane) if len(by_pane.entries) else None
-    if panes is None:
+    by_tile = ranges_.take(is_whole)
+    tiles = tiles_of(entering, by_tile) if len(by_tile.entries) else None
+    if tiles is None:
         return ranges_
-    state.windows, rows = state.windows.open(panes.windows)
-    groups = batch.groups(panes.entries, panes.starts)
+    state.windows, rows = state.windows.open(tiles.windows)
+    groups = batch.groups(tiles.entries, tiles.starts)
     remaining = [
         column
         for column in state.windows.accumulators
-        if not column.add_runs(rows, groups, panes.runs)
+        if not column.add_runs(rows, groups, tiles.runs)
     ]
     if remaining:
-        _add_one_by_one(state, batch, by_pane, remaining)
-    _record_changes(batch, state.windows, rows, panes)
+        _add_one_by_one(state, batch, by_tile, remaining)
+    _record_changes(batch, state.windows, rows, tiles)
     return ranges_.take(~is_whole)
 
 
@@ -90,16 +90,16 @@ def _add_one_by_one(
             column.add(rows, of_aggregates)
 
 
-def _record_changes(batch: RowBatch, windows: OpenWindows, rows: Ints, panes: Panes) -> None:
+def _record_changes(batch: RowBatch, windows: OpenWindows, rows: Ints, tiles: Tiles) -> None:
     """Record the first change and the greatest timestamp of windows, see `record_changes`."""
     if windows.first_changes is not None:
-        first_of_pane = np.minimum.reduceat(panes.entries, panes.starts)
-        (first,) = panes.runs.combine([first_of_pane], _minimum)
+        first_of_tile = np.minimum.reduceat(tiles.entries, tiles.starts)
+        (first,) = tiles.runs.combine([first_of_tile], _minimum)
         windows.first_changes[rows] = np.minimum(windows.first_changes[rows], first)
     if batch.needs_latest:
-        # Rows are sorted by time: the last row of a window's last pane has its latest timestamp.
-        ends = np.append(panes.starts[1:], len(panes.entries)) - 1
-        latest = panes.entries[ends[panes.runs.first + panes.runs.counts - 1]]
+        # Rows are sorted by time: the last row of a window's last tile has its latest timestamp.
+        ends = np.append(tiles.starts[1:], len(tiles.entries)) - 1
+        latest = tiles.entries[ends[tiles.runs.first + tiles.runs.counts - 1]]
         latest_us = batch.entering.times_us[latest]
         windows.latest_us[rows] = np.maximum(windows.latest_us[rows], latest_us)
 
@@ -108,8 +108,8 @@ def _minimum(left: list[Column], right: list[Column]) -> list[Column]:
     return [np.minimum(a, b) for a, b in zip(left, right, strict=True)]
 
 
-def panes_of(entering: EnteringRows, ranges_: WindowRanges) -> Panes | None:
-    """Group entering rows by pane; return ``None`` if windows get too few values.
+def tiles_of(entering: EnteringRows, ranges_: WindowRanges) -> Tiles | None:
+    """Group entering rows by tile; return ``None`` if windows get too few values.
 
     Args:
         entering: the entering rows.
@@ -121,7 +121,7 @@ def panes_of(entering: EnteringRows, ranges_: WindowRanges) -> Panes | None:
     slots, last = entering.slots[entries], first + counts - 1
     starts = _run_starts(slots, first, last)
     slots, first, last = slots[starts], first[starts], last[starts]
-    # A stretch is a sequence of panes of a key whose windows have consecutive ids.
+    # A stretch is a sequence of tiles of a key whose windows have consecutive ids.
     is_apart = (slots[1:] != slots[:-1]) | (first[1:] > last[:-1] + 1)
     stretch = np.concatenate([[0], np.cumsum(is_apart)])
     begins = run_starts(stretch)
@@ -129,11 +129,11 @@ def panes_of(entering: EnteringRows, ranges_: WindowRanges) -> Panes | None:
     if counts.sum() < _LEAST * lengths.sum():
         return None
     windows = WindowRefs(np.repeat(slots[begins], lengths), ranges(first[begins], lengths))
-    # The panes of a window begin at the window or before it, and end at the window or after it.
+    # The tiles of a window begin at the window or before it, and end at the window or after it.
     shift = (starts_of(lengths) - first[begins])[stretch]
     begun = np.cumsum(np.bincount(first + shift, minlength=len(windows.ids)))
     ended = np.cumsum(np.bincount(last + 1 + shift)[: len(windows.ids)])
-    return Panes(entries, starts, windows, GroupRuns(ended, begun - ended))
+    return Tiles(entries, starts, windows, GroupRuns(ended, begun - ended))
 
 
 def _run_starts(*columns: Ints) -> Ints:
