@@ -27,6 +27,8 @@ from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import EpochWindowLogic, WindowLogic
 from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
+from flow_windowing.contract.panes import Pane, PaneTiming
+from flow_windowing.contract.triggers import AfterWatermark, Early, Late
 from flow_windowing.dedup import DedupOut, dedup
 from flow_windowing.joins import join_asof, join_interval, join_window
 from flow_windowing.operators import (
@@ -55,6 +57,7 @@ from flow_windowing.windowers.windower import Filled, IndexedLogic, Opened, Wind
 __all__ = [
     "NEVER",
     "NO_WATERMARK",
+    "AfterWatermark",
     "Aggregator",
     "ApproxCountDistinct",
     "ApproxQuantile",
@@ -73,6 +76,7 @@ __all__ = [
     "DedupOut",
     "DroppedValue",
     "Earliest",
+    "Early",
     "EpochWindowLogic",
     "EventClock",
     "EventSlidingWindower",
@@ -80,6 +84,7 @@ __all__ = [
     "First",
     "IndexedLogic",
     "Last",
+    "Late",
     "LateReason",
     "LateValue",
     "Latest",
@@ -91,6 +96,8 @@ __all__ = [
     "MinK",
     "MinKUnique",
     "Opened",
+    "Pane",
+    "PaneTiming",
     "Quantile",
     "Reading",
     "Retracted",
@@ -152,6 +159,27 @@ _ELSEWHERE = {
         ("deduplicate", "distinct", "drop_duplicates", "dropDuplicatesWithinWatermark"),
         "use dedup(step_id, stream, clock, id, ttl=...)",
     ),
+    "AfterCount": "use Early(count=), or Late(count=) after the watermark",
+    "AfterProcessingTime": "use Early(every=), or Late(every=) after the watermark",
+    "AfterAny": "use Early(every=, count=), which fires at the earlier of the two",
+    **dict.fromkeys(
+        ("AfterEndOfWindow", "EventTimeTrigger"),
+        "use AfterWatermark(early=, late=), or emit='close'",
+    ),
+    "Repeatedly": "leave it out: Early and Late fire again and again",
+    "DefaultTrigger": "use emit='close', or Late(count=1) for each value in the grace",
+    "CountTrigger": "use Early(count=), or a CountWindower",
+    "PurgingTrigger": "use AfterWatermark(early=, accumulate=False)",
+    **dict.fromkeys(
+        (
+            "ContinuousEventTimeTrigger",
+            "ContinuousProcessingTimeTrigger",
+            "ProcessingTimeTrigger",
+        ),
+        "use Early(every=)",
+    ),
+    "AccumulationMode": "use AfterWatermark(early=, accumulate=)",
+    "PaneInfo": "use WindowMetadata.pane, a Pane",
     "map_window": "import flow.operators as op, and use op.map_window",
     **dict.fromkeys(
         ("records", "window_records", "as_records"),

@@ -37,10 +37,12 @@ from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.sessions.session_windows import SessionWindows
 from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.columnar.windows.windowing import Windowing
+from flow_windowing.contract.triggers import AfterWatermark
 from flow_windowing.join_logic import JoinBuilder
 from flow_windowing.object.config import WindowingConfig
 from flow_windowing.object.dedup import DedupConfig, DedupDriver
 from flow_windowing.object.driver import WindowDriver
+from flow_windowing.object.pane_driver import PaneDriver
 from flow_windowing.result_columns import columns_of_port
 from flow_windowing.rules.key_state import DriverState
 from flow_windowing.rules.settings import settings_of
@@ -63,6 +65,8 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
 
     @override
     def __call__(self, snapshot: DriverState | None) -> WindowDriver:
+        if isinstance(self.emit, AfterWatermark):
+            return PaneDriver(self, self.emit, snapshot)
         return WindowDriver(self, snapshot)
 
     @override
@@ -153,6 +157,8 @@ def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
     """Return the columnar plan of a windowing step, or the reason for running key by key."""
     rule, windowing = rule_of(config.clock), windowing_of(config.windower)
     folding = config.builder
+    if isinstance(config.emit, AfterWatermark):
+        return KeyByKey("`emit` is a trigger, and panes have no columnar form")
     if rule is None:
         return KeyByKey(f"{type(config.clock).__name__} has no columnar form")
     if isinstance(windowing, KeyByKey):

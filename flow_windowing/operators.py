@@ -16,6 +16,7 @@ from flow_windowing.aggregates.folding import Fold, Named, Reduce
 from flow_windowing.aggregates.numbers import Count, Mean, Sum
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.contract.logic import WindowLogic
+from flow_windowing.contract.triggers import Trigger
 from flow_windowing.rules.settings import Emit
 from flow_windowing.rules.timestamps import Timestamp
 from flow_windowing.window_step import WindowOut, add_window, fold_with
@@ -88,7 +89,7 @@ def fold_window(
     merger: Callable[[S, S], S] | None = None,
     ordered: bool | None = None,
     *,
-    emit: Emit = "close",
+    emit: Emit | Trigger = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, S]:
     """Fold the values of each window into one value.
@@ -109,8 +110,8 @@ def fold_window(
             21, 15.
         emit: ``"close"``: once, when the window closes; ``"update"``: after every value, and not
             when it closes; ``"epoch"``: once in each epoch in which the window has changed, and
-            when it closes. A session that merges into another after it has emitted also emits
-            `Retracted`.
+            when it closes; a trigger, such as ``Early(every="10s")`` or an `AfterWatermark`: in
+            panes. A session that merges into another after it has emitted also emits `Retracted`.
         timestamp: the time in ``WindowMetadata.timestamp``, for sinks that need one: the window's
             ``"open"`` or ``"close"`` time, or ``"last"``, its greatest timestamp.
 
@@ -149,7 +150,7 @@ def reduce_window(
     reducer: Callable[[V, V], V],
     ordered: bool | None = None,
     *,
-    emit: Emit = "close",
+    emit: Emit | Trigger = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, V]:
     """Reduce the values of each window to one value, two at a time.
@@ -189,7 +190,7 @@ def collect_window(
     into: type[list[Any]] | type[set[Any]] | type[dict[Any, Any]] = list,
     ordered: bool | None = None,
     *,
-    emit: Emit = "close",
+    emit: Emit | Trigger = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[Any, Any]:
     """Collect the values of each window.
@@ -231,7 +232,7 @@ def count_window(
     windower: Windower[Any],
     key: str | Callable[[X], str],
     *,
-    emit: Emit = "close",
+    emit: Emit | Trigger = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[X, int]:
     """Count the items of each key in each window.
@@ -266,7 +267,7 @@ def max_window(
     windower: Windower[Any],
     by: Callable[[V], Any] | None = None,
     *,
-    emit: Emit = "close",
+    emit: Emit | Trigger = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, V]:
     """Emit the greatest value of each window, the first of equal values.
@@ -302,7 +303,7 @@ def min_window(
     windower: Windower[Any],
     by: Callable[[V], Any] | None = None,
     *,
-    emit: Emit = "close",
+    emit: Emit | Trigger = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, V]:
     """Emit the least value of each window, the first of equal values; arguments as `max_window`.
@@ -328,7 +329,7 @@ def sum_window(
     windower: Windower[Any],
     of: Field = None,
     *,
-    emit: Emit = "close",
+    emit: Emit | Trigger = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, Any]:
     """Emit the sum of each window.
@@ -361,7 +362,7 @@ def mean_window(
     windower: Windower[Any],
     of: Field = None,
     *,
-    emit: Emit = "close",
+    emit: Emit | Trigger = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, Any]:
     """Emit the mean of each window, ``None`` without numbers; see `sum_window` for arguments.
@@ -383,7 +384,7 @@ def aggregate_window(
     clock: Clock[V, Any],
     windower: Windower[Any],
     ordered: bool | None = None,
-    emit: Emit = "close",
+    emit: Emit | Trigger = "close",
     timestamp: Timestamp | None = None,
     **aggregates: Aggregator[V, Any, Any],
 ) -> WindowOut[V, dict[str, Any]]:

@@ -14,11 +14,18 @@ import pyarrow as pa
 from flow.columns.stream_columns import KnownColumns, StreamColumns, UnknownColumns, object_type
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials
+from flow_windowing.contract.triggers import AfterWatermark
 from flow_windowing.object.config import WindowingConfig
 from flow_windowing.rules.streams import CLOSED, DOWN
 
 _TIME = pa.timestamp("us", "UTC")
 _IDS = pa.list_(pa.int64())
+_PANE = [
+    pa.field("pane_index", pa.int64()),
+    pa.field("pane_timing", pa.string()),
+    pa.field("pane_is_last", pa.bool_()),
+]
+"""The columns of `Pane.as_record`."""
 
 
 def columns_of_port(
@@ -47,6 +54,8 @@ def _results(config: WindowingConfig, ups: Sequence[StreamColumns]) -> StreamCol
     if isinstance(folding.aggregator, Partials):
         return UnknownColumns("accumulators have no known types")
     columns = _window_columns(config)
+    if isinstance(config.emit, AfterWatermark):
+        columns += _PANE
     for name, aggregator in _named(folding.aggregator):
         kind = aggregator.result_type(_field_type(aggregator, ups))
         if kind is None:

@@ -7,16 +7,17 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from flow.checks import check_choice, check_flag
 from flow.dataflow import KeyedStream
-from flow.errors import FlowTypeError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.aggregates.folding import FoldingBuilder
+from flow_windowing.aggregates.folding import DiscardingBuilder, FoldingBuilder
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.contract.logic import WindowLogic
 from flow_windowing.contract.metadata import LateValue, WindowMetadata
+from flow_windowing.contract.triggers import AfterWatermark, Early, Late, Trigger
 from flow_windowing.lowering import DriverBuilder
-from flow_windowing.rules.settings import Emit
+from flow_windowing.rules.settings import Emission, Emit
 from flow_windowing.rules.streams import PORTS
 from flow_windowing.rules.timestamps import Timestamp
 from flow_windowing.windowers.windower import Windower
@@ -49,13 +50,40 @@ def fold_with(
     windower: Windower[Any],
     aggregator: Aggregator[Any, Any, Any],
     ordered: bool | None,
-    emit: Emit,
+    emit: Emit | Trigger,
     timestamp: Timestamp | None,
 ) -> WindowOut[Any, Any]:
     """Add a windowing step that emits an aggregate of each window."""
-    check_choice(f"step {shorten(step_id)}: emit", emit, EMITS)
-    builder = FoldingBuilder(aggregator, emit)
-    return add_window(step_id, (up,), clock, windower, builder, ordered, emit, timestamp)
+    emission = _emission_of(step_id, emit, windower)
+    is_discarding = isinstance(emission, AfterWatermark) and not emission.accumulate
+    make = DiscardingBuilder if is_discarding else FoldingBuilder
+    builder = make(aggregator, emission)
+    return add_window(step_id, (up,), clock, windower, builder, ordered, emission, timestamp)
+
+
+def _emission_of(step_id: str, emit: Emit | Trigger, windower: Windower[Any]) -> Emission:
+    """Return the argument `emit` of a step, with `Early` and `Late` as an `AfterWatermark`.
+
+    Raises:
+        FlowBuildError: when `emit` is no time of emission, or has a rule for late panes although
+            the windower has no grace.
+    """
+    if isinstance(emit, Early):
+        return AfterWatermark(early=emit)
+    trigger = AfterWatermark(late=emit) if isinstance(emit, Late) else emit
+    if not isinstance(trigger, AfterWatermark):
+        try:
+            check_choice(f"step {shorten(step_id)}: emit", trigger, EMITS)
+        except FlowBuildError as error:
+            raise FlowBuildError(f"{error}; or a trigger such as Early(every='10s')") from None
+        return trigger
+    # `add_window` checks the type of the windower.
+    if trigger.late is not None and not getattr(windower, "grace_us", 1):
+        raise FlowBuildError(
+            f"step {shorten(step_id)}: emit has {trigger.late!r}, but no value enters a window "
+            f"after its on-time pane: give the windower a grace, got {windower!r}"
+        )
+    return trigger
 
 
 def add_window(
@@ -65,7 +93,7 @@ def add_window(
     windower: Windower[Any],
     builder: Callable[[Any], WindowLogic[Any, Any, Any]],
     ordered: bool | None,
-    emit: Emit = "close",
+    emit: Emission = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[Any, Any]:
     """Add a windowing step."""

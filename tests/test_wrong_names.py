@@ -21,6 +21,8 @@ ATTRIBUTES: list[tuple[Any, str, str]] = [
     (win, "HoppingWindower", "use SlidingWindower(length=, offset=)"),
     (win, "Avg", "use Mean"),
     (win, "Tumblingwindower", "is it TumblingWindower?"),
+    (win, "AfterCount", "use Early(count=), or Late(count=)"),
+    (win, "PaneInfo", "use WindowMetadata.pane"),
     (op, "window", "import flow_windowing as win"),
     (op, "key_by", "use key_on(step_id, stream, key)"),
     (op, "drop_duplicates", "use dedup(step_id, stream, id, ttl=...)"),
@@ -39,6 +41,8 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: win.SlidingWindower("1h", every="5m"), "has no argument 'every': use offset"),
     (lambda: win.SessionWindower(timeout="5m"), "has no argument 'timeout': use gap"),
     (lambda: win.EventClock("at", wait="1m"), "use wait_for_system_duration"),
+    (lambda: win.Early(period="1m"), "Early has no argument 'period': use every="),
+    (lambda: win.AfterWatermark(allowed_lateness="1m"), "use grace= of the windower"),
 ]
 
 

@@ -17,7 +17,7 @@ from flow.keyed.detaching import detach
 from flow_windowing.aggregates.aggregator import Aggregator, called
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import EpochWindowLogic
-from flow_windowing.rules.settings import Emit
+from flow_windowing.rules.settings import Emission
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,21 @@ class FoldingBuilder:
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"emit"})
 
     aggregator: Aggregator[Any, Any, Any]
-    emit: Emit
+    emit: Emission
 
     def __call__(self, state: tuple[Any] | None) -> FoldingLogic:
         """Return the logic of a window, from a snapshot or, for a new window, from ``None``."""
         return FoldingLogic(self, state)
+
+
+@dataclass(frozen=True)
+class DiscardingBuilder(FoldingBuilder):
+    """Builder of the logic of a window whose panes have only the values since the last pane.
+
+    Its name in checkpoints differs, as its accumulators do not have all values of a window.
+    """
+
+    KEPT_AS: ClassVar[str] = "FoldingBuilder(accumulate=False)"
 
 
 class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
@@ -72,6 +82,10 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
     @override
     def on_epoch_end(self) -> Iterable[Any]:
         return (self._result(),)
+
+    def discard(self) -> None:
+        """Remove all values from the accumulator, after a pane with their result."""
+        self.state = called(self._aggregator, "initialize")
 
     @override
     def on_close(self) -> Iterable[Any]:
@@ -171,6 +185,8 @@ class Reduce(Aggregator[Any, Any, Any]):
 
     @override
     def result(self, state: tuple[Any, ...]) -> Any:
+        if not state:  # The pane of a window that discards has no value.
+            return None
         return copy.deepcopy(state[0]) if self.copies else state[0]
 
 

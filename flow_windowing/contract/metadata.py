@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
 
 from flow.instants import MIN_US, from_us
+from flow_windowing.contract.panes import Pane
 
 V = TypeVar("V")
 
@@ -24,6 +25,8 @@ class WindowMetadata:
         merged_ids: the ids of all windows that were merged into this one.
         timestamp: the time of the emitted value, if the operator sets `timestamp`; windows that
             differ only in it are equal.
+        pane: the pane of the emitted value, if the operator has a trigger; windows that differ only
+            in it are equal.
 
     >>> from datetime import UTC
     >>> days = [datetime(2024, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
@@ -36,6 +39,7 @@ class WindowMetadata:
     close_time: datetime
     merged_ids: frozenset[int] = frozenset()
     timestamp: datetime | None = field(default=None, compare=False)
+    pane: Pane | None = field(default=None, compare=False)
 
     @classmethod
     def of_us(
@@ -52,12 +56,14 @@ class WindowMetadata:
             "close_time": self.close_time,
             "merged_ids": sorted(self.merged_ids),
         }
-        return record if self.timestamp is None else {**record, "timestamp": self.timestamp}
+        if self.timestamp is not None:
+            record["timestamp"] = self.timestamp
+        return record if self.pane is None else {**record, **self.pane.as_record()}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a call of the class, twice as fast as the default of a dataclass with slots."""
         parts = self.window_id, self.open_time, self.close_time, self.merged_ids, self.timestamp
-        return WindowMetadata, parts
+        return WindowMetadata, parts if self.pane is None else (*parts, self.pane)
 
     def __repr__(self) -> str:
         """Return an expression that evaluates to the metadata, without defaults; ids are sorted."""
@@ -67,6 +73,8 @@ class WindowMetadata:
             shown.append(f"merged_ids=frozenset({{{ids}}})")
         if self.timestamp is not None:
             shown.append(f"timestamp={self.timestamp!r}")
+        if self.pane is not None:
+            shown.append(f"pane={self.pane!r}")
         return f"WindowMetadata({', '.join(shown)})"
 
     def __lt__(self, other: WindowMetadata) -> bool:

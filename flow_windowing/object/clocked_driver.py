@@ -93,6 +93,7 @@ class ClockedDriver(StatefulBatchLogic[Any, tuple[int, Any], S], Generic[S]):
         self._clock.settle(moment)
         if self._has_progress:
             self._advance(self._clock.watermark(moment))
+        self._fire_timers()
         return self._take_output(), self._disposition()
 
     @override
@@ -100,6 +101,7 @@ class ClockedDriver(StatefulBatchLogic[Any, tuple[int, Any], S], Generic[S]):
         self._moment = moment
         if self._advance(self._clock.watermark(moment)):
             self._clock.settle(moment)
+        self._fire_timers()
         if not self._has_values() and self._clock.forget_us(moment) <= moment.inputs_now_us:
             return self._take_output(), DISCARD
         return self._take_output(), self._disposition()
@@ -118,8 +120,16 @@ class ClockedDriver(StatefulBatchLogic[Any, tuple[int, Any], S], Generic[S]):
     def notify_at_us(self) -> int:
         due_us = self._next_us()
         if due_us < NEVER:
-            return self._clock.due_us(due_us, self._moment)
-        return NEVER if self._has_values() else self._clock.forget_us(self._moment)
+            # A held key is due at a watermark, before any timer: its timers wait with it.
+            return min(self._clock.due_us(due_us, self._moment), self._timer_us())
+        return self._timer_us() if self._has_values() else self._clock.forget_us(self._moment)
+
+    def _fire_timers(self) -> None:
+        """Do the work of timers by system time that the moment has reached; by default none."""
+
+    def _timer_us(self) -> int:
+        """Return the due time of the next timer by system time, `NEVER` for none."""
+        return NEVER
 
     def _add_value(self, value: Any, moment: Moment) -> None:
         """Process a value as it arrives."""

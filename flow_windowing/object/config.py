@@ -10,7 +10,8 @@ from typing import Any, ClassVar, TypeAlias
 from flow.errors import FlowTypeError, shorten
 from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.contract.logic import WindowLogic
-from flow_windowing.rules.settings import Emit, settings_of
+from flow_windowing.contract.triggers import AfterWatermark
+from flow_windowing.rules.settings import Emission, settings_of
 from flow_windowing.rules.timestamps import Timestamp
 from flow_windowing.windowers.windower import Windower
 
@@ -43,7 +44,7 @@ class WindowingConfig:
     builder: WindowBuilder
     ordered: bool = True
     sides: int = 1
-    emit: Emit = "close"
+    emit: Emission = "close"
     timestamp: Timestamp | None = None
 
     def __post_init__(self) -> None:
@@ -63,4 +64,6 @@ class WindowingConfig:
     @cached_property
     def retracts(self) -> bool:
         """True if an emitted result may have to be retracted."""
+        if isinstance(self.emit, AfterWatermark) and not self.emit.accumulate:
+            return False  # Panes without common values stay valid as windows merge.
         return self.emit != "close" and self.windower.merges

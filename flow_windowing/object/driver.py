@@ -154,6 +154,7 @@ class WindowDriver(ClockedDriver[DriverState]):
                 logic = self._logic_of(window_id)
                 with Calling(logic, "on_value", value):
                     self._record_change(window_id, timestamp_us, logic.on_value_at(value, arrival))
+                self._count_values(window_id, 1)
         self._emit_unassigned(opened, value, timestamp_us, watermark_us)
         if self._keep_us is not None:
             bisect.insort(
@@ -183,6 +184,7 @@ class WindowDriver(ClockedDriver[DriverState]):
         with Calling(logic, "on_fill"):
             output = logic.on_fill([(retained.value, retained.at) for retained in values])
             self._record_change(filled.window_id, latest_us, output)
+        self._count_values(filled.window_id, len(values))
 
     def _logic_of(self, window_id: int) -> WindowLogic[Any, Any, Any]:
         logic = self._windows.get(window_id)
@@ -215,6 +217,9 @@ class WindowDriver(ClockedDriver[DriverState]):
             self._changed[window_id] = None
         if values:
             self._emit_from(window_id, values)
+
+    def _count_values(self, window_id: int, count: int) -> None:
+        """Note that values entered a window; a driver with a trigger counts them."""
 
     def _emit_result(self, window_id: int) -> None:
         """Emit the current result of an open window, if its logic has one before the close."""
@@ -251,11 +256,15 @@ class WindowDriver(ClockedDriver[DriverState]):
     def _close(self, metadata: WindowMetadata) -> None:
         logic = self._windows.pop(metadata.window_id)
         self._changed.pop(metadata.window_id, None)
-        with Calling(logic, "on_close"):
-            self._emit(metadata, logic.on_close())
+        self._emit_last(metadata, logic)
         self._output.append((CLOSED, self._with_timestamp(metadata)))
         self._emitted.pop(metadata.window_id, None)
         self._latest.pop(metadata.window_id, None)
+
+    def _emit_last(self, metadata: WindowMetadata, logic: WindowLogic[Any, Any, Any]) -> None:
+        """Emit the last values of a window that closes."""
+        with Calling(logic, "on_close"):
+            self._emit(metadata, logic.on_close())
 
     def _emit(self, metadata: WindowMetadata, values: Iterable[Any]) -> None:
         metadata = self._with_timestamp(metadata)

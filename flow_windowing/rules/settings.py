@@ -12,34 +12,42 @@ from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from typing import Literal, TypeAlias
 
+from flow_windowing.contract.triggers import AfterWatermark
+
 Emit: TypeAlias = Literal["close", "epoch", "update"]
 """The time at which a window emits: as it closes; also at the end of each epoch that changes it; or
 only after every value."""
 
+Emission: TypeAlias = Emit | AfterWatermark
+"""The time at which a window emits, also by a trigger."""
+
 _PLAIN = (str, bool, int, float, timedelta, type(None))
 
 
-def settings_of(emit: Emit, clock: object, windower: object) -> str:
+def settings_of(emit: Emission, clock: object, windower: object) -> str:
     """Return the time of emission and the plain values of clock and windower as JSON.
 
     >>> from flow_windowing import SystemClock, SessionWindower
     >>> settings_of("close", SystemClock(), SessionWindower("5m"))
     '["close", {}, {"gap": "5m", "inclusive": "True", "grace": "None"}]'
     """
-    return json.dumps([emit, _plain_values(clock), _plain_values(windower)])
+    return json.dumps([str(emit), _plain_values(clock), _plain_values(windower)])
 
 
-def owes_updates(before: str | None, emit: Emit) -> bool:
-    """Return True if restored windows owe an update: `emit` changed from "close" to "update".
+def owes_updates(before: str | None, emit: Emission) -> bool:
+    """Return True if restored windows owe an update, as `emit` changed to "update".
 
-    Such windows have emitted nothing yet, and with "update" emit nothing as they close.
+    With "close" or a trigger before, windows have values that they have not emitted, and with
+    "update" they emit nothing as they close.
 
     Args:
         before: the settings that the state was written with; empty or ``None`` if they are unknown
             or have not changed.
         emit: the current setting.
     """
-    return bool(before) and emit == "update" and json.loads(before or "")[0] == "close"
+    if not before or emit != "update":
+        return False
+    return json.loads(before)[0] not in {"update", "epoch"}
 
 
 def _plain_values(config: object) -> dict[str, str]:

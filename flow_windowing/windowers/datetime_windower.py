@@ -129,6 +129,10 @@ class _BoundsLogic(WindowerLogic[Bounds]):
         return self._next_close_us
 
     @override
+    def closed_at_us(self, window_id: int) -> int:
+        return self._open[window_id] + self._grace_us
+
+    @override
     def snapshot(self) -> Bounds | None:
         return dict(self._open) or None
 

@@ -143,6 +143,10 @@ class _EventSlidingLogic(WindowerLogic[EventSlidingState]):
         return min(closes_us + 1, expires_us + 1, NEVER)
 
     @override
+    def closed_at_us(self, window_id: int) -> int:
+        return window_id + self._grace_us + 1
+
+    @override
     def snapshot(self) -> EventSlidingState | None:
         return (list(self._closes), list(self._seen)) if self._closes or self._seen else None
 

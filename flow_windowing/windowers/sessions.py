@@ -157,6 +157,10 @@ class _SessionLogic(WindowerLogic[SessionState]):
         return self._sessions[0].last_us + self._closing_us if self._sessions else NEVER
 
     @override
+    def closed_at_us(self, window_id: int) -> int:
+        return self._by_id[window_id].last_us + self._closing_us
+
+    @override
     def snapshot(self) -> SessionState | None:
         return [
             (one.window_id, one.first_us, one.last_us, tuple(sorted(one.merged_ids)))

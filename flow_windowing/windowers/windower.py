@@ -99,6 +99,13 @@ class WindowerLogic(ABC, Generic[S]):
         Called after every value, so it must be cheap.
         """
 
+    def closed_at_us(self, window_id: int) -> int:  # noqa: ARG002
+        """Return the least watermark at which an open window is closed, grace included.
+
+        By default `NEVER`: with a trigger, the on-time pane is then emitted as the window closes.
+        """
+        return NEVER
+
     @abstractmethod
     def snapshot(self) -> S | None:
         """Return a copy of the state, ``None`` for the state of a new key."""
@@ -181,6 +188,7 @@ class IndexedLogic(WindowerLogic[list[int]]):
         """Return the open and the close time of a window."""
 
     @abstractmethod
+    @override
     def closed_at_us(self, window_id: int) -> int:
         """Return the least watermark at which a window is closed, grace included."""
 

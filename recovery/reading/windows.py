@@ -10,6 +10,7 @@ import flow_windowing
 from flow.errors import FlowError
 from flow.instants import MIN_US, NEVER, NO_PROGRESS, Moment, datetime_us, from_us
 from flow_windowing import Windower
+from flow_windowing.aggregates.folding import DiscardingBuilder
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.interval.rules import RIGHT, mark_of, side_of
 from flow_windowing.rules.key_state import DriverState, IntervalState
@@ -124,11 +125,15 @@ class WindowingStep:
         builder = self.config.get("builder") or {}
         if not isinstance(builder, dict):
             return snapshot
-        if builder.get("type") == "FoldingBuilder":
+        if builder.get("type") in _FOLDING:
             return _folded(snapshot, builder.get("aggregator") or {})
         if builder.get("type") == "_JoinBuilder":
             return [[value for _, value in side] for side in snapshot]
         return snapshot
+
+
+_FOLDING = {"FoldingBuilder", DiscardingBuilder.KEPT_AS}
+"""Names in fingerprints of the builders of folding windows."""
 
 
 def _holds_values(state: DriverState | IntervalState) -> bool:
@@ -174,9 +179,9 @@ def windower_of(config: Json) -> Windower[Any] | None:
 
 def _folded(snapshot: Any, aggregator: Json) -> Any:
     """Return the accumulators of a folding window: by name if there are several."""
-    if not isinstance(snapshot, tuple) or len(snapshot) != 1:
+    if not isinstance(snapshot, tuple) or len(snapshot) not in {1, 2}:
         return snapshot
-    (state,) = snapshot
+    state = snapshot[0]  # The state of the panes of a window with a trigger follows.
     described = aggregator if isinstance(aggregator, dict) else {}
     if described.get("type") == "OneOfEachSide":
         return [None if entry is None else entry[1] for entry in state]

@@ -79,6 +79,10 @@ KEY_BY_KEY = {
         collected(windower=win.SlidingWindower("1m", "1h"), ordered=True),
         "`ordered=True` with windows that leave gaps",
     ),
+    "a trigger": (
+        collected(emit=win.Early(count=2), ordered=False),
+        "`emit` is a trigger, and panes have no columnar form",
+    ),
     "event sliding": (
         collected(windower=win.EventSlidingWindower("1m")),
         "EventSlidingWindower has no columnar form",

@@ -79,6 +79,16 @@ def test_a_single_result_is_the_column_value() -> None:
     assert found(out.down)[-1] == ("value", pa.float64())
 
 
+def test_panes_have_columns_of_their_own() -> None:
+    out = windows(emit=win.Early(count=2), n=win.Count())
+    pane = [("pane_index", pa.int64()), ("pane_timing", pa.string()), ("pane_is_last", pa.bool_())]
+    assert found(out.down) == [("key", pa.string()), *WINDOW, *pane, ("n", pa.int64())]
+    assert found(out.closed) == [("key", pa.string()), *WINDOW]
+    discarding = win.AfterWatermark(win.Early(count=2), accumulate=False)
+    sessions = windows(win.SessionWindower("1m"), emit=discarding, n=win.Count())
+    assert found(sessions.down)[4:8] == [("merged_ids", pa.list_(pa.int64())), *pane]
+
+
 def test_sessions_have_merged_ids_and_a_timestamp_is_a_column() -> None:
     out = windows(win.SessionWindower("1m"), n=win.Count(), timestamp="last")
     merged = ("merged_ids", pa.list_(pa.int64()))

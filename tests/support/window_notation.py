@@ -20,7 +20,8 @@ that the flow applies to values before the step.
 A window is its id, its bounds, the ids merged into it, and the timestamp of its results, if they
 have one: ``#3 [30, 40)``, ``@10 [10, 20] merged @20``, ``#3 [30, 40) at 37``. An id that is a
 number begins with ``#``; one that is a time, in microseconds, with ``@``. The brackets say which
-bounds belong to the window.
+bounds belong to the window. With a trigger, the pane follows, with its index and timing:
+``#3 [30, 40) pane 0 early``, ``#3 [30, 40) pane 1 on_time last``.
 
 The outputs are the streams of the step:
 
@@ -28,14 +29,14 @@ down        ``key window: value``, with a value as `shown` writes it
 late        ``key time value: reason, watermark time``, then ``, missed window`` for each window
             that the value missed, and in a join ``, side 0``
 closed      ``key window``; a transcript that mentions `closed` nowhere implies that a window closes
-            for each line of `down`
+            for each line of `down`; of panes, for each that is the last one
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 
@@ -45,6 +46,8 @@ from flow_windowing import (
     EventSlidingWindower,
     LateReason,
     LateValue,
+    Pane,
+    PaneTiming,
     Retracted,
     SessionWindower,
     WindowMetadata,
@@ -56,10 +59,13 @@ _WINDOW = (
     r"(?P<id>[#@]\S+) (?P<first>[\[(])(?P<open>[^,]+), (?P<close>[^\])]+)(?P<last>[\])])"
     r"(?: merged(?P<merged>(?: [#@][^\s,]+?)+))?(?: at (?P<timestamp>[^\s,]+))?"
 )
+_PANE = re.compile(r" pane (?P<index>\d+) (?P<timing>early|on_time|late)(?P<last> last)?")
 _UNNAMED = re.sub(r"\?P<\w+>", "?:", _WINDOW)
 _MISSED = re.compile(f", missed {_WINDOW}")
 _LINES = {
-    "down": re.compile(rf"(?P<key>\S+) {_WINDOW}: (?P<value>.+)"),
+    "down": re.compile(
+        rf"(?P<key>\S+) {_WINDOW}(?P<pane> pane \d+ [a-z_]+(?: last)?)?: (?P<value>.*)"
+    ),
     "late": re.compile(
         r"(?P<key>\S+) (?P<time>\S+) (?P<value>\S+): (?P<reason>[a-z ]+), "
         rf"watermark (?P<watermark>[^\s,]+)(?P<missed>(?:, missed {_UNNAMED})*)"
@@ -120,7 +126,8 @@ class WindowNotation(Notation):
             raise ValueError(f"{line!r} is not a line of {output!r}")
         match output:
             case "down":
-                emitted: Any = self._read_window(match), match["value"]
+                window = replace(self._read_window(match), pane=_read_pane(match["pane"]))
+                emitted: Any = window, match["value"]
             case "late":
                 emitted = self._read_late(match)
             case _:
@@ -131,7 +138,8 @@ class WindowNotation(Notation):
         """Return the lines of an epoch, with one of `closed` for each of `down` where implied."""
         if "closed" in mentioned:
             return lines
-        return {**lines, "closed": tuple(_window_of(line) for line in lines["down"])}
+        closing = (_closed_by(line) for line in lines["down"])
+        return {**lines, "closed": tuple(line for line in closing if line is not None)}
 
     def _read_time(self, text: str) -> datetime:
         return read_time(text, self.start)
@@ -164,6 +172,8 @@ class WindowNotation(Notation):
             text += f" merged {' '.join(self._id(one) for one in sorted(metadata.merged_ids))}"
         if metadata.timestamp is not None:
             text += f" at {self._time(metadata.timestamp)}"
+        if (pane := metadata.pane) is not None:
+            text += f" pane {pane.index} {pane.timing.value}{' last' * pane.is_last}"
         return text
 
     def _read_window(self, match: re.Match[str]) -> WindowMetadata:
@@ -195,12 +205,25 @@ class WindowNotation(Notation):
         return time.replace(tzinfo=None).isoformat()
 
 
-def _window_of(line: str) -> str:
-    """Return the key and window in a line of `down`."""
+def _closed_by(line: str) -> str | None:
+    """Return the key and window in a line of `down`; ``None`` for a pane that is not the last."""
     window, colon, _ = line.partition(": ")
     if not colon:
         raise ValueError(f"{line!r} has no ': ' between window and value")
-    return window
+    pane = _PANE.search(window)
+    if pane is None:
+        return window
+    return window[: pane.start()] if pane["last"] else None
+
+
+def _read_pane(text: str | None) -> Pane | None:
+    """Read the pane in a line of `down`."""
+    if text is None:
+        return None
+    match = _PANE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no pane")
+    return Pane(int(match["index"]), PaneTiming(match["timing"]), match["last"] is not None)
 
 
 def read_item(line: str, read: Callable[[str], datetime]) -> tuple[str, dict[str, Any]]:

@@ -237,7 +237,8 @@ def _accumulators_in(
     form: StateForm, windows: list[list[tuple[int, Any]]]
 ) -> tuple[EncodedAccumulators, ...]:
     """Return the states in snapshots of windows as encoded accumulators."""
-    states = [state for of_key in windows for _, (state,) in of_key]
+    # The snapshot of a window with a trigger also has the state of its panes.
+    states = [state for of_key in windows for _, (state, *_) in of_key]
     return tuple(
         (
             ObjectAccumulators.kind,

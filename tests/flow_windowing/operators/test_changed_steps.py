@@ -15,7 +15,9 @@ from flow_windowing import (
     Collect,
     Count,
     CountWindower,
+    Early,
     EventClock,
+    Late,
     SessionWindower,
     SlidingWindower,
     TumblingWindower,
@@ -185,6 +187,72 @@ def test_windows_that_were_to_emit_as_they_close_emit_when_they_are_not_any_more
     epochs = [Epoch([row(5), row(15)])], [Epoch([row(17)])]
     found = outcome(emitting(before), emitting("update"), epochs, alone)["down"]["a"]
     assert [int(text.partition("{'n': ")[2].partition("}")[0]) for text in found] == shown
+
+
+def triggered(emit: Any, windower: Any = None) -> Step:
+    windower = windower or TumblingWindower("10s", grace="5s")
+    return Step(EventClock("ts", "1m"), windower, {"n": Count()}, ordered=False, emit=emit)
+
+
+def panes_and_counts(texts: list[str]) -> list[tuple[str, int]]:
+    """Return the pane of each result, as text, and its count; a result without a pane has ""."""
+    return [
+        (
+            text.partition("pane=Pane(")[2].partition(")")[0].replace("PaneTiming.", ""),
+            int(text.partition("{'n': ")[2].partition("}")[0]),
+        )
+        for text in texts
+    ]
+
+
+#   1 2 3 · set otherwise · 4 5 · end; the first window is [0, 10)
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        # Three values without a pane count as one.
+        ("close", Early(count=2), [("0, EARLY", 4), ("1, ON_TIME, is_last=True", 5)]),
+        ("close", Early(every="3s"), [("0, EARLY", 5), ("1, ON_TIME, is_last=True", 5)]),
+        ("update", Early(count=9), [("", 1), ("", 2), ("", 3), ("0, ON_TIME, is_last=True", 5)]),
+        (Early(count=2), "close", [("0, EARLY", 2), ("", 5)]),
+        (Early(count=2), "update", [("0, EARLY", 2), ("", 3), ("", 4), ("", 5)]),
+        (
+            Early(count=9),
+            Early(count=4),
+            [("0, EARLY", 4), ("1, ON_TIME, is_last=True", 5)],
+        ),
+        (
+            Early(count=2),
+            Early(every="3s"),
+            [("0, EARLY", 2), ("1, EARLY", 5), ("2, ON_TIME, is_last=True", 5)],
+        ),
+        (
+            Early(every="1h"),
+            Early(count=9),
+            [("0, ON_TIME, is_last=True", 5)],
+        ),
+    ],
+)
+def test_windows_go_on_with_another_trigger(
+    alone: bool, before: Any, after: Any, shown: list[tuple[str, int]]
+) -> None:
+    epochs = [Epoch([row(1), row(2), row(3)])], [Epoch([row(4), row(5)]), Epoch([], 3)]
+    found = outcome(triggered(before), triggered(after), epochs, alone)["down"]["a"]
+    played = TestDriver(triggered(before).flow(), now=START, shards=1)
+    play(played, epochs[0], as_dicts)
+    earlier = results_by_key(played)["down"].get("a", [])
+    assert panes_and_counts([*earlier, *found]) == shown
+
+
+#   5, in [0, 10), which the watermark passes · a trigger from here on
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_window_in_its_grace_has_its_on_time_pane_as_it_gets_a_trigger(alone: bool) -> None:
+    epochs = [Epoch([row(5)]), Epoch([], 66)], [Epoch([]), Epoch([row(6)])]
+    second = gone_on(triggered("close"), triggered(Late(count=1)), epochs, alone)
+    assert panes_and_counts(results_by_key(second)["down"]["a"]) == [
+        ("0, ON_TIME", 1),
+        ("1, LATE", 2),
+    ]
 
 
 class CountingStore(MemoryStore):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from flow.connectors.sink import to_record
-from flow_windowing import LateReason, LateValue, WindowMetadata
+from flow_windowing import LateReason, LateValue, Pane, PaneTiming, WindowMetadata
 
 NOON, ONE = (datetime(2024, 1, 1, hour, tzinfo=UTC) for hour in (12, 13))
 WINDOW = WindowMetadata(7, NOON, ONE, frozenset({9}), timestamp=ONE)
@@ -53,6 +54,26 @@ def test_windows_are_equal_whatever_their_timestamps_say() -> None:
     plain = WindowMetadata(7, NOON, ONE, frozenset({9}))
     assert plain == WINDOW
     assert hash(plain) == hash(WINDOW)
+
+
+def test_a_pane_travels_and_is_laid_out_with_its_window_and_is_no_part_of_its_identity() -> None:
+    plain = WindowMetadata(7, NOON, ONE)
+    paned = replace(plain, pane=Pane(2, PaneTiming.ON_TIME, is_last=True))
+    assert pickle.loads(pickle.dumps(paned)).pane == paned.pane
+    assert (paned, hash(paned)) == (plain, hash(plain))
+    assert not paned < plain
+    assert repr(paned) == f"{repr(plain)[:-1]}, pane=Pane(2, PaneTiming.ON_TIME, is_last=True))"
+    assert to_record(("k", (paned, 5))) == {
+        **to_record(("k", (plain, 5))),
+        "pane_index": 2,
+        "pane_timing": "on_time",
+        "pane_is_last": True,
+    }
+
+
+def test_a_window_without_a_pane_is_pickled_as_one_that_knows_none() -> None:
+    made, parts = WindowMetadata(7, NOON, ONE).__reduce__()
+    assert (made, parts) == (WindowMetadata, (7, NOON, ONE, frozenset(), None))
 
 
 def test_a_window_shows_itself_without_what_it_says_by_default() -> None:

@@ -158,6 +158,17 @@ OPERATORS: list[tuple[str, str, Any, type[Exception], str]] = [
         if one not in ("window", "join")
     ),
     *(
+        (one, "emit", often, FlowBuildError, "or a trigger such as Early(every='10s')")
+        for one in EVERY
+        if one not in ("window", "join")
+        for often in (5, win.Early, "early")
+    ),
+    *(
+        (one, "emit", trigger, FlowBuildError, "give the windower a grace, got TumblingWindower")
+        for one in ("sum", "aggregate")
+        for trigger in (win.Late(count=1), win.AfterWatermark(late=win.Late(count=1)))
+    ),
+    *(
         (one, "ordered", value, FlowTypeError, "ordered must be True or False, got")
         for one in ORDERED
         for value in ("no", 0, 1)
@@ -179,6 +190,43 @@ OPERATORS: list[tuple[str, str, Any, type[Exception], str]] = [
     ("join", "insert_mode", "all", FlowBuildError, "insert_mode must be 'first', 'last'"),
     ("join", "emit_mode", "late", FlowBuildError, "emit_mode must be 'complete', 'final'"),
 ]
+
+
+RULES: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({}, FlowBuildError, "every or count is needed, got neither"),
+    ({"count": 0}, FlowBuildError, "count must be a whole number of at least 1, got 0"),
+    ({"count": "2"}, FlowTypeError, "count must be a whole number of at least 1, got '2'"),
+    ({"count": True}, FlowTypeError, "count must be a whole number of at least 1, got True"),
+    ({"every": "0s"}, FlowBuildError, "every must be positive, got '0s'"),
+    ({"every": "-1s"}, FlowBuildError, "every must be positive, got '-1s'"),
+    ({"every": 10}, DurationError, "every must be a duration, got int 10"),
+    ({"every": "soon"}, DurationError, "every 'soon' is not a duration"),
+]
+
+
+@pytest.mark.parametrize("rule", [win.Early, win.Late])
+@pytest.mark.parametrize(("given", "kind", "message"), RULES)
+def test_of_a_rule_of_a_trigger(
+    rule: Any, given: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        rule(**given)
+    assert str(caught.value).startswith(f"{rule.__name__}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"early": 5}, "early must be Early(every='10s'), Early(count=100) or None, got 5"),
+        ({"early": win.Late(count=1)}, "early must be Early(every='10s')"),
+        ({"late": win.Early(count=1)}, "late must be Late(every='10s')"),
+        ({"accumulate": "no"}, "accumulate must be True or False, got str 'no'"),
+    ],
+)
+def test_of_a_trigger(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(FlowTypeError) as caught:
+        win.AfterWatermark(**given)
+    assert str(caught.value).startswith(f"AfterWatermark: {message}")
 
 
 @pytest.mark.parametrize(("operator", "name", "value", "kind", "message"), OPERATORS)

@@ -74,6 +74,7 @@ def wrong(step_id: str, what: str) -> list[tuple[str, Effect, str]]:
         pytest.param(hourly(clock=EventClock("at", "5m", forget_after="1d")), id="forget_after"),
         pytest.param(hourly(windower=TumblingWindower("1h", grace="1m")), id="grace"),
         pytest.param(hourly(emit="update"), id="when it emits"),
+        pytest.param(hourly(emit=win.Early(count=3)), id="by a trigger"),
         pytest.param(hourly(ordered=True), id="in which order"),
         pytest.param(hourly(timestamp="last"), id="a timestamp"),
     ],
@@ -104,6 +105,10 @@ def test_harmless_changes_are_no_change(now: Build) -> None:
         (
             hourly(clock=EventClock("at", "5m", scope="stream")),
             "clock.scope was 'key' and is 'stream'",
+        ),
+        (
+            hourly(emit=win.AfterWatermark(win.Early(count=3), accumulate=False)),
+            "builder was 'FoldingBuilder' and is 'FoldingBuilder(accumulate=False)'",
         ),
         (
             hourly(clock=win.SystemClock()),

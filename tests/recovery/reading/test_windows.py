@@ -116,6 +116,13 @@ def test_the_emitted_result_of_a_window_is_shown_also_if_it_is_current() -> None
     assert step.view(state, NEVER)["emitted"] == {"7": 1, "9": 2}
 
 
+@pytest.mark.parametrize("builder", ["FoldingBuilder", "FoldingBuilder(accumulate=False)"])
+def test_a_window_with_a_trigger_shows_its_accumulator(builder: str) -> None:
+    step = WindowingStep({"builder": {"type": builder, "aggregator": {"type": "Count"}}}, Moment(0))
+    (only,) = step.windows(driver_state(windows={7: (3, (2, 3, 1, NEVER, False))}))
+    assert only.value == 3
+
+
 def test_a_joins_window_shows_the_value_of_each_side() -> None:
     config = {"type": "FoldingBuilder", "aggregator": {"type": "OneOfEachSide"}}
     step = WindowingStep({"builder": config}, Moment(0))
