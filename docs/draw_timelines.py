@@ -15,6 +15,7 @@ from timelines.all_keys import draw_ranking, run_ranking
 from timelines.calls import Call, draw_calls, run_calls
 from timelines.chart import Axis, Panel, Shown, contents, draw
 from timelines.joins import draw_join, run_join
+from timelines.panes import panes_beside
 from timelines.plane import Line, Span, draw_clocks
 from timelines.runs import Arrival, Value, Window, run, run_clock, run_dedup, run_slow_epoch
 
@@ -230,6 +231,27 @@ def calendar() -> str:
     )
 
 
+def trigger() -> str:
+    """The panes of a window with early and late values."""
+    values = lettered(3, 5, 8, 9, 11, 6, 15)
+    windower = win.TumblingWindower("10s", grace="5s")
+    panes = win.AfterWatermark(early=win.Early(count=3), late=win.Late(count=1))
+    return draw(
+        "The panes of a window of ten seconds: early after three values, on time, and late",
+        "Values a, b and c fire an early pane. Value e moves the watermark past the end of the "
+        "window, which fires the on-time pane with d. Value f, behind the watermark and in the "
+        "grace, fires a late pane. With g the window closes, and has nothing new to emit.",
+        Axis(0, 30, 5),
+        [
+            Panel(
+                run(values, windower),
+                shown=Shown.ARRIVALS,
+                beside=panes_beside(values, windower, panes),
+            )
+        ],
+    )
+
+
 def interval_join() -> str:
     """An interval join with five seconds before and two after."""
     join = partial(win.join_interval, "join", before="5s", after="2s", how="left")
@@ -350,6 +372,7 @@ PICTURES = (
     event_sliding,
     count,
     calendar,
+    trigger,
     interval_join,
     asof_join,
     all_keys,

@@ -80,12 +80,14 @@ class Panel:
         heading: code to write above it.
         shown: what of it is drawn.
         note: what is written beside a window.
+        beside: what is written beside each value, if values are below one another.
     """
 
     run: Run
     heading: str = ""
     shown: Shown = Shown.ROW
     note: Callable[[Window], str] = field(default=contents)
+    beside: Sequence[str] = ()
 
     @property
     def has_arrivals(self) -> bool:
@@ -164,6 +166,9 @@ def _draw_values(drawing: Drawing, axis: Axis, panel: Panel, y: float) -> None:
         row = index if panel.has_arrivals else 0
         late = panel.has_output and panel.run.is_late(value)
         _draw_value(drawing, axis.x(value.at), y + row * STEP + STEP / 2, value.label, late)
+    rightmost = max(axis.x(value.at) for value in panel.run.values)
+    for row, text in enumerate(panel.beside):
+        drawing.text(rightmost + 24, y + row * STEP + STEP / 2, text, "code")
 
 
 def _draw_value(drawing: Drawing, x: float, y: float, label: str, late: bool) -> None:

@@ -41,6 +41,7 @@ def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
         "trades_and_quotes",
         "top_urls",
         "custom_logic",
+        "early_takings",
     ],
 )
 def test_an_example_without_spark_prints_what_its_docstring_shows(
