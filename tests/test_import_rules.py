@@ -382,6 +382,7 @@ PUBLIC: dict[str, list[str]] = {
     "flow.connectors.sql": ["Delete", "PostgresSink", "SqliteSink"],
     "flow.connectors.stdio": ["StdOutSink"],
     "flow.connectors.then": ["AfterOffsets", "FromTime", "StartRule", "Then"],
+    "flow.monitoring.otel": ["OpenTelemetryMetrics"],
     "flow.views": [
         "VIEWS_FILE",
         "Answer",

@@ -32,6 +32,7 @@ MODULES = (
     "flow.connectors.sql",
     "flow.connectors.stdio",
     "flow.connectors.then",
+    "flow.monitoring.otel",
     "flow.views",
     "flow_windowing",
     "recovery",
