@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flow.connectors.source import Json
+from flow.engine.files.sealed import REPAIR, Seal, newer_format
 from flow.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ PAGE_BYTES = 64 << 10
 _NAME = re.compile(r"(\d{9,})(\.json|\.page\.json|\.summary)")
 _SUMMARY = ".summary"
 _PAGE = ".page.json"
-_HEADER = re.compile(rb"flow summary (\d+) (\d+) (\d+)\n")
-"""The first line of a summary: the format's version, and the length and CRC32 of the content."""
-_REPAIR = "put it back from a copy of the checkpoint, or start over on another one"
+_SEAL = Seal("summary", VERSION, "summary of a source's log")
 
 
 @dataclass(frozen=True)
@@ -106,9 +104,9 @@ def entries_of(name: str, content: Json) -> list[Json]:
     try:
         version, entries = int(content["version"]), list(content["entries"])
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{name} is no page of a source's log: {_REPAIR}") from error
+        raise CheckpointError(f"{name} is no page of a source's log: {REPAIR}") from error
     if version > VERSION:
-        raise CheckpointError(_newer(name, version))
+        raise CheckpointError(newer_format(name, version, VERSION))
     return entries
 
 
@@ -122,23 +120,7 @@ def summary_of(name: str, data: bytes) -> bytes:
     Raises:
         CheckpointError: when the file is truncated or changed, or has a newer format.
     """
-    header = _HEADER.match(data)
-    if header is None:
-        raise CheckpointError(f"{name} is no summary of a source's log: {_REPAIR}")
-    version, size, checksum = map(int, header.groups())
-    if version > VERSION:
-        raise CheckpointError(_newer(name, version))
-    content = data[header.end() :]
-    if (len(content), zlib.crc32(content)) != (size, checksum):
-        raise CheckpointError(f"{name} is not what was written: {_REPAIR}")
-    return content
-
-
-def _newer(name: str, version: int) -> str:
-    return (
-        f"{name} was written in format {version}, this version reads {VERSION}: run the version "
-        "that wrote it"
-    )
+    return _SEAL.open(name, data)
 
 
 def missing_page(number: int) -> str:
@@ -187,7 +169,7 @@ class StoredLog:
             if page.number != number:
                 missing = missing_page(number)
                 raise CheckpointError(
-                    f"{where}/{missing} is missing, and {page.name} is there: {_REPAIR}"
+                    f"{where}/{missing} is missing, and {page.name} is there: {REPAIR}"
                 )
             content = self._storage.read(f"{self._name}/{page.name}")
             entries = entries_of(f"{where}/{page.name}", content)
@@ -218,8 +200,7 @@ class StoredLog:
         """
         count = self._counted()
         file = LogFile(count, f"{count:09d}{_SUMMARY}")
-        header = f"flow summary {VERSION} {len(summary)} {zlib.crc32(summary)}\n".encode()
-        self._storage.write_bytes(f"{self._name}/{file.name}", header + summary)
+        self._storage.write_bytes(f"{self._name}/{file.name}", _SEAL.close(summary))
         before, self._page = self._files, []
         pages = [*before.replaced, *before.pages]
         last = [page for page in pages if not page.name.endswith(_SUMMARY)][-1:]

@@ -1,0 +1,1 @@
+"""Formats of the files that this project writes into a checkpoint."""
