@@ -18,6 +18,7 @@ from timelines.joins import draw_join, run_join
 from timelines.panes import panes_beside
 from timelines.plane import Line, Span, draw_clocks
 from timelines.runs import Arrival, Value, Window, run, run_clock, run_dedup, run_slow_epoch
+from timelines.tables import draw_table, run_table
 
 import flow.operators as op
 import flow_windowing as win
@@ -296,6 +297,20 @@ def all_keys() -> str:
     )
 
 
+def table() -> str:
+    """A table of changes, and the version that each item sees."""
+    changes = [(1.0, "a"), (6.0, "b"), (8.5, "c"), (13.0, None)]
+    return draw_table(
+        "A table of changes with one key, and the versions that items see",
+        "Epochs are planned at 5, 10, 15 and 20 seconds, and read what has arrived since the one "
+        "before. Changes a, b, c and a removal arrive at 1, 6, 8.5 and 13. The item at 3 sees a. "
+        "The item at 7 sees c, which arrived after it and before its epoch was planned. The items "
+        "at 11.5 and 16 see no value.",
+        Axis(0, 20, 5),
+        run_table(changes, [3.0, 7.0, 11.5, 16.0], [5.0, 10.0, 15.0, 20.0]),
+    )
+
+
 def dedup() -> str:
     """Values with one id, and the times in which repeats are dropped."""
     values = lettered(5, 9, 15, 12, 21, 26)
@@ -359,6 +374,7 @@ def hours(window: Window) -> str:
 
 PICTURES = (
     dedup,
+    table,
     watermark,
     idle,
     slow_epoch,

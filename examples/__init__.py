@@ -16,6 +16,7 @@
 - `enrichment_over_http`: requests to an API, many at a time, with attempts and errors
 - `dead_letters`: unreadable lines and late values, written to files of their own
 - `orders_and_payments`: a join, and rows without a partner
+- `fraud_rules`: a table of rules that change at run time, and payments that they score
 - `orders_and_shipments`: an interval join, and orders that were not shipped in time
 - `trades_and_quotes`: an as-of join, which finds the quote at the time of each trade
 - `top_urls`: the most visited pages of each minute, and figures of the whole site

@@ -296,7 +296,7 @@ def run_configured(
     _check_on_epoch(on_epoch)
     config = effective.config()
     plan = _planned(flow, config)
-    check_portable(plan.steps)
+    check_portable(plan.for_workers().steps)
     drain = _is_bounded(plan) if config.drain is None else config.drain
     is_batch = _chooses_batch(plan, config)
     if not is_batch:
@@ -318,7 +318,7 @@ def run_configured(
         summary.seconds = time.monotonic() - start
         summary.behind = report.behind
         summary.step_ids = tuple(step.step_id for step in flow.steps)
-        summary.inputs = tuple(plan.inputs)
+        summary.inputs = plan.sources
         if page is not None:
             page.end(summary)
     return summary
@@ -452,7 +452,8 @@ def _chooses_batch(plan: Plan, config: FlowConfig) -> bool:
         )
     if config.engine == "auto":
         asks_for_streaming = config.recovery is not None or config.trigger is not None
-        return not asks_for_streaming and _is_bounded(plan) and not _needs_streaming(plan)
+        has_ends = all(_source(plan, name).bounded for name in plan.sources)
+        return not asks_for_streaming and has_ends and not _needs_streaming(plan)
     return config.engine == "batch"
 
 
@@ -461,7 +462,7 @@ def _is_bounded(plan: Plan) -> bool:
 
 
 def _needs_streaming(plan: Plan) -> bool:
-    return any(_source(plan, name).needs_streaming for name in plan.inputs)
+    return any(_source(plan, name).needs_streaming for name in plan.sources)
 
 
 def _source(plan: Plan, step_id: str) -> Source[Any]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from flow.columns.chunks import Items, Positions, Records, as_items
+from flow.columns.chunks import Chunk, Items, Positions, Records, as_items
 from flow.connectors.source import Split
 from flow.dataflow import Dataflow, Step
 from flow.engine.calls.resources import close_resources
@@ -23,15 +23,21 @@ from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet, sorted_ch
 from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
+from flow.engine.planning.lookups import lookup_changes
+from flow.engine.planning.tables import Tables
 from flow.engine.progress.meter import Partition
 from flow.engine.progress.step_time import step_time
 from flow.engine.state.key_states import KeyStates, SegmentedStates
 from flow.engine.state.keyed_state import states_in
 from flow.engine.state.shard_table import ShardTable
 from flow.engine.state.store import MemoryStore
+from flow.engine.steps.kernels import changes_in
 from flow.engine.steps.level import run_level
 from flow.engine.steps.pipeline import Pipeline
-from flow.engine.steps.reading import Reading, shard_of_partition
+from flow.engine.steps.reading import Reading, push_changes, shard_of_partition
+from flow.engine.tables.contents import Change
+from flow.engine.tables.stores import MemoryTables
+from flow.engine.tables.versions import TableVersion
 from flow.errors import FlowBuildError
 from flow.garbage import collecting_seldom
 from flow.instants import Moment
@@ -63,8 +69,12 @@ class LocalEngine:
     """An engine that runs a flow epoch by epoch in this process."""
 
     def __init__(self, flow: Dataflow, shards: int = DEFAULT_SHARDS) -> None:
-        self.plan = compile_flow(flow)
+        self._tables = MemoryTables()
+        self.plan = replace(compile_flow(flow), table_store=self._tables)
         self._shards = shards
+        self._log = Tables.of(self.plan)
+        self._versions: dict[str, TableVersion] = {}
+        self._sent: dict[str, list[Chunk]] = {}
         self._stores: dict[tuple[int, int], MemoryStore] = {}
 
     def epoch(self, parts: Mapping[str, Iterable[Part]], control: Control) -> EpochResult:
@@ -78,17 +88,46 @@ class LocalEngine:
             StepError: when a step fails; the state is then that before the epoch.
         """
         with collecting_seldom():
+            log, control = self._with_tables(parts, control)
             packets = list(self._read(parts, control))
             stores = {address: store.copy() for address, store in self._stores.items()}
             for level in range(1, len(self.plan.levels) + 1):
                 packets = self._level(level, packets, control, stores)
             result = self._finish(packets)
-        self._stores = stores
+        self._stores, self._log, self._versions = stores, log, dict(control.tables)
+        log.report(result.stats)
         return result
 
     def close(self) -> None:
         """Close the resources of the flow's calls; a later epoch makes them again."""
         close_resources(self.plan.plan_id)
+
+    def _with_tables(
+        self, parts: Mapping[str, Iterable[Part]], control: Control
+    ) -> tuple[Tables, Control]:
+        """Return the tables after the changes of an epoch, and the control with their versions."""
+        log = self._log.copy()
+        read = [
+            push_changes(self.plan, name, _chunks_of(name, parts), control)
+            for name in self.plan.controls
+            if name in parts
+        ]
+        sent = {name: _chunks_of(name, parts) for name in self.plan.lookups if name in parts}
+        self._sent.update(sent)
+        log.look_up_again(sent)
+        control = replace(control, tables=log.after(self._versions, read, control, self._look_up))
+        self._tables.known = log.contents
+        return log, control
+
+    def _look_up(self, step: Step, control: Control) -> Iterable[Change]:
+        """Return the rows that a test sent to a lookup table, or else those of its source."""
+        name = step.step_id
+        if name not in self._sent:
+            return lookup_changes(step, control)
+        operator = self.plan.table(name)
+        return [
+            change for chunk in self._sent[name] for change in changes_in(operator, name, chunk)
+        ]
 
     def snapshot(self, step_id: str, key: str, control: Control) -> tuple[Any, Moment]:
         """Return the snapshot of a key's logic, ``None`` without state, and its step's moment.
@@ -122,9 +161,10 @@ class LocalEngine:
                 rows[part.partition] += len(part.items)
                 yield from _read_part(self.plan, self._shards, step_id, part, pos, origin, control)
                 origin += 1
+        readable = (*self.plan.sources, *self.plan.lookups)
         for step_id in parts:
-            if step_id not in self.plan.inputs:
-                known = ", ".join(repr(name) for name in self.plan.inputs)
+            if step_id not in readable:
+                known = ", ".join(map(repr, readable))
                 raise FlowBuildError(f"the flow has no input {step_id!r}; its inputs are: {known}")
 
     def _level(
@@ -170,6 +210,18 @@ class LocalEngine:
         return result
 
 
+def _chunks_of(step_id: str, parts: Mapping[str, Iterable[Part]]) -> list[Chunk]:
+    """Return the items of an input or a lookup table as chunks, one for each source partition."""
+    return [
+        _chunk(part.items, Reading(step_id, Split(None), 0).positions(0, len(part.items)))
+        for part in parts.get(step_id, ())
+    ]
+
+
+def _chunk(items: list[Any] | pa.RecordBatch, pos: Positions) -> Chunk:
+    return Records(items, pos) if isinstance(items, pa.RecordBatch) else Items(items, pos)
+
+
 def _read_part(
     plan: Plan,
     shards: int,
@@ -182,16 +234,19 @@ def _read_part(
     step = plan.steps[step_id]
     if not isinstance(step.operator, Input):
         raise FlowBuildError(f"step {step_id!r} is not an input")
-    place = step_id, part.partition
-    context = TaskContext(control.moment, run_id=plan.plan_id, control=control, place=place)
+    context = TaskContext(
+        control.moment,
+        run_id=plan.plan_id,
+        control=control,
+        place=(step_id, part.partition),
+        table_store=plan.table_store,
+    )
     shard = shard_of_partition(plan, step_id, part.partition, shards)
     partition = Partition(step_id, part.partition)
     pipeline = Pipeline(plan, shards, shard, origin, partition, context)
     context.count(step_id, "out", len(part.items))
-    batch = part.items
-    chunk = Records(batch, pos) if isinstance(batch, pa.RecordBatch) else Items(batch, pos)
     try:
-        pipeline.push(step.downs[0], chunk)
+        pipeline.push(step.downs[0], _chunk(part.items, pos))
     finally:
         _show("\n".join(context.printed))
         context.printed.clear()

@@ -126,7 +126,7 @@ def to_dataframe(
     part = _needed_for(stream)
     output(f"to_dataframe({stream.stream_id})", Stream(part, stream.stream_id), FrameSink())
     plan = compile_flow(part)
-    check_portable(plan.steps)
+    check_portable(plan.for_workers().steps)
     session = session_for(plan, effective, spark)
     check_session(session, is_batch=True)
     if counts is not None:

@@ -8,6 +8,7 @@ from flow.dataflow import Step
 from flow.engine.plan.plan import Plan
 from flow.keyed.step import KeyByKey, Stateful
 from flow.operators.edges import Input, Output
+from flow.operators.tables import LookupTable
 from flow.reports.graph import operator_name
 
 
@@ -77,7 +78,7 @@ def graph_of(plan: Plan) -> Graph:
 def _graph_step(plan: Plan, step: Step, level: int) -> GraphStep:
     name = operator_name(step.operator)
     match step.operator:
-        case Input():
+        case Input() | LookupTable():
             return GraphStep(step.step_id, name, "input", level)
         case Output():
             return GraphStep(step.step_id, name, "output", level)
@@ -94,9 +95,11 @@ def _graph_step(plan: Plan, step: Step, level: int) -> GraphStep:
 
 def _counter(plan: Plan, step: Step, number: int) -> tuple[str, str] | None:
     """Return the counter of a stream that a step reads."""
-    if len(step.ups) == 1:
-        return step.step_id, "in"
     up = step.ups[number]
+    if up.step_id in plan.tables:  # No items flow from a table.
+        return None
+    if sum(each.step_id not in plan.tables for each in step.ups) == 1:
+        return step.step_id, "in"
     downs = plan.steps[up.step_id].downs
     if len(downs) > 1 and not isinstance(plan.steps[up.step_id].operator, Stateful):
         return None

@@ -60,7 +60,7 @@ class Recorder:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
-        self._inputs = plan.inputs
+        self._inputs = plan.sources
         self._counts: Counter[tuple[str, str]] = Counter()
         self._busy: dict[str, float] = {}
         self._phases: dict[str, float] = {}

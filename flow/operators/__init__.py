@@ -50,6 +50,14 @@ from flow.operators.stateless import (
     merge,
     redistribute,
 )
+from flow.operators.tables import (
+    KeyedTable,
+    filter_with,
+    flat_map_with,
+    lookup_table,
+    map_with,
+    table,
+)
 from flow.operators.trying import ItemError, TryOut, raises, try_map
 from flow.wrong_names import no_attribute
 
@@ -63,6 +71,7 @@ __all__ = [
     "ExpiringOut",
     "ItemError",
     "Keep",
+    "KeyedTable",
     "LogicBuilder",
     "Progress",
     "RejectedValue",
@@ -82,8 +91,10 @@ __all__ = [
     "filter_map",
     "filter_map_value",
     "filter_value",
+    "filter_with",
     "flat_map",
     "flat_map_value",
+    "flat_map_with",
     "flatten",
     "fold_final",
     "input",
@@ -91,11 +102,13 @@ __all__ = [
     "join",
     "key_on",
     "key_rm",
+    "lookup_table",
     "map",
     "map_async",
     "map_batches",
     "map_value",
     "map_window",
+    "map_with",
     "max_final",
     "merge",
     "min_final",
@@ -108,6 +121,7 @@ __all__ = [
     "stateful_batch",
     "stateful_flat_map",
     "stateful_map",
+    "table",
     "try_input",
     "try_map",
 ]
@@ -146,6 +160,14 @@ _ELSEWHERE = {
     **dict.fromkeys(
         ("deduplicate", "distinct", "drop_duplicates", "dropDuplicates", "unique"),
         "use dedup(step_id, stream, id, ttl=...), or win.dedup of flow_windowing by event time",
+    ),
+    **dict.fromkeys(
+        ("broadcast", "broadcast_state", "connect", "control_stream", "global_table", "ktable"),
+        "use table(step_id, changes, key=...), and map_with(step_id, stream, table, function)",
+    ),
+    **dict.fromkeys(
+        ("enrich", "lookup", "lookup_join", "join_lookup", "side_input"),
+        "use lookup_table(step_id, flow, source, key, refresh=...) and map_with, or enrich_cached",
     ),
     "count": "use count_final, or win.count_window of flow_windowing",
     "interval_join": f"{_WINDOWS}join_interval",

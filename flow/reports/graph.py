@@ -13,6 +13,7 @@ from flow.engine.plan.compiler import assign_levels
 from flow.engine.plan.plan import Plan
 from flow.keyed.step import OverColumns, Stateful
 from flow.operators.edges import Input, Output
+from flow.operators.tables import Table
 
 _NOT_PLAIN = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .-]")
 """Characters with a meaning in Mermaid, or in the Markdown of its labels."""
@@ -21,9 +22,9 @@ _NOT_PLAIN = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .-]")
 def to_mermaid(flow: Dataflow) -> str:
     """Draw a flow as a Mermaid flowchart.
 
-    Inputs are rounded, outputs are cylinders, and edges carry the port's name unless that is
-    ``down``. The label of a keyed step has its lowering. The flow need not be complete, so it may
-    lack an output.
+    Inputs are rounded, outputs are cylinders, tables are slanted, and edges carry the port's name
+    unless that is ``down``. The label of a keyed step has its lowering. The flow need not be
+    complete, so it may lack an output.
 
     >>> import flow.operators as op
     >>> from flow.testing import TestingSource
@@ -136,6 +137,8 @@ def _shape(step: Step) -> str:
         lines.append(lowering_text(step.operator))
     label = f'"{"<br/>".join(map(_label, lines))}"'
     match step.operator:
+        case Table():
+            return f"[/{label}/]"
         case Input():
             return f"([{label}])"
         case Output():

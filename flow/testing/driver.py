@@ -59,7 +59,7 @@ class TestDriver:
         shards: int = DEFAULT_SHARDS,
     ) -> None:
         self._engine = LocalEngine(flow, shards)
-        check_portable(self._engine.plan.steps, with_ends=False)
+        check_portable(self._engine.plan.for_workers().steps, with_ends=False)
         self._now_us = instant_us(now)
         self._downtime_us = 0
         self._clocks: dict[str, int] = {}
@@ -164,7 +164,7 @@ class TestDriver:
 
     def _check_behind(self, behind: Collection[str | SourcePartition]) -> None:
         """Raise a `FlowBuildError` unless `behind` names only inputs of the flow."""
-        inputs = self._engine.plan.inputs
+        inputs = self._engine.plan.sources
         names = {one[0] if isinstance(one, tuple) else one for one in behind}
         if isinstance(behind, str) or not names <= set(inputs):
             raise FlowBuildError(
@@ -286,7 +286,9 @@ class TestDriver:
     ) -> Control:
         """Return an epoch's control. The items of `waiting` arrived before system time moved."""
         plan, moment = self._engine.plan, Moment(self._now_us, self._downtime_us)
-        lagging = {name for name, _ in self._behind}
+        # Watermarks do not wait for the changes of tables.
+        behind = frozenset(one for one in self._behind if one[0] in plan.inputs)
+        lagging = {name for name, _ in behind}
         clocks = {}
         for name in plan.inputs:
             before_us = self._clocks.get(name, moment.running_us)
@@ -304,7 +306,7 @@ class TestDriver:
             moment,
             end_of_input,
             clocks,
-            self._behind,
+            behind,
             self._with_partitions,
             sources,
             self._last.number + 1,

@@ -57,7 +57,7 @@ def admit(
         raise CheckpointError(_refusal(path, decision.refused))
     _keep_apart(changes, kept, dropping, decision)
     names = {**kept["names"], **decision.names}
-    known = {*now["keyed"], *now["inputs"], *met}
+    known = {*now["keyed"], *now["inputs"], *now["tables"], *met}
     content = {
         "fingerprint": now,
         "names": {step: name for step, name in names.items() if step in known},
@@ -130,8 +130,9 @@ def _next_name(step_id: str, before: str) -> str:
 
 def _check_resets(reset_steps: Sequence[str], now: Json) -> None:
     for step_id in reset_steps:
-        if step_id not in now["keyed"] and step_id not in now["inputs"]:
-            known = ", ".join(repr(name) for name in [*now["inputs"], *now["keyed"]])
+        resettable = [*now["inputs"], *now["tables"], *now["keyed"]]
+        if step_id not in resettable:
+            known = ", ".join(map(repr, resettable))
             raise FlowBuildError(
                 f"RecoveryConfig: reset_steps names {step_id!r}, which keeps nothing; "
                 f"what can be reset: {known}"

@@ -82,6 +82,7 @@ def fingerprint(plan: Plan) -> Json:
         "levels": len(plan.levels),
         "keyed": keyed,
         "inputs": inputs,
+        "tables": {name: describe(plan.table(name)) for name in plan.tables},
         "frames": _streamed_by_spark(plan),
         "versions": {
             "flow-windows": _version("flow-windows"),
@@ -103,7 +104,11 @@ def compare(before: Json, now: Json, continues: Continues = lambda *_: None) -> 
         now: the fingerprint of the current flow.
         continues: the decision how inputs with another identity continue.
     """
-    return [*_compare_keyed(before, now), *_compare_inputs(before, now, continues)]
+    return [
+        *_compare_keyed(before, now),
+        *_compare_inputs(before, now, continues),
+        *_compare_tables(before.get("tables", {}), now.get("tables", {})),
+    ]
 
 
 def input_continues(plan: Plan) -> Continues:
@@ -218,6 +223,16 @@ def _compare_inputs(before: Json, now: Json, continues: Continues) -> Iterator[C
     for name in now["inputs"]:
         if name not in before["inputs"]:
             yield Change(name, Effect.STARTS_EMPTY, "is new: it is read from its beginning")
+
+
+def _compare_tables(before: Json, now: Json) -> Iterator[Change]:
+    """Yield the changes of tables; the files of a removed table stay until it is back."""
+    for name, new in now.items():
+        if name not in before:
+            yield Change(name, Effect.STARTS_EMPTY, "is new: it is read from its beginning")
+            continue
+        for what in differences(before[name], new):
+            yield Change(name, Effect.WRONG_STATE, what)
 
 
 def _compare_identity(

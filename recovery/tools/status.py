@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.engine.feed.offsets import EpochOffset
+from flow.engine.tables.contents import Contents, History, Newest
+from flow.engine.tables.files import decode, files_of, folder_of
+from flow.engine.tables.versions import TableVersion
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow_windowing.rules.key_state import DriverState
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, spans
 from recovery.reading.epoch_state import EpochState, StepTotals, load_snapshot, totals
 from recovery.reading.epochs import EpochLog
+from recovery.reading.inert import load_inert
 from recovery.reading.paths import PathLike
 from recovery.reading.rendering import time_text
 
@@ -61,6 +65,25 @@ class StepStatus:
 
 
 @dataclass(frozen=True)
+class TableStatus:
+    """The size of a table.
+
+    Attributes:
+        step: the table.
+        version: the number of the version that the last epoch saw.
+        keys: the number of keys.
+        bytes: the size of the pickled values and their keys.
+        read: the system time at which a lookup table was last read, RFC 3339; else ``None``.
+    """
+
+    step: str
+    version: int
+    keys: int
+    bytes: int
+    read: str | None
+
+
+@dataclass(frozen=True)
 class CheckpointStatus:
     """The status of a checkpoint.
 
@@ -79,6 +102,7 @@ class CheckpointStatus:
         in_use: the process that holds the lock, in words; ``None`` without a lock.
         sources: the offset of each input.
         steps: the size of each keyed step's state.
+        tables: the size of each table.
     """
 
     path: str
@@ -95,6 +119,7 @@ class CheckpointStatus:
     in_use: str | None
     sources: tuple[SourceStatus, ...]
     steps: tuple[StepStatus, ...]
+    tables: tuple[TableStatus, ...] = ()
 
     def to_json(self) -> Json:
         """Return the status as JSON."""
@@ -135,6 +160,7 @@ def status(path: PathLike, *, spark: SparkSession | None = None) -> CheckpointSt
         in_use=_in_use(checkpoint),
         sources=tuple(_sources(checkpoint, log)),
         steps=() if last is None else tuple(_steps(EpochState(checkpoint, last))),
+        tables=() if control is None else tuple(_tables(checkpoint, control.tables)),
     )
 
 
@@ -151,6 +177,24 @@ def _sources(checkpoint: CheckpointReader, log: EpochLog | None) -> Iterator[Sou
         yield SourceStatus(name, at.get(name))
     for number, offset in enumerate(sparks):
         yield SourceStatus(f"Spark's source {number + 1}", offset)
+
+
+def _tables(
+    checkpoint: CheckpointReader, versions: Mapping[str, TableVersion]
+) -> Iterator[TableStatus]:
+    for name, version in versions.items():
+        changes = [
+            change
+            for file in files_of(version)
+            for change in decode(
+                *(file, checkpoint.files.read_checked(f"{folder_of(name)}/{file}")), load_inert
+            )
+        ]
+        has_times = any(change.at_us for change in changes)
+        contents: Contents = History() if has_times else Newest()
+        size = contents.apply(changes)
+        read = None if version.read_at_us is None else time_text(version.read_at_us)
+        yield TableStatus(checkpoint.step_of(name), version.number, len(contents), size, read)
 
 
 def _steps(state: EpochState) -> Iterator[StepStatus]:
@@ -217,6 +261,13 @@ def _lines(found: CheckpointStatus) -> Iterator[str]:
     if found.steps:
         yield ""
         yield from table(_COLUMNS, [_step_row(one) for one in found.steps])
+    if found.tables:
+        rows: list[tuple[str, ...]] = [
+            (one.step, f"{one.version:,}", f"{one.keys:,}", f"{one.bytes:,}", one.read or "")
+            for one in found.tables
+        ]
+        yield ""
+        yield from table(("table", "version", "keys", "bytes", "read at"), rows)
 
 
 _COLUMNS = ("step", "keys", "bytes", "segments", "open windows", "next due")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -75,6 +76,7 @@ def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem
         *_logs(checkpoint),
         *_beside(files),
         *_seed(checkpoint),
+        *_tables(checkpoint, checkpoint.logged),
         *_state(checkpoint),
     ]
 
@@ -102,6 +104,7 @@ def check(path: PathLike, spark: SparkSession) -> None:
         *_last_logs(checkpoint),
         *_lost(checkpoint.files),
         *_seed(checkpoint),
+        *_tables(checkpoint, checkpoint.logged[-1:]),
         *_state_files(checkpoint),
     ]
     if problems:
@@ -191,6 +194,32 @@ def _seed(checkpoint: CheckpointReader) -> Iterator[Problem]:
         yield Problem(identity.seed, "is missing", FROM_A_COPY)
     for name in names:
         yield from _checked(checkpoint.files, f"{identity.seed}/{name}")
+
+
+def _tables(checkpoint: CheckpointReader, epochs: list[int]) -> Iterator[Problem]:
+    """Yield the problems of the files of tables that epochs see, or the start of a generation."""
+    from flow.engine.feed.offsets import EpochOffset
+    from flow.engine.tables.files import SEAL, files_of, folder_of
+
+    def read(files: CheckpointFiles, name: str) -> None:
+        SEAL.open(name, files.read_checked(name))
+
+    offsets = [EpochOffset.from_json(checkpoint.identity.start or {})]
+    for epoch in epochs:
+        with contextlib.suppress(CheckpointError):  # Problems of logs are reported by themselves.
+            offsets.append(checkpoint.log(epoch).offset)
+    names = [
+        f"{folder_of(table)}/{file}"
+        for offset in offsets
+        if offset.control is not None
+        for table, version in offset.control.tables.items()
+        for file in files_of(version)
+    ]
+    for name in dict.fromkeys(names):
+        if checkpoint.files.exists(name):
+            yield from _checked(checkpoint.files, name, read)
+        else:
+            yield Problem(name, "is missing", FROM_A_COPY)
 
 
 def _source_log(files: CheckpointFiles, folder: str) -> Iterator[Problem]:

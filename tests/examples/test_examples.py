@@ -42,6 +42,7 @@ def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
         "top_urls",
         "custom_logic",
         "early_takings",
+        "fraud_rules",
     ],
 )
 def test_an_example_without_spark_prints_what_its_docstring_shows(

@@ -12,6 +12,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from flow.engine.epoch import late_items
 from flow.engine.epoch.late_items import LateItem
+from flow.engine.tables.contents import Change, Contents
+from flow.engine.tables.stores import TableStore
+from flow.engine.tables.versions import TableVersion
+from flow.errors import EngineError
 from flow.instants import NEVER, Moment
 
 
@@ -47,6 +51,8 @@ class Control:
             that no two epochs have equal controls, even if system time stands still.
         first: the first source partition of an input that may still be read, if not 0; the
             partitions before it are finished for good.
+        tables: the version of each table that the epoch sees, by the table's name in the
+            checkpoint.
     """
 
     moment: Moment
@@ -57,6 +63,7 @@ class Control:
     sources: tuple[SourcePartition, ...] | None = None
     number: int = 0
     first: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, TableVersion] = field(default_factory=dict)
 
     def read_by(self, inputs: Iterable[str]) -> ReadUpTo:
         """Return the clock of a step that these inputs feed."""
@@ -86,6 +93,8 @@ class Control:
             content["number"] = self.number
         if self.first:
             content["first"] = dict(self.first)
+        if self.tables:
+            content["tables"] = {name: one.to_json() for name, one in self.tables.items()}
         return content
 
     @classmethod
@@ -105,6 +114,7 @@ class Control:
             None if sources is None else tuple((name, number) for name, number in sources),
             found.get("number", 0),
             found.get("first", {}),
+            {name: TableVersion.from_json(one) for name, one in found.get("tables", {}).items()},
         )
 
     def encode(self) -> bytes:
@@ -272,6 +282,9 @@ class TaskContext:
         place: the part of the epoch's items that the task runs: an input and the number of its
             source partition, or a level, a shard and a slice.
         calls: the number of items met so far of each call id, to tell items of equal ids apart.
+        table_store: the tables of the plan; ``None`` for a plan without tables.
+        changes: the changes of tables, by table, each with its position; only while an epoch is
+            planned.
     """
 
     moment: Moment
@@ -281,6 +294,15 @@ class TaskContext:
     control: Control | None = None
     place: tuple[str | int, ...] = ()
     calls: Counter[bytes] = field(default_factory=Counter)
+    table_store: TableStore | None = None
+    changes: dict[str, list[tuple[int, Change]]] = field(default_factory=dict)
+
+    def table(self, step_id: str) -> Contents:
+        """Return the contents of a table in the epoch."""
+        if self.table_store is None:
+            raise EngineError(f"a task has no table {step_id!r}")
+        versions = None if self.control is None else self.control.tables
+        return self.table_store.contents(step_id, versions)
 
     def count(self, step_id: str, what: str, amount: int = 1) -> None:
         """Add to a counter of a step."""

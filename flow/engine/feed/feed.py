@@ -21,11 +21,12 @@ from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
 from flow.engine.epoch.lateness import late_sources, source_name
 from flow.engine.feed.input_progress import InputProgress
 from flow.engine.feed.offsets import EpochOffset, Origin, newest_name
-from flow.engine.feed.planner_calls import REST_SECONDS, ask, check_slice
 from flow.engine.feed.retained_offsets import Releases
 from flow.engine.feed.stop import FeedEnd
 from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.plan.plan import Plan
+from flow.engine.planning.planner_calls import REST_SECONDS, ask, check_slice
+from flow.engine.planning.tables import Tables, control_slices, read_slices
 from flow.engine.steps.reading import Reading
 from flow.errors import SourceError
 from flow.instants import NEVER, Moment
@@ -57,6 +58,7 @@ class Feed:
         due_us: earliest timer of the steps that follow system time, as system time.
         dues: earliest timer of each step that follows its inputs' clock, as system time.
         progress: progress of the inputs after the last epoch.
+        tables: the tables; ``None`` for a flow without tables.
         frame_read: returns True if the last epoch read all available rows of Spark's sources.
         foreign_busy: True if the last epoch advanced the offsets of Spark's sources.
         aborted: True if a test's ABORT ends the run in the current epoch.
@@ -79,6 +81,7 @@ class Feed:
     due_us: int = 0
     dues: Mapping[str, int] = field(default_factory=dict)
     progress: InputProgress = field(default_factory=InputProgress)
+    tables: Tables | None = None
     frame_read: Callable[[], bool] = lambda: False
     foreign_busy: bool = True
     aborted: bool = False
@@ -142,6 +145,8 @@ class Feed:
         control, read = self.last.control, {name for name, _ in self.last.read}
         behind = frozenset() if control is None else control.behind
         self.progress = self.progress.after(stats.reached, read, behind)
+        if self.tables is not None:
+            self.tables.report(stats)
 
     def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
         """Return the tasks that read an epoch's input.
@@ -204,7 +209,7 @@ class Feed:
         Inputs that are far ahead are left out, unless no other input has new data.
         """
         self._postponed = self._ahead(start)
-        names = [name for name in self.planners if name not in self._postponed]
+        names = [name for name in self._in_tasks if name not in self._postponed]
         slices = self._next_slices(names, start, now_us)
         if not slices and self._postponed:
             postponed, self._postponed = self._postponed, frozenset()
@@ -243,8 +248,31 @@ class Feed:
             return False
         return all(
             ask(name, planner.finished, self._offset(start, name))
-            for name, planner in self.planners.items()
+            for name, planner in self._in_tasks.items()
         )
+
+    @property
+    def _controls(self) -> Mapping[str, Planner]:
+        """The planners of control inputs."""
+        controls = () if self.plan is None else self.plan.controls
+        return {name: self.planners[name] for name in controls}
+
+    @property
+    def _in_tasks(self) -> Mapping[str, Planner]:
+        """The planners of all other inputs."""
+        controls = self._controls
+        return {name: one for name, one in self.planners.items() if name not in controls}
+
+    def _control_slices(self, start: EpochOffset) -> dict[str, list[Slice]]:
+        """Return the slices of control inputs: from the beginning for a table that is new."""
+        versions = {} if start.control is None else start.control.tables
+        offsets = {
+            name: None
+            if self.tables and self.tables.is_new(name, versions)
+            else self._offset(start, name)
+            for name in self._controls
+        }
+        return control_slices(self._controls, offsets)
 
     def _may_have_more(self) -> bool:
         """Return True if a run of the available data may have unread data."""
@@ -317,7 +345,7 @@ class Feed:
         """Return the partitions with known data beyond the slices."""
         before = frozenset() if start.control is None else start.control.behind
         behind = {(name, one) for name, planned in slices.items() for one in planned.behind}
-        for name, planner in self.planners.items():
+        for name, planner in self._in_tasks.items():
             if name not in slices and (name in self._postponed or planner.in_doubt()):
                 behind |= {partition for partition in before if partition[0] == name}
         frames = () if self.plan is None else self.plan.frames
@@ -363,26 +391,41 @@ class Feed:
         now_us: int,
         end_of_input: bool = False,
     ) -> EpochOffset:
-        advance_us = max((one.advance_us for one in slices.values()), default=0)
+        controls = self._control_slices(start)
+        planned = [*slices.values(), *(each for found in controls.values() for each in found)]
+        advance_us = max((one.advance_us for one in planned), default=0)
         self._advanced_us += advance_us
         self._last_us = max(self._last_us, now_us) + advance_us
-        self.aborted = any(one.abort for one in slices.values())
+        self.aborted = any(one.abort for one in planned)
         self.due_us, self.dues = NEVER, {}
-        ends = {self.offset_names.get(name, name): one.end for name, one in slices.items()}
+        control = self._control(start, slices, self._last_us, end_of_input)
+        if self.tables is not None:
+            before = {} if start.control is None else start.control.tables
+            changes = read_slices(self.tables.plan, controls, control)
+            control = replace(control, tables=self.tables.after(before, changes, control))
+        read = tuple((step_id, split) for step_id, one in slices.items() for split in one.splits)
+        self.last = EpochOffset(control, self._ends(start, slices, controls), read)
+        offsets = {name: self._offset(self.last, name) for name in self.planners}
+        self.lag = {name: one.lag(offsets[name]) for name, one in self.planners.items()}
+        self.behind = {name: dict(one.behind(offsets[name])) for name, one in self.planners.items()}
+        return self.last
+
+    def _ends(
+        self,
+        start: EpochOffset,
+        slices: Mapping[str, Slice],
+        controls: Mapping[str, list[Slice]],
+    ) -> dict[str, Json]:
+        """Return the offset of each input after an epoch, by the input's name in offsets."""
+        last = {**slices, **{name: found[-1] for name, found in controls.items() if found}}
+        ends = {self.offset_names.get(name, name): one.end for name, one in last.items()}
         before = {
             name: offset for name, offset in start.at.items() if name not in self._skipped_offsets
         }
         skipped = {
             name: offset for name, offset in self._skipped_offsets.items() if offset is not None
         }
-        offsets_at_end = {**before, **skipped, **ends}
-        read = tuple((step_id, split) for step_id, one in slices.items() for split in one.splits)
-        control = self._control(start, slices, self._last_us, end_of_input)
-        self.last = EpochOffset(control, offsets_at_end, read)
-        offsets = {name: self._offset(self.last, name) for name in self.planners}
-        self.lag = {name: one.lag(offsets[name]) for name, one in self.planners.items()}
-        self.behind = {name: dict(one.behind(offsets[name])) for name, one in self.planners.items()}
-        return self.last
+        return {**before, **skipped, **ends}
 
     def _offset(self, offset: EpochOffset, step_id: str) -> Json:
         """Return the offset of an input."""

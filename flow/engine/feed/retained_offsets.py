@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from flow.connectors.source import Json, Planner
 from flow.engine.feed.offsets import EpochOffset
+from flow.engine.tables.versions import TableVersion
 from flow.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -24,23 +25,48 @@ The version and the settings are on the lines before it.
 """
 
 
-def oldest_offsets(storage: Storage, identity: Identity) -> Mapping[str, Json]:
-    """Return the offset of each input in the oldest epoch that a checkpoint retains.
+def oldest_offset(storage: Storage, identity: Identity) -> Json:
+    """Return the feed's offset of the oldest epoch that a checkpoint retains.
 
     `rewind` needs the log of its target epoch, and Spark removes the logs of the oldest epochs
     first: so no run continues from an earlier offset.
 
     Returns:
-        Offsets by the input's name in offsets; empty if unknown.
+        The offset as JSON; empty if unknown.
     """
     batches = _logged_batches(storage, identity)
     if not batches:
-        return dict((identity.start or {}).get("at", {}))
+        return identity.start or {}
     try:
-        return dict(_own_offset(storage, identity, min(batches)).get("at", {}))
-    except (CheckpointError, ValueError, IndexError, AttributeError, TypeError):
+        offset = _own_offset(storage, identity, min(batches))
+    except (CheckpointError, ValueError, IndexError):
         # Spark has just removed the file, or the file is damaged: a later call reads another.
         return {}
+    return offset if isinstance(offset, dict) else {}
+
+
+def oldest_offsets(storage: Storage, identity: Identity) -> Mapping[str, Json]:
+    """Return the offset of each input in the oldest epoch that a checkpoint retains.
+
+    Returns:
+        Offsets by the input's name in offsets; empty if unknown.
+    """
+    return dict(oldest_offset(storage, identity).get("at", {}))
+
+
+def oldest_table(storage: Storage, identity: Identity, name: str) -> TableVersion | None:
+    """Return the version of a table in the oldest epoch that a checkpoint retains.
+
+    Args:
+        storage: the checkpoint's files.
+        identity: the checkpoint's identity.
+        name: the table's name in the checkpoint.
+
+    Returns:
+        The version; ``None`` if unknown.
+    """
+    found = oldest_offset(storage, identity).get("tables", {}).get(name)
+    return None if found is None else TableVersion.from_json(found)
 
 
 def logged_offset(storage: Storage, identity: Identity) -> Json:

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 from urllib.parse import quote
 
 from pyspark.sql import DataFrame
 
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files.reading.parquet_source import WrittenDownFrame
-from flow.connectors.source import Planner, Source, SourceLog
+from flow.connectors.source import Planner
 from flow.dataflow import Step
 from flow.engine.checkpoint.storage import Storage
-from flow.engine.epoch.failures import naming
 from flow.engine.plan.plan import Plan
+from flow.engine.planning.planner_calls import planner_of
 from flow.engine.spark.session.failures import spark_problem
-from flow.errors import EngineError, FlowError, SourceError, StepError, brief
+from flow.engine.steps.reading import source_of
+from flow.errors import SourceError
 from flow.operators.edges import Input
-
-
-def source_of(step: Step) -> Source[Any]:
-    """Return the source of an input."""
-    if not isinstance(step.operator, Input):
-        raise EngineError(f"step {step.step_id!r} is not an input")
-    return step.operator.source
 
 
 def is_foreign(step: Step) -> bool:
@@ -61,29 +54,12 @@ def _keep(step_id: str, frame: DataFrame, path: str) -> None:
         raise SourceError(f"step {step_id!r}: {problem}") from error
 
 
-def planner_of(step: Step, log: SourceLog, parallelism: int) -> Planner:
-    """Return the planner of an input's source for a run.
-
-    Raises:
-        FlowError: when the source raises; the source's exception is the cause.
-    """
-    try:
-        return source_of(step).planner(log, parallelism)
-    except SourceError as error:
-        raise naming(step.step_id, error) from error.__cause__
-    except FlowError:
-        raise
-    except Exception as error:
-        problem = f"planning what to read raised {brief(error)}"
-        raise StepError(step.step_id, problem) from error
-
-
 def planners_of(plan: Plan, storage: Storage, parallelism: int) -> dict[str, Planner]:
     """Return a planner for each input that Python reads."""
     return {
         step_id: planner_of(step, storage.log(f"sources/{_file_of(plan, step_id)}"), parallelism)
         for step_id, step in plan.steps.items()
-        if step_id in plan.inputs and not is_foreign(step)
+        if step_id in plan.sources and not is_foreign(step)
     }
 
 

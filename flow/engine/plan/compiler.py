@@ -15,6 +15,7 @@ from flow.keyed.step import OverColumns, Stateful
 from flow.operators.combining import Bucket
 from flow.operators.edges import Input, Output
 from flow.operators.stateless import Inspect, KeyOn, Redistribute
+from flow.operators.tables import Table, TableReader
 from flow.operators.trying import Raises
 
 
@@ -22,7 +23,8 @@ def compile_flow(flow: Dataflow) -> Plan:
     """Compile a flow by the passes, in order.
 
     Raises:
-        FlowBuildError: when the flow has no input or no output.
+        FlowBuildError: when the flow has no input or no output, or a control input feeds more
+            than tables.
 
     Warns:
         UnusedStepWarning: for each step whose items reach no output, `op.inspect` or `op.raises`.
@@ -46,6 +48,54 @@ def check_ends(plan: Plan) -> Plan:
             "or with op.inspect(step_id, stream) to look at items"
         )
     return replace(plan, inputs=inputs)
+
+
+def find_tables(plan: Plan) -> Plan:
+    """Find the tables and their control inputs, which the process that plans epochs reads.
+
+    Raises:
+        FlowBuildError: when a control input feeds more than tables.
+    """
+    tables = tuple(name for name, step in plan.steps.items() if isinstance(step.operator, Table))
+    if not tables:
+        return plan
+    above: set[str] = set()
+    for name, step in reversed(plan.steps.items()):
+        if name in tables or name in above:
+            above.update(up.step_id for up in step.ups)
+    controls = [name for name in plan.inputs if name in above]
+    for name in controls:
+        operator = plan.steps[name].operator
+        if isinstance(operator, Input) and operator.source.is_frame:
+            raise FlowBuildError(
+                f"step {name!r} feeds a table, and Spark reads its data frame in tasks: make the "
+                "table of a function, op.lookup_table(step_id, flow, lambda: frame, key=...)"
+            )
+    fed = {*controls}
+    for name, step in plan.steps.items():
+        brings = [up.step_id in fed for up in step.ups]
+        if name in tables or not any(brings):
+            continue
+        fed.add(name)
+        is_for_tasks = isinstance(step.operator, (Output, TableReader)) or _needs_shuffle(step)
+        if is_for_tasks or not all(brings):
+            raise FlowBuildError(
+                f"step {name!r} reads items of input {_first_fed(plan, step, controls)!r}, which "
+                "feeds a table: such an input is read as epochs are planned, not in tasks; give "
+                f"step {name!r} an input of its own, with the same source"
+            )
+    inputs = tuple(name for name in plan.inputs if name not in above)
+    return replace(plan, inputs=inputs, controls=tuple(controls), tables=tables)
+
+
+def _first_fed(plan: Plan, step: Step, controls: list[str]) -> str:
+    """Return the first control input whose items reach a step."""
+    waiting, seen = [up.step_id for up in step.ups], set[str]()
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        waiting += [up.step_id for up in plan.steps[name].ups]
+    return next(name for name in controls if name in seen)
 
 
 def leave_out_unused(plan: Plan) -> Plan:
@@ -138,10 +188,12 @@ def find_feeds(plan: Plan) -> Plan:
     """Find the inputs whose items reach each step."""
     feeds: dict[str, frozenset[str]] = {}
     for name, step in plan.steps.items():
-        own = {name} if name in plan.inputs else set()
-        feeds[name] = frozenset(own).union(*(feeds[up.step_id] for up in step.ups))
+        own = {name} if name in plan.sources else set()
+        # A table holds no watermark and brings no items.
+        ups = [up.step_id for up in step.ups if up.step_id not in plan.tables]
+        feeds[name] = frozenset(own).union(*(feeds[up] for up in ups))
     ordered = {
-        name: tuple(each for each in plan.inputs if each in inputs)
+        name: tuple(each for each in plan.sources if each in inputs)
         for name, inputs in feeds.items()
     }
     return replace(plan, feeds=ordered)
@@ -172,6 +224,7 @@ def _hops_past_buckets(plan: Plan, stream: StreamId) -> list[Hop]:
 PASSES: tuple[Callable[[Plan], Plan], ...] = (
     check_ends,
     leave_out_unused,
+    find_tables,
     assign_levels,
     lower_steps,
     draw_edges,

@@ -14,9 +14,11 @@ from enum import Enum
 from typing import TypeAlias
 
 from flow.dataflow import Step, StreamId
+from flow.engine.tables.stores import TableStore
 from flow.errors import EngineError
 from flow.keyed.step import Lowering, Stateful, runs_key_by_key
 from flow.operators.edges import Input
+from flow.operators.tables import LookupTable, Table
 
 
 class EdgeKind(Enum):
@@ -62,7 +64,10 @@ class Plan:
         flow_id: the flow's name.
         plan_id: the random identity of this compilation of the flow.
         steps: the steps by id.
-        inputs: the steps that read a source, in order of declaration.
+        inputs: the steps that read a source in tasks, in order of declaration.
+        controls: the control inputs: the steps that read the changes of tables, which the process
+            that plans epochs reads.
+        tables: the tables, in order of declaration.
         outputs: the edges to sinks.
         edges: all edges, by number.
         hops: the next places of each stream's items.
@@ -74,12 +79,15 @@ class Plan:
         feeds: the inputs whose items reach each step, in order of declaration.
         lowered: the lowering of each keyed step.
         samples_late: True if keyed steps report a sample of their late values.
+        table_store: the tables, where the plan's tasks run; ``None`` without tables.
     """
 
     flow_id: str
     plan_id: str
     steps: dict[str, Step]
     inputs: tuple[str, ...] = ()
+    controls: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
     outputs: tuple[Edge, ...] = ()
     edges: tuple[Edge, ...] = ()
     hops: dict[StreamId, tuple[Hop, ...]] | None = None
@@ -90,11 +98,24 @@ class Plan:
     feeds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lowered: Mapping[str, Lowering] = field(default_factory=dict)
     samples_late: bool = False
+    table_store: TableStore | None = None
 
     @property
     def frames(self) -> tuple[str, ...]:
         """The inputs whose data frames Spark itself reads."""
         return tuple(name for name in self.inputs if _is_frame(self.steps[name]))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The steps that read a source: in tasks, then the control inputs."""
+        return (*self.inputs, *self.controls)
+
+    @property
+    def lookups(self) -> tuple[str, ...]:
+        """The tables whose sources are read again."""
+        return tuple(
+            name for name in self.tables if isinstance(self.steps[name].operator, LookupTable)
+        )
 
     @property
     def timed(self) -> tuple[str, ...]:
@@ -106,6 +127,17 @@ class Plan:
         """The inputs of each step that reads two or more of them in event time."""
         groups = [self.feeds.get(step_id, ()) for step_id in self.timed]
         return [group for group in groups if len(group) > 1]
+
+    def table(self, step_id: str) -> Table:
+        """Return the operator of a table.
+
+        Raises:
+            EngineError: when the step is not a table.
+        """
+        operator = self.steps[step_id].operator
+        if not isinstance(operator, Table):
+            raise EngineError(f"step {step_id!r} is not a table")
+        return operator
 
     def keyed(self, step_id: str) -> Stateful:
         """Return the operator of a keyed step.
@@ -168,6 +200,16 @@ class Plan:
     def edges_into(self, step_id: str) -> tuple[Edge, ...]:
         """Return the edges that a step reads, by side."""
         return tuple(edge for edge in self.edges if edge.step_id == step_id)
+
+    def for_workers(self) -> Plan:
+        """Return the plan without the steps that run in the process that plans epochs."""
+        feeding = {name for name, feeds in self.feeds.items() if {*feeds} & {*self.controls}}
+        here = feeding | {*self.tables}
+        return replace(
+            self,
+            steps={name: step for name, step in self.steps.items() if name not in here},
+            hops={at: hops for at, hops in (self.hops or {}).items() if at.step_id not in here},
+        )
 
     def with_steps(self, steps: dict[str, Step]) -> Plan:
         """Return the plan with other steps of the same ids, such as steps that can be pickled."""

@@ -30,8 +30,9 @@ from flow.operators.stateless import (
     Merge,
     Redistribute,
 )
+from flow.operators.tables import FilterWith, Table, TableReader
 
-_SAME = (Filter, Branch, Inspect, Redistribute)
+_SAME = (Filter, FilterWith, Branch, Inspect, Redistribute)
 """Operators whose streams have the items of the stream that they read."""
 
 _ERRORS = KnownColumns(pa.schema([(name, pa.string()) for name in ("where", "text", "reason")]))
@@ -52,8 +53,14 @@ def columns_of(steps: Mapping[str, Step], stream: StreamId) -> StreamColumns:
     for step in steps.values():
         if step.step_id in needed:
             for port, down in enumerate(step.downs):
-                found[down] = _of_port(step, port, [found[up] for up in step.ups])
+                found[down] = _of_port(
+                    step, port, [found[up] for up in step.ups if not _is_table(steps, up)]
+                )
     return found[stream]
+
+
+def _is_table(steps: Mapping[str, Step], stream: StreamId) -> bool:
+    return isinstance(steps[stream.step_id].operator, Table)
 
 
 def _upstreams(steps: Mapping[str, Step], stream: StreamId) -> set[str]:
@@ -87,7 +94,7 @@ def _of_port(step: Step, port: int, ups: list[StreamColumns]) -> StreamColumns:
         return _keyed(step, known[0], has_key=isinstance(operator, KeyOn))
     if isinstance(operator, ToRecords):
         return KnownColumns(known[0].schema)
-    if isinstance(operator, (Map, FlatMap, MapBatches)):
+    if isinstance(operator, (Map, FlatMap, MapBatches, TableReader)):
         return UnknownColumns(f"step {step.step_id!r} makes its items with a function")
     return UnknownColumns(f"the items of step {step.step_id!r} are Python objects")
 

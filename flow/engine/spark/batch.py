@@ -27,13 +27,14 @@ from flow.engine.epoch.lateness import late_sources, source_name
 from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.summary import Summary
 from flow.engine.feed.batch_plan import BatchPlan, batch_plan
-from flow.engine.feed.planner_calls import plan_everything
-from flow.engine.feed.sources import is_foreign, planner_of, source_of
+from flow.engine.feed.sources import is_foreign
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
+from flow.engine.planning.planner_calls import plan_everything, planner_of
+from flow.engine.planning.tables import read_all
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.foreign import foreign_packets
 from flow.engine.spark.rows import Layout
@@ -56,7 +57,7 @@ from flow.engine.state.shard_table import ShardTable
 from flow.engine.steps.level import run_level
 from flow.engine.steps.outputs import write_outputs
 from flow.engine.steps.pipeline import SLICE_BITS
-from flow.engine.steps.reading import Reading, read_split, share
+from flow.engine.steps.reading import Reading, read_split, share, source_of
 from flow.errors import EngineError, FlowBuildError, FlowError
 from flow.instants import Moment
 
@@ -147,11 +148,12 @@ class BatchJob:
             FlowBuildError: when a step cannot be sent to workers.
             FlowError: when the planning of a source fails.
         """
-        shipped = ShippedPlan.pack(plan)
         cores = cores_of(spark)
         partitions = settings.partitions or cores
         shards = settings.shards or max(DEFAULT_SHARDS, partitions)
         control = Control(Moment(settings.system_time()), settings.drain)
+        plan, control = read_all(plan, control, cores)
+        shipped = ShippedPlan.pack(plan.for_workers())
         planned, names = _planned(plan, cores, control)
         layout = layout_class(shards, partitions, len(plan.levels))
         return cls(plan, shipped, spark, layout, planned, names, cores)
@@ -257,7 +259,7 @@ def check_bounded(
     Raises:
         FlowBuildError: when an input has no end, or needs the streaming engine.
     """
-    for step_id in plan.inputs:
+    for step_id in plan.sources:
         source = source_of(plan.steps[step_id])
         if not source.bounded:
             raise FlowBuildError(

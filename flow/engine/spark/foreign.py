@@ -14,13 +14,12 @@ from pyspark.sql import functions as F
 
 from flow.columns.arrow_types import with_leaves
 from flow.connectors.dataframe import DataFrameSource
-from flow.engine.feed.sources import source_of
 from flow.engine.packets.packets import PACKET_DDL, Packet
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.session.jvm import is_stopped
 from flow.engine.spark.shipping import ShippedPlan
-from flow.engine.steps.reading import read_batches
+from flow.engine.steps.reading import read_batches, source_of
 from flow.errors import EngineError, FlowBuildError
 
 _ORIGINS = 1 << 16

@@ -1,4 +1,4 @@
-"""Check that a flow reads no stateful streaming data frames.
+"""Checks of the data frames that Spark reads: that none is stateful, and that none needs a table.
 
 Spark numbers stateful operators by position only. A stateful data frame would shift the numbers of
 the flow's levels, so a later run could not restore their state, and the end of input could not
@@ -13,9 +13,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from flow.connectors.dataframe import DataFrameSource
-from flow.engine.feed.sources import source_of
 from flow.engine.plan.plan import Plan
+from flow.engine.steps.reading import source_of
 from flow.errors import FlowBuildError
+from flow.operators.tables import TableReader
 
 _STATEFUL_STEP = "op.stateful_map or op.stateful"
 _DISTINCT = ("distinct or dropDuplicates", "op.stateful_flat_map, whose state is what it has seen")
@@ -35,6 +36,30 @@ _STATEFUL = {
 
 These are the operators that Spark's `UnsupportedOperationChecker` treats as stateful, and two more:
 a Distinct becomes an aggregation, and a limit counts."""
+
+
+def check_frames_with_tables(plan: Plan) -> None:
+    """Check that no step looks up a table for items of a streaming data frame before a shuffle.
+
+    The tasks that read data frames do not know the epoch, nor the versions of tables.
+
+    Raises:
+        FlowBuildError: when a step does.
+    """
+    frames = {*plan.frames}
+    if not plan.tables or not frames:
+        return
+    before_shuffle = {*frames}
+    for name, step in plan.steps.items():
+        is_shuffled = any(name in names for names in plan.levels)
+        if not is_shuffled and any(up.step_id in before_shuffle for up in step.ups):
+            before_shuffle.add(name)
+            if isinstance(step.operator, TableReader):
+                raise FlowBuildError(
+                    f"step {name!r} reads a table for items of a data frame that Spark streams, "
+                    "in tasks that do not know the epoch: put op.redistribute, or a keyed step, "
+                    "between the input and this step"
+                )
 
 
 def refuse_stateful_frames(plan: Plan) -> None:

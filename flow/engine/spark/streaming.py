@@ -8,7 +8,7 @@ import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -30,15 +30,21 @@ from flow.engine.epoch.summary import Summary
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.input_progress import InputProgress, ProgressLog
 from flow.engine.feed.offsets import EpochOffset, Origin
-from flow.engine.feed.retained_offsets import Releases, logged_offset, oldest_offsets
+from flow.engine.feed.retained_offsets import (
+    Releases,
+    logged_offset,
+    oldest_offsets,
+    oldest_table,
+)
 from flow.engine.feed.sources import is_foreign, keep_static_frames, planners_of
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
+from flow.engine.planning.tables import Tables, table_files
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.foreign import foreign_packets
-from flow.engine.spark.frame_state import refuse_stateful_frames
+from flow.engine.spark.frame_state import check_frames_with_tables, refuse_stateful_frames
 from flow.engine.spark.level import SparkLevel
 from flow.engine.spark.level_processor import LevelProcessor
 from flow.engine.spark.rows import Layout
@@ -139,7 +145,9 @@ class StreamingRun:
         self._watch = CheckpointWatch(checkpoint.storage, identity.spark, self._lock)
         self._layout = Layout(identity.shards, identity.partitions, len(self.plan.levels))
         self.plan = keep_static_frames(checkpoint.fitted(self.plan), checkpoint.storage)
-        self._shipped = ShippedPlan.pack(self.plan)
+        check_frames_with_tables(self.plan)
+        self.plan = replace(self.plan, table_store=table_files(self.plan, checkpoint.storage.root))
+        self._shipped = ShippedPlan.pack(self.plan.for_workers())
         has_log = self.settings.recovery is not None and self.plan.compared_inputs
         self._progress_log = (
             ProgressLog(checkpoint.storage, self._kept_epochs()) if has_log else None
@@ -190,6 +198,7 @@ class StreamingRun:
             releases=self._releases(storage, planners),
             plan=self.plan,
             progress=self._progress_at_start(),
+            tables=self._tables(storage),
         )
         self._feed = feed
         self.stop.watch(feed.end)
@@ -217,6 +226,12 @@ class StreamingRun:
         last = max(epochs, default=identity.first_epoch - 1)
         self._progress_log.remove_before(last - self._kept_epochs())
         return self._progress_log.read(last)
+
+    def _tables(self, storage: Storage) -> Tables | None:
+        if not self.plan.tables:
+            return None
+        oldest = partial(oldest_table, storage, self._checkpoint.identity)
+        return Tables.of(self.plan, storage, oldest)
 
     def _releases(self, storage: Storage, planners: Mapping[str, Planner]) -> Releases:
         oldest = partial(oldest_offsets, storage, self._checkpoint.identity)

@@ -39,14 +39,18 @@ from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.failures import portable
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.steps.batches import run_batches
+from flow.engine.tables.contents import Change
+from flow.engine.tables.log import pickled
 from flow.errors import RAISED, EngineError, StepError, brief, shorten, step_error
 from flow.fields import field_path
+from flow.instants import instant_us
 from flow.keyed.logic import RejectedValue
 from flow.operators.batching import MapBatches, ToRecords
 from flow.operators.calling import MapAsync
 from flow.operators.combining import Bucket, Combine, Rekey
 from flow.operators.enriching import EnrichCached, TTLCache
 from flow.operators.stateless import Branch, Filter, FlatMap, Inspect, KeyOn, KeyRm, Map, Merge
+from flow.operators.tables import FilterWith, FlatMapWith, Getter, MapWith, Table, TableReader
 from flow.operators.trying import ItemError, Raises, TryMap
 
 StepOutput = list[Chunk | None]
@@ -247,6 +251,82 @@ def _cache_of(kind: EnrichCached, step_id: str, run_id: str) -> TTLCache[Any, An
     for identity in [known for known in _caches if known[0] != run_id]:
         del _caches[identity]
     return _caches.setdefault((run_id, step_id), TTLCache(kind.getter, kind.ttl_us))
+
+
+@run_step.register
+def _table(kind: Table, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:
+    changes = context.changes.setdefault(step_id, [])
+    changes.extend(zip(chunk.pos.tolist(), changes_in(kind, step_id, chunk), strict=True))
+    return [None]
+
+
+def changes_in(kind: Table, step_id: str, chunk: Chunk) -> list[Change]:
+    """Return the changes of a table that are the items of a chunk, with pickled values.
+
+    Raises:
+        StepError: when a key, value or time cannot be read, or a value cannot be pickled.
+    """
+    if kind.key is None:
+        pairs = as_pairs(chunk, step_id)
+        keys, items = pairs.keys, pairs.values
+    else:
+        items = as_items(chunk).items
+        found = _call(step_id, "reading the key", _read(kind.key), items)
+        keys = checked_keys(found, items, step_id)
+    values = items
+    if kind.value is not None:
+        values = _call(step_id, "reading the value", _read(kind.value), items)
+    times = [0] * len(items) if kind.as_of is None else _times(kind.as_of, step_id, items)
+    packed = [pickled(step_id, key, value) for key, value in zip(keys, values, strict=True)]
+    return [Change(*change) for change in zip(keys, packed, times, strict=True)]
+
+
+@run_step.register
+def _map_with(kind: MapWith, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:
+    plain = as_items(chunk)
+    mapper = _with_table(kind, step_id, plain.items, context)
+    return [Items(_call(step_id, "the mapper", mapper, plain.items), plain.pos)]
+
+
+@run_step.register
+def _flat_map_with(
+    kind: FlatMapWith, step_id: str, chunk: Chunk, context: TaskContext
+) -> StepOutput:
+    plain = as_items(chunk)
+    mapper = _with_table(kind, step_id, plain.items, context)
+    items, counts = _call_flat(step_id, mapper, plain.items)
+    return [Items(items, np.repeat(plain.pos, counts))]
+
+
+@run_step.register
+def _filter_with(kind: FilterWith, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:
+    predicate = _with_table(kind, step_id, as_items(chunk).items, context)
+    return run_step(Filter(predicate), step_id, chunk, context)
+
+
+def _with_table(
+    kind: TableReader, step_id: str, items: list[Any], context: TaskContext
+) -> Callable[[Any], Any]:
+    """Return a step's function of an item and a table as a function of the next item."""
+    contents, function = context.table(kind.table), kind.function
+    if kind.as_of is None:
+        view = contents.view()
+        return lambda item: function(item, view)
+    times = iter(_times(kind.as_of, step_id, items))
+    return lambda item: function(item, contents.view(next(times)))
+
+
+def _times(getter: Getter, step_id: str, items: list[Any]) -> list[int]:
+    """Return the time of each item, in µs."""
+    read = _read(getter)
+    return _call(step_id, "reading the time (as_of)", lambda item: instant_us(read(item)), items)
+
+
+def _read(getter: Getter) -> Callable[[Any], Any]:
+    """Return a getter as a function."""
+    if getter is None:
+        return lambda item: item
+    return field_path(getter).value_in if isinstance(getter, str) else getter
 
 
 def _call(

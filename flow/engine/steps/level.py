@@ -104,9 +104,12 @@ class _LevelRun:
         self._shard = shard
         self._control = control
         self._slice = slice_number
-        place = level, shard, slice_number
         self._context = TaskContext(
-            control.moment, stats, run_id=plan.plan_id, control=control, place=place
+            *(control.moment, stats),
+            run_id=plan.plan_id,
+            control=control,
+            place=(level, shard, slice_number),
+            table_store=plan.table_store,
         )
         origin = (level << LEVEL_BITS) | shard
         partition = Partition.of_level(level)

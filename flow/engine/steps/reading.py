@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from flow.columns.chunks import Items, Positions, Records, positions, source_positions
+from flow.columns.chunks import Chunk, Items, Positions, Records, positions, source_positions
 from flow.connectors.source import Batch, Invalid, Source, Split
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Control, TaskContext
@@ -57,18 +57,20 @@ def share(number: int, count: int, total: int) -> slice:
 
 def read_split(plan: Plan, shards: int, reading: Reading, control: Control) -> Iterator[Packet]:
     """Read a split, run the stateless steps, and yield packets; a failure becomes a packet."""
-    place = reading.step_id, reading.split.partition
-    context = TaskContext(control.moment, run_id=plan.plan_id, control=control, place=place)
+    context = TaskContext(
+        control.moment,
+        run_id=plan.plan_id,
+        control=control,
+        place=(reading.step_id, reading.split.partition),
+        table_store=plan.table_store,
+    )
     shard = shard_of_partition(plan, reading.step_id, reading.split.partition, shards)
     partition = Partition(reading.step_id, reading.split.partition)
     pipeline = Pipeline(plan, shards, shard, reading.origin, partition, context)
     step = plan.steps[reading.step_id]
-    operator = step.operator
-    if not isinstance(operator, Input):
-        raise EngineError(f"step {step.step_id!r} is not an input")
+    fields = plan.fields_read.get(reading.step_id)
     try:
-        batches = _guarded(operator.source, reading, plan.fields_read.get(reading.step_id))
-        for chunk in _chunks(batches, reading, operator.source, step, context):
+        for chunk in read_chunks(step, reading, context, fields):
             pipeline.push(*chunk)
             if pipeline.buffered_items >= FLUSH_ITEMS:
                 yield from pipeline.flush(reading.slice_number)
@@ -76,6 +78,64 @@ def read_split(plan: Plan, shards: int, reading: Reading, control: Control) -> I
     except FlowError as error:
         yield Packet(ERROR, shard, reading.origin, 0, encode_failure(error))
     yield from pipeline.report()
+
+
+def read_changes(plan: Plan, reading: Reading, control: Control) -> TaskContext:
+    """Read a split of a control input, up to the tables, in the process that plans epochs.
+
+    Returns:
+        The context with the changes of tables, the statistics and the printed lines.
+
+    Raises:
+        FlowError: when the source or a step fails.
+    """
+    context = TaskContext(control.moment, run_id=plan.plan_id, control=control)
+    step, partition = plan.steps[reading.step_id], Partition(reading.step_id, 0)
+    pipeline = Pipeline(plan, 1, 0, reading.origin, partition, context)
+    for chunk in read_chunks(step, reading, context):
+        pipeline.push(*chunk)
+    return context
+
+
+def push_changes(
+    plan: Plan, step_id: str, chunks: Iterable[Chunk], control: Control
+) -> TaskContext:
+    """Run items of a control input, up to the tables; compare `read_changes`."""
+    context = TaskContext(control.moment, run_id=plan.plan_id, control=control)
+    pipeline = Pipeline(plan, 1, 0, 0, Partition(step_id, 0), context)
+    for chunk in chunks:
+        context.count(step_id, "out", len(chunk))
+        pipeline.push(plan.steps[step_id].downs[0], chunk)
+    return context
+
+
+def read_chunks(
+    step: Step, reading: Reading, context: TaskContext, fields: frozenset[str] | None = None
+) -> Iterator[tuple[StreamId, Items | Records]]:
+    """Yield the chunks of a split, each with its stream.
+
+    Args:
+        step: the input.
+        reading: the split.
+        context: the context that counts the items.
+        fields: the fields of records that the flow reads; ``None`` for all.
+
+    Raises:
+        FlowError: when the source fails.
+    """
+    source = source_of(step)
+    return _chunks(_guarded(source, reading, fields), reading, source, step, context)
+
+
+def source_of(step: Step) -> Source[object]:
+    """Return the source of an input.
+
+    Raises:
+        EngineError: when the step is not an input.
+    """
+    if not isinstance(step.operator, Input):
+        raise EngineError(f"step {step.step_id!r} is not an input")
+    return step.operator.source
 
 
 def shard_of_partition(plan: Plan, step_id: str, partition: int, shards: int) -> int:
@@ -106,7 +166,12 @@ def read_batches(
         batches: the rows.
         now_us: the system time.
     """
-    context = TaskContext(Moment(now_us), run_id=plan.plan_id, place=(step_id, origin))
+    context = TaskContext(
+        Moment(now_us),
+        run_id=plan.plan_id,
+        place=(step_id, origin),
+        table_store=plan.table_store,
+    )
     shard = origin % shards
     pipeline = Pipeline(plan, shards, shard, origin, Partition(step_id, 0), context)
     stream = plan.steps[step_id].downs[0]

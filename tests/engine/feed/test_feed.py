@@ -21,9 +21,9 @@ from flow.engine.epoch.context import Control
 from flow.engine.feed.batch_plan import batch_plan
 from flow.engine.feed.feed import HEARTBEAT_US, Feed
 from flow.engine.feed.offsets import EpochOffset
-from flow.engine.feed.planner_calls import plan_everything
 from flow.engine.feed.system_time import FixedTime
 from flow.engine.plan.compiler import compile_flow
+from flow.engine.planning.planner_calls import plan_everything
 from flow.engine.steps.reading import Reading
 from flow.instants import Moment
 from flow.testing import TestingSink, TestingSource

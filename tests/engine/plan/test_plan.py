@@ -57,6 +57,7 @@ def test_the_passes_run_in_this_order() -> None:
     assert names == [
         "check_ends",
         "leave_out_unused",
+        "find_tables",
         "assign_levels",
         "lower_steps",
         "draw_edges",

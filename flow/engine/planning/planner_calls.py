@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from flow.columns.chunks import MAX_SPLITS
-from flow.connectors.source import Json, Planner, Slice
+from flow.connectors.source import Json, Planner, Slice, SourceLog
+from flow.dataflow import Step
 from flow.engine.epoch.failures import naming
+from flow.engine.steps.reading import source_of
 from flow.errors import FlowError, SourceError, StepError, brief, shorten
 
 REST_SECONDS = 0.05
@@ -53,6 +55,23 @@ def check_slice(step_id: str, planned: Slice) -> Slice:
             problem = f"its source's {what} must be JSON, got {shorten(value)}: {error}"
             raise StepError(step_id, problem) from error
     return planned
+
+
+def planner_of(step: Step, log: SourceLog, parallelism: int) -> Planner:
+    """Return the planner of an input's source for a run.
+
+    Raises:
+        FlowError: when the source raises; the source's exception is the cause.
+    """
+    try:
+        return source_of(step).planner(log, parallelism)
+    except SourceError as error:
+        raise naming(step.step_id, error) from error.__cause__
+    except FlowError:
+        raise
+    except Exception as error:
+        problem = f"planning what to read raised {brief(error)}"
+        raise StepError(step.step_id, problem) from error
 
 
 def plan_everything(planners: Mapping[str, Planner]) -> dict[str, list[Slice]]:

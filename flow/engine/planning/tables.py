@@ -1,0 +1,239 @@
+"""Tables of a run, which the process that plans epochs reads and changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flow.connectors.source import MemoryLog, Planner, Slice
+from flow.dataflow import Step
+from flow.engine.epoch.context import Control, Stats, TaskContext
+from flow.engine.plan.plan import Plan
+from flow.engine.planning.lookups import lookup_changes
+from flow.engine.planning.planner_calls import ask, check_slice, plan_everything, planner_of
+from flow.engine.steps.reading import Reading, read_changes
+from flow.engine.tables.contents import Change, Contents
+from flow.engine.tables.log import Files, TableLog
+from flow.engine.tables.stores import FileTables, MemoryTables, empty_contents
+from flow.engine.tables.versions import TableVersion
+from flow.errors import FlowError
+from flow.operators.tables import LookupTable
+
+logger = logging.getLogger("flow")
+
+
+@dataclass
+class Tables:
+    """Tables of a run.
+
+    Attributes:
+        plan: the compiled flow.
+        logs: the tables by step.
+    """
+
+    plan: Plan
+    logs: Mapping[str, TableLog]
+    _stats: Stats = field(default_factory=Stats, init=False)
+    _looked_up: set[str] = field(default_factory=set, init=False)
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        files: Files | None = None,
+        oldest: Callable[[str], TableVersion | None] = lambda _: None,
+    ) -> Tables:
+        """Return the tables of a plan.
+
+        Args:
+            plan: the compiled flow.
+            files: the checkpoint's files; ``None`` to keep tables in memory alone.
+            oldest: returns the oldest version of a table from which a run can continue.
+        """
+        logs = {
+            name: TableLog(plan.steps[name], plan.state_name(name), files, oldest)
+            for name in plan.tables
+        }
+        return cls(plan, logs)
+
+    def copy(self) -> Tables:
+        """Return a copy, which changes on its own."""
+        copied = Tables(self.plan, {name: log.copy() for name, log in self.logs.items()})
+        copied._looked_up |= self._looked_up
+        return copied
+
+    def look_up_again(self, names: Iterable[str]) -> None:
+        """Read the sources of lookup tables in the next epoch."""
+        self._looked_up.difference_update(names)
+
+    @property
+    def contents(self) -> dict[str, Contents]:
+        """The newest contents of each table, with pickled values."""
+        return {name: log.contents for name, log in self.logs.items()}
+
+    def is_new(self, control_input: str, versions: Mapping[str, TableVersion]) -> bool:
+        """Return True if a control input feeds a table that has no version yet."""
+        return any(
+            control_input in self.plan.feeds[name] and log.name not in versions
+            for name, log in self.logs.items()
+        )
+
+    def after(
+        self,
+        before: Mapping[str, TableVersion],
+        read: Iterable[TaskContext],
+        control: Control,
+        look_up: Callable[[Step, Control], Iterable[Change]] | None = None,
+    ) -> dict[str, TableVersion]:
+        """Change the tables as an epoch is planned, and return the versions that it sees.
+
+        Args:
+            before: the versions of the epoch before, by the tables' names in the checkpoint.
+            read: the contexts of the readings of control inputs, in order.
+            control: the epoch's control.
+            look_up: reads the rows of a lookup table; by default its source.
+
+        Raises:
+            FlowError: when a source or a step fails, or a table grows too large.
+        """
+        changes: dict[str, list[Change]] = {name: [] for name in self.logs}
+        for context in read:
+            for name, found in context.changes.items():
+                changes[name] += [change for _, change in sorted(found, key=_position)]
+            self._stats.add(context.stats)
+            for line in context.printed:
+                print(line)  # noqa: T201  (the purpose of `op.inspect`)
+        versions = {}
+        for name, log in self.logs.items():
+            log.restore(before.get(log.name, TableVersion()))
+            operator = log.operator
+            if isinstance(operator, LookupTable):
+                self._refresh(log, operator, control, look_up or lookup_changes)
+            else:
+                log.change(changes[name])
+            versions[log.name] = log.version
+        return versions
+
+    def report(self, stats: Stats) -> None:
+        """Add the statistics of control inputs and tables to those of an epoch."""
+        stats.add(self._stats)
+        self._stats = Stats()
+        for name, log in self.logs.items():
+            stats.gauges[name, "keys"] = len(log.contents)
+            stats.gauges[name, "bytes"] = log.size
+            stats.gauges[name, "version"] = log.version.number
+
+    def _refresh(
+        self,
+        log: TableLog,
+        operator: LookupTable,
+        control: Control,
+        look_up: Callable[[Step, Control], Iterable[Change]],
+    ) -> None:
+        """Read a lookup table's source if that is due, at the start of a run too."""
+        name, now_us = log.step.step_id, control.moment.now_us
+        read_at_us, refresh_us = log.version.read_at_us, operator.refresh_us
+        if read_at_us is not None and name in self._looked_up:
+            is_due = refresh_us is not None and now_us >= read_at_us + refresh_us
+            if not is_due:
+                return
+        try:
+            rows: dict[str, bytes] = {}
+            for change in look_up(log.step, control):
+                rows.pop(change.key, None)
+                if change.value is not None:
+                    rows[change.key] = change.value
+        except FlowError as error:
+            if read_at_us is None:
+                raise
+            logger.warning("%s; the table keeps the rows that it has", error)
+            log.change((), now_us)
+        else:
+            log.change(log.replacing(rows), now_us)
+        self._looked_up.add(name)
+
+
+def table_files(plan: Plan, root: str) -> FileTables | None:
+    """Return the tables in a checkpoint, for tasks; ``None`` for a plan without tables."""
+    if not plan.tables:
+        return None
+    names = {name: plan.state_name(name) for name in plan.tables}
+    return FileTables(root, names, {name: empty_contents(plan.table(name)) for name in plan.tables})
+
+
+def read_all(plan: Plan, control: Control, parallelism: int) -> tuple[Plan, Control]:
+    """Read all changes of tables before a batch.
+
+    Returns:
+        The plan with its tables, and the control with their versions.
+
+    Raises:
+        FlowError: when a source or a step fails, or a table grows too large.
+    """
+    if not plan.tables:
+        return plan, control
+    tables = Tables.of(plan)
+    planners = {
+        name: planner_of(plan.steps[name], MemoryLog(), parallelism) for name in plan.controls
+    }
+    try:
+        read = list(read_slices(plan, plan_everything(planners), control))
+    finally:
+        for planner in planners.values():
+            planner.close()
+    control = replace(control, tables=tables.after({}, read, control))
+    return replace(plan, table_store=MemoryTables(tables.contents)), control
+
+
+def _position(change: tuple[int, Change]) -> int:
+    return change[0]
+
+
+def control_slices(
+    planners: Mapping[str, Planner], offsets: Mapping[str, Any]
+) -> dict[str, list[Slice]]:
+    """Plan the readings of control inputs: each up to the end of what has arrived.
+
+    Args:
+        planners: the planner of each control input.
+        offsets: the offset of each control input.
+    """
+    slices: dict[str, list[Slice]] = {}
+    for name, planner in planners.items():
+        offset, found = offsets[name], list[Slice]()
+        while not found or (found[-1].behind and not found[-1].abort):
+            planned = ask(name, planner.next, offset)
+            if planned is None:
+                break
+            found.append(check_slice(name, planned))
+            offset = planned.end
+        slices[name] = found
+    return slices
+
+
+def read_slices(
+    plan: Plan, slices: Mapping[str, list[Slice]], control: Control
+) -> Iterator[TaskContext]:
+    """Read slices of control inputs, one after the other.
+
+    The partitions of a slice interleave by position, as they do for keyed steps.
+    """
+    for name, planned in slices.items():
+        for each in planned:
+            whole: TaskContext | None = None
+            for origin, split in enumerate(each.splits):
+                context = read_changes(plan, Reading(name, split, origin), control)
+                whole = context if whole is None else _together(whole, context)
+            if whole is not None:
+                yield whole
+
+
+def _together(whole: TaskContext, other: TaskContext) -> TaskContext:
+    """Add the changes, statistics and printed lines of a context to another one."""
+    for name, changes in other.changes.items():
+        whole.changes.setdefault(name, []).extend(changes)
+    whole.stats.add(other.stats)
+    whole.printed += other.printed
+    return whole

@@ -1,0 +1,1 @@
+"""Tables: their versions, contents and files."""

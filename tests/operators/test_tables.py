@@ -1,0 +1,373 @@
+"""Tables: `table` and `lookup_table`, and the steps that read them, in the driver of tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import flow.operators as op
+from flow import Dataflow, FlowBuildError, StepError
+from flow.connectors.files import CsvSource, JsonLinesSource
+from flow.testing import Part, TestDriver, TestingSink, TestingSource
+
+Pairs = list[tuple[str, Any]]
+
+
+def priced(**options: Any) -> Dataflow:
+    """A flow that looks up the price of each name in a table of changes."""
+    flow = Dataflow("priced")
+    changes = op.input("changes", flow, TestingSource([]))
+    names = op.input("names", flow, TestingSource([]))
+    prices = op.table("prices", changes, **options)
+    op.output("out", op.map_with("price", names, prices, priced_name), TestingSink([]))
+    return flow
+
+
+def priced_name(name: str, prices: Mapping[str, Any]) -> tuple[str, Any]:
+    return name, prices.get(name)
+
+
+def looking_up(source: Any, **options: Any) -> Dataflow:
+    flow = Dataflow("looking-up")
+    names = op.input("names", flow, TestingSource([]))
+    prices = op.lookup_table("prices", flow, source, "name", "price", **options)
+    op.output("out", op.map_with("price", names, prices, priced_name), TestingSink([]))
+    return flow
+
+
+def test_an_item_sees_the_changes_that_came_before_it() -> None:
+    with TestDriver(priced()) as t:
+        t.send("names", ["tea"])
+        t.send("changes", [("tea", 3)])
+        t.send("names", ["tea"])
+        assert t.received("out") == [("tea", None), ("tea", 3)]
+
+
+def test_an_item_sees_the_changes_of_its_own_epoch_and_the_last_of_a_key_counts() -> None:
+    with TestDriver(priced()) as t:
+        t.send_all({"names": ["tea"], "changes": [("tea", 3), ("tea", 4)]})
+        assert t.received("out") == [("tea", 4)]
+
+
+def test_none_removes_a_key_and_other_keys_stay() -> None:
+    with TestDriver(priced()) as t:
+        t.send("changes", [("tea", 3), ("rum", 9)])
+        t.send("changes", [("tea", None), ("gin", None)])
+        t.send("names", ["tea", "rum", "gin"])
+        assert t.received("out") == [("tea", None), ("rum", 9), ("gin", None)]
+
+
+def test_key_and_value_are_read_from_a_change_as_paths_or_functions() -> None:
+    by_path = priced(key="product.name", value="product.price")
+    by_function = priced(
+        key=lambda change: change["product"]["name"],
+        value=lambda change: change["product"]["price"],
+    )
+    for flow in (by_path, by_function):
+        with TestDriver(flow) as t:
+            t.send("changes", [{"product": {"name": "tea", "price": 3}}])
+            t.send("changes", [{"product": {"name": "rum", "price": None}}])
+            t.send("names", ["tea", "rum"])
+            assert t.received("out") == [("tea", 3), ("rum", None)]
+
+
+def test_a_change_is_the_value_itself_without_a_value_getter() -> None:
+    with TestDriver(priced(key="name")) as t:
+        t.send("changes", pa.record_batch({"name": ["tea"], "price": [3]}))
+        t.send("names", ["tea"])
+        assert t.received("out") == [("tea", {"name": "tea", "price": 3})]
+
+
+def test_stateless_steps_make_changes() -> None:
+    flow = Dataflow("stateless")
+    changes = op.input("changes", flow, TestingSource([]))
+    names = op.input("names", flow, TestingSource([]))
+    wanted = op.filter("wanted", changes, lambda text: "=" in text)
+    pairs = op.map("split", wanted, lambda text: tuple(text.split("=")))
+    prices = op.table("prices", op.map_value("number", pairs, int))
+    op.output("out", op.map_with("price", names, prices, priced_name), TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send("changes", ["# prices", "tea=3"])
+        t.send("names", ["tea"])
+        assert t.received("out") == [("tea", 3)]
+        assert t.stats.counts["changes", "out"] == 2
+        assert t.stats.counts["wanted", "filtered"] == 1
+        assert t.stats.gauges["prices", "keys"] == 1
+
+
+def test_an_inspector_of_changes_prints_in_the_process_of_the_flow(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flow = Dataflow("inspected")
+    changes = op.inspect("see", op.input("changes", flow, TestingSource([])))
+    names = op.input("names", flow, TestingSource([]))
+    prices = op.table("prices", changes)
+    op.output("out", op.map_with("price", names, prices, priced_name), TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send("changes", [("tea", 3)])
+    assert capsys.readouterr().out == "see: ('tea', 3)\n"
+
+
+def test_filter_with_and_flat_map_with_read_a_table() -> None:
+    flow = Dataflow("blocked")
+    changes = op.input("changes", flow, TestingSource([]))
+    users = op.input("users", flow, TestingSource([]))
+    limits = op.table("limits", changes)
+    known = op.filter_with("known", users, limits, lambda user, table: user in table)
+    rounds = op.flat_map_with("rounds", known, limits, lambda user, table: [user] * table[user])
+    op.output("out", rounds, TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send("changes", [("ann", 2), ("bob", 0)])
+        t.send("users", ["eve", "ann", "bob"])
+        assert t.received("out") == ["ann", "ann"]
+        assert t.stats.counts["known", "in"] == 3
+
+
+def test_steps_before_and_after_a_keyed_step_see_the_same_version() -> None:
+    flow = Dataflow("levels")
+    changes = op.input("changes", flow, TestingSource([]))
+    names = op.input("names", flow, TestingSource([]))
+    prices = op.table("prices", changes)
+    before = op.map_with("before", names, prices, lambda name, table: (name, table.get(name)))
+    seen = op.stateful_map("seen", before, lambda state, value: (value, (state, value)))
+    after = op.map_with("after", seen, prices, lambda pair, table: (*pair, table.get(pair[0])))
+    op.output("out", after, TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send_all({"changes": [("tea", 3)], "names": ["tea"]})
+        t.send_all({"changes": [("tea", 4)], "names": ["tea"]})
+        assert t.received("out") == [("tea", (None, 3), 3), ("tea", (3, 4), 4)]
+
+
+def test_windows_that_close_at_the_end_see_the_newest_version() -> None:
+    flow = Dataflow("final")
+    changes = op.input("changes", flow, TestingSource([]))
+    names = op.input("names", flow, TestingSource([]))
+    prices = op.table("prices", changes)
+    counted = op.count_final("count", names, lambda name: name)
+    priced = op.map_with("cost", counted, prices, lambda pair, table: pair[1] * table[pair[0]])
+    op.output("out", priced, TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send_all({"changes": [("tea", 3)], "names": ["tea", "tea"]})
+        t.send("changes", [("tea", 5)])
+        t.end()
+        assert t.received("out") == [10]
+
+
+def test_two_tables_and_two_readers_of_one_table() -> None:
+    flow = Dataflow("two")
+    changes = op.input("changes", flow, TestingSource([]))
+    names = op.input("names", flow, TestingSource([]))
+    prices = op.table("prices", changes)
+    stock = op.table("stock", op.input("goods", flow, TestingSource([])))
+    doubled = op.table("doubled", op.map_value("double", changes, lambda price: 2 * price))
+    one = op.map_with("one", names, prices, lambda name, table: (name, table.get(name)))
+    two = op.map_with("two", one, stock, lambda item, table: (*item, table.get(item[0])))
+    three = op.map_with("three", two, doubled, lambda item, table: (*item, table.get(item[0])))
+    op.output("out", three, TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send_all({"changes": [("tea", 3)], "goods": [("tea", 100)], "names": ["tea"]})
+        assert t.received("out") == [("tea", 3, 100, 6)]
+
+
+def test_partitions_of_changes_interleave_by_position() -> None:
+    with TestDriver(priced()) as t:
+        parts = [Part([("tea", 1), ("rum", 2)], 0), Part([("tea", 3), ("rum", 4), ("tea", 5)], 1)]
+        t.send_parts({"changes": parts, "names": [Part(["tea", "rum"])]})
+        assert t.received("out") == [("tea", 5), ("rum", 4)]
+
+
+def test_a_mapping_cannot_be_changed() -> None:
+    flow = priced()
+    spoiled = flow.with_operator(
+        "price", op_with(flow, "price", lambda name, table: table.update({name: 1}))
+    )
+    with TestDriver(spoiled) as t, pytest.raises(StepError, match="the mapper raised Attribute"):
+        t.send("names", ["tea"])
+
+
+def op_with(flow: Dataflow, step_id: str, function: Callable[..., Any]) -> Any:
+    operator: Any = flow.step(step_id).operator
+    return type(operator)(function, operator.table)
+
+
+def test_an_epoch_that_fails_leaves_the_table_as_it_was() -> None:
+    with TestDriver(priced()) as t:
+        t.send("changes", [("tea", 3)])
+        with pytest.raises(StepError, match="step 'prices'"):
+            t.send("changes", [("tea", 4), "no pair"])
+        t.send("names", ["tea"])
+        assert t.received("out") == [("tea", 3)]
+
+
+def test_a_table_that_grows_too_large_is_an_error_that_says_what_to_do() -> None:
+    with TestDriver(priced(max_bytes=1_000)) as t:
+        t.send("changes", [("tea", "x" * 400), ("rum", "x" * 400)])
+        t.send("changes", [("rum", None), ("gin", "x" * 400)])  # Removed values do not count.
+        with pytest.raises(StepError, match=r"step 'prices': the table has grown to 1,2\d\d bytes"):
+            t.send("changes", [("ale", "x" * 400)])
+
+
+def test_a_value_that_cannot_be_pickled_is_an_error_that_names_the_key() -> None:
+    with TestDriver(priced()) as t:
+        with pytest.raises(StepError, match="cannot be pickled") as caught:
+            t.send("changes", [("tea", lambda: 3)])
+        assert caught.value.key == "tea"
+        assert caught.value.step_id == "prices"
+
+
+@pytest.mark.parametrize("change", ["tea", (1, 2)], ids=["no pair", "no text as key"])
+def test_a_change_must_be_a_pair_with_a_text_as_key(change: Any) -> None:
+    with TestDriver(priced()) as t, pytest.raises(StepError, match="step 'prices'"):
+        t.send("changes", [change])
+
+
+def test_a_lookup_table_has_the_rows_of_its_source(tmp_path: Path) -> None:
+    file = tmp_path / "prices.jsonl"
+    file.write_text('{"name": "tea", "price": 3}\n{"name": "tea", "price": 4}\n')
+    with TestDriver(looking_up(JsonLinesSource(str(file)))) as t:
+        t.send("names", ["tea", "rum"])
+        assert t.received("out") == [("tea", 4), ("rum", None)]
+
+
+def test_a_lookup_table_is_read_again_as_a_whole_after_the_refresh(tmp_path: Path) -> None:
+    file = tmp_path / "prices.jsonl"
+    write_prices(file, tea=3, rum=9)
+    with TestDriver(looking_up(JsonLinesSource(str(file)), refresh="10m")) as t:
+        t.send("names", ["tea", "rum"])
+        write_prices(file, tea=4)
+        t.send("names", ["tea"], after="599s")
+        assert t.take("out") == [("tea", 3), ("rum", 9), ("tea", 3)]
+        t.send("names", ["tea", "rum"], after="1s")
+        assert t.take("out") == [("tea", 4), ("rum", None)]
+        assert t.stats.gauges["prices", "version"] == 2
+
+
+def test_a_table_keeps_its_version_while_its_source_is_unchanged() -> None:
+    rows = [{"name": "tea", "price": 3}]
+    with TestDriver(looking_up(lambda: rows, refresh="1m")) as t:
+        for _ in range(3):
+            t.advance("1m")
+        assert t.stats.gauges["prices", "version"] == 1
+
+
+def test_a_refresh_that_fails_keeps_the_rows_and_warns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "prices.jsonl"
+    write_prices(file, tea=3)
+    with TestDriver(looking_up(JsonLinesSource(str(file)), refresh="1m")) as t:
+        t.send("names", ["tea"])
+        file.write_text("{")
+        t.send("names", ["tea"], after="1m")
+        assert t.take("out") == [("tea", 3), ("tea", 3)]
+        assert "step 'prices'" in caplog.text
+        assert "keeps the rows that it has" in caplog.text
+        write_prices(file, tea=4)
+        t.send("names", ["tea"], after="1m")
+        assert t.take("out") == [("tea", 4)]
+
+
+def test_a_first_reading_that_fails_stops_the_flow() -> None:
+    def rows() -> list[Any]:
+        raise OSError("no such table")
+
+    with TestDriver(looking_up(rows)) as t, pytest.raises(StepError, match="no such table"):
+        t.send("names", ["tea"])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pa.table({"name": ["tea"], "price": [3]}),
+        pa.record_batch({"name": ["tea"], "price": [3]}),
+        pa.table({"name": ["tea"], "price": [3]}).to_pandas(),
+        ({"name": "tea", "price": 3} for _ in range(1)),
+    ],
+    ids=["table", "batch", "pandas", "generator"],
+)
+def test_a_function_returns_rows_of_several_kinds(rows: Any) -> None:
+    with TestDriver(looking_up(lambda: rows)) as t:
+        t.send("names", ["tea"])
+        assert t.received("out") == [("tea", 3)]
+
+
+def test_a_test_may_send_the_rows_of_a_lookup_table() -> None:
+    def fail() -> list[Any]:
+        raise AssertionError("the source must not be read")
+
+    with TestDriver(looking_up(fail)) as t:
+        t.send("prices", [{"name": "tea", "price": 3}, {"name": "rum", "price": 9}])
+        t.send("prices", [{"name": "tea", "price": 4}])
+        t.send("names", ["tea", "rum"])
+        assert t.received("out") == [("tea", 4), ("rum", None)]
+
+
+def write_prices(file: Path, **prices: int) -> None:
+    rows = ({"name": name, "price": price} for name, price in prices.items())
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def inputs(flow: Dataflow) -> tuple[Any, Any]:
+    return (op.input(name, flow, TestingSource([])) for name in ("changes", "items"))  # type: ignore[return-value]
+
+
+def test_state_or_a_shuffle_before_a_table_is_an_error() -> None:
+    for add in (
+        lambda s: op.stateful_map("made", s, lambda state, value: (state, value)),
+        lambda s: op.redistribute("made", s),
+        lambda s: op.map_with("made", s, op.table("other", s), lambda item, _: item),
+    ):
+        changes, _ = inputs(Dataflow("wrong"))
+        with pytest.raises(FlowBuildError, match="step 'rules': step 'made' comes before"):
+            op.table("rules", op.map("later", add(changes), str))
+
+
+def test_an_input_of_a_table_may_feed_nothing_else() -> None:
+    flow = Dataflow("wrong")
+    changes, items = inputs(flow)
+    rules = op.table("rules", changes)
+    op.output("out", op.map_with("with", items, rules, lambda item, _: item), TestingSink([]))
+    op.output("log", changes, TestingSink([]))
+    with pytest.raises(FlowBuildError, match="step 'log' reads items of input 'changes'"):
+        TestDriver(flow)
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda flow, s: op.table("t", s, key=3), "key must be a function"),
+        (lambda flow, s: op.table("t", s, key="a..b"), "key must be a field's path"),
+        (lambda flow, s: op.table("t", s, max_bytes=0), "max_bytes must be a whole number"),
+        (lambda flow, s: op.table("t", s, keep="1h"), "keep='1h' needs as_of="),
+        (lambda flow, s: op.table("t", s, as_of="at", keep="0s"), "keep must be positive"),
+        (lambda flow, s: op.map_with("m", s, s, str), "table must be a table of op.table"),
+        (lambda flow, s: op.map_with("m", s, op.table("t", s), 3), "mapper must be a function"),
+        (
+            lambda flow, s: op.map_with("m", s, op.table("t", s), max, as_of="at"),
+            "as_of= needs a table that keeps earlier values",
+        ),
+        (lambda flow, s: op.lookup_table("t", s, list, "id"), "is added to a Dataflow"),
+        (lambda flow, s: op.lookup_table("t", flow, 3, "id"), "source must be a function"),
+        (lambda flow, s: op.lookup_table("t", flow, list, None), "key must be a function or"),
+        (lambda flow, s: op.lookup_table("t", flow, list, "id", refresh="0s"), "refresh must be"),
+        (
+            lambda flow, s: op.lookup_table("t", flow, JsonLinesSource("a", follow=True), "id"),
+            "has no end",
+        ),
+        (
+            lambda flow, s: op.lookup_table("t", flow, CsvSource("a", on_invalid="errors"), "id"),
+            "on_invalid='errors' makes a stream of errors",
+        ),
+    ],
+)
+def test_wrong_arguments_are_errors_that_name_the_step(
+    build: Callable[[Dataflow, Any], Any], text: str
+) -> None:
+    flow = Dataflow("wrong")
+    with pytest.raises(FlowBuildError, match=f"step '[tm]': .*{text}"):
+        build(flow, op.input("in", flow, TestingSource([])))

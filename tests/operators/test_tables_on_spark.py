@@ -1,0 +1,220 @@
+"""Tables in runs that are interrupted, replayed, resumed, set back and moved, and in a batch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+import recovery
+from flow import Dataflow, run
+from flow.connectors.dataframe import DataFrameSource
+from flow.connectors.files import JsonLinesSource
+from flow.errors import CheckpointError, FlowBuildError, StepError
+from flow.testing import ABORT, EOF, Advance, TestingSink, TestingSource
+from recovery import RecoveryConfig
+
+pytestmark = pytest.mark.spark
+
+LIMIT = 2_000
+"""The size limit of the table, in bytes."""
+
+
+class Shop:
+    """A flow with a table of changes and a lookup table, for several runs on one checkpoint.
+
+    An output is a name with its price in the table, before and after a shuffle, and its place in
+    the lookup table.
+    """
+
+    def __init__(self, spark: SparkSession, path: Path, names: list[Any]) -> None:
+        self.spark, self.names = spark, names
+        self.changes: list[Any] = []
+        self.file = path / "places.jsonl"
+        self.checkpoint = path / "checkpoint"
+        self.received: list[Any] = []
+
+    def place(self, **places: str) -> None:
+        rows = ({"name": name, "place": place} for name, place in places.items())
+        self.file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    def flow(self) -> Dataflow:
+        flow = Dataflow("shop")
+        changes = op.input("changes", flow, TestingSource(self.changes))
+        names = op.input("names", flow, TestingSource(self.names, batch_size=2))
+        prices = op.table("prices", changes, max_bytes=LIMIT)
+        source = JsonLinesSource(str(self.file))
+        places = op.lookup_table("places", flow, source, "name", "place", refresh="10m")
+        first = op.map_with("first", names, prices, lambda name, table: (name, [table.get(name)]))
+        kept = op.stateful_map("kept", first, lambda state, found: (None, found))
+        second = op.map_with("second", kept, prices, extended)
+        op.output("out", op.map_with("third", second, places, extended), TestingSink(self.received))
+        return flow
+
+    def run(self, **options: Any) -> Any:
+        return run(
+            self.flow(),
+            spark=self.spark,
+            recovery=RecoveryConfig(str(self.checkpoint)),
+            shards=4,
+            partitions=1,
+            **{"drain": False, "system_time": 0, **options},
+        )
+
+    def take(self) -> list[Any]:
+        taken = [(name, *found) for name, found in self.received]
+        self.received.clear()
+        return taken
+
+
+def extended(pair: tuple[str, list[Any]], table: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    name, found = pair
+    return name, [*found, table.get(name)]
+
+
+#  run       1              2
+#  changes   3              5 (in the place of 3), 4
+#  names     tea ABORT      tea (replayed) │ tea
+def test_a_replayed_epoch_sees_the_logged_version_though_the_sources_have_changed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = Shop(spark, tmp_path, ["tea", ABORT(), "tea"])
+    shop.changes[:] = [("tea", 3)]
+    shop.place(tea="shelf 1")
+    assert shop.run().aborted
+    assert shop.take() == []
+    shop.changes[:] = [("tea", 5), ("tea", 4)]
+    shop.place(tea="shelf 2")
+    shop.run()
+    assert shop.take() == [("tea", 3, 3, "shelf 1"), ("tea", 4, 4, "shelf 2")]
+
+
+def test_a_checkpoint_with_tables_can_be_shown_checked_set_back_and_moved(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    minute = Advance("10m")
+    shop = Shop(spark, tmp_path, ["tea", minute, "tea", EOF(), "tea", EOF(), "tea"])
+    shop.changes[:] = [("tea", 3), minute, ("tea", 4), ("rum", 9)]
+    shop.place(tea="shelf 1", rum="shelf 2")
+    shop.run()
+    assert shop.take() == [("tea", 3, 3, "shelf 1"), ("tea", 4, 4, "shelf 1")]
+
+    prices, places = recovery.status(shop.checkpoint, spark=spark).tables
+    assert (prices.step, prices.version, prices.keys, prices.read) == ("prices", 2, 2, None)
+    assert (places.step, places.version, places.keys) == ("places", 1, 2)
+    assert places.read == "1970-01-01T00:10:00Z"
+    assert recovery.verify(shop.checkpoint, spark=spark) == []
+
+    shop.changes += [("tea", 7)]
+    shop.run()
+    assert shop.take() == [("tea", 7, 7, "shelf 1")]
+    recovery.rewind(shop.checkpoint, 1, yes=True, spark=spark)
+    shop.changes[-1] = ("tea", 8)
+    shop.run()
+    assert shop.take() == [("tea", 8, 8, "shelf 1")], "the version of epoch 1, and the new change"
+
+    moved = tmp_path / "moved"
+    shutil.move(shop.checkpoint, moved)
+    recovery.relocate(moved, yes=True, spark=spark)
+    shop.checkpoint = moved
+    shop.run()
+    assert shop.take() == [("tea", 8, 8, "shelf 1")]
+
+    newest = max((moved / "tables" / "prices").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-1])
+    (problem,) = recovery.verify(moved, spark=spark)
+    assert problem.file == f"tables/prices/{newest.name}"
+    assert "put it back from a copy" in problem.way_out
+    with pytest.raises(CheckpointError, match=newest.name):
+        shop.run()
+
+
+def test_a_table_that_grows_too_large_stops_the_run_and_a_shorter_one_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = Shop(spark, tmp_path, ["tea", EOF(), "tea"])
+    shop.changes[:] = [("tea", 3)]
+    shop.place(tea="shelf 1")
+    shop.run()
+    shop.changes += [("rum", "x" * LIMIT)]
+    with pytest.raises(StepError, match=r"step 'prices': the table has grown to 2,0\d\d bytes"):
+        shop.run()
+    shop.changes[-1] = ("tea", 4)
+    shop.run()
+    assert shop.take() == [("tea", 3, 3, "shelf 1"), ("tea", 4, 4, "shelf 1")]
+
+
+#  system time   0          10m         20m
+#  rows          Ann        Bob         Bob
+def test_a_lookup_table_is_refreshed_where_a_static_data_frame_is_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder, received = str(tmp_path / "people"), list[Any]()
+    spark.createDataFrame([("1", "Ann")], "id string, name string").write.parquet(folder)
+    static = spark.read.parquet(folder)
+
+    flow = Dataflow("people")
+    with pytest.raises(FlowBuildError, match="a data frame keeps the files that Spark found"):
+        op.lookup_table("static", flow, DataFrameSource(static), "id")
+    ids = op.input("ids", flow, TestingSource(["1", Advance("10m"), "1", Advance("10m"), "1"]))
+    people = op.lookup_table(
+        "people", flow, lambda: spark.read.parquet(folder), "id", "name", refresh="10m"
+    )
+    op.output("out", op.map_with("name", ids, people, name_of), TestingSink(received))
+
+    def change(report: Any) -> None:
+        if report.epoch == 0:
+            rows = spark.createDataFrame([("1", "Bob")], "id string, name string")
+            rows.write.mode("append").parquet(folder)
+
+    run(flow, spark=spark, engine="streaming", system_time=0, partitions=1, on_epoch=change)
+    assert received[0] == "Ann"
+    assert static.count() == 1, "Spark reads the files that it listed at first"
+    assert len(received) == 3
+    assert spark.read.parquet(folder).count() == 2
+
+
+def name_of(found: str, people: Mapping[str, str]) -> str | None:
+    return people.get(found)
+
+
+def test_a_batch_reads_all_changes_first_and_gives_a_data_frame(spark: SparkSession) -> None:
+    def build() -> tuple[Dataflow, Any]:
+        flow = Dataflow("batch")
+        names = op.input("names", flow, DataFrameSource(frame))
+        changes = op.input("changes", flow, [("tea", 3), ("tea", 4)])
+        prices = op.table("prices", changes)
+        priced = op.map_with("price", names, prices, record_with_price)
+        return flow, priced
+
+    frame = spark.createDataFrame([("tea",), ("rum",)], "name string")
+    received: list[Any] = []
+    flow, priced = build()
+    op.output("out", priced, TestingSink(received))
+    run(flow, spark=spark, engine="batch")
+    expected = [{"name": "rum", "price": None}, {"name": "tea", "price": 4}]
+    assert sorted(received, key=lambda row: row["name"]) == expected
+    from flow import to_dataframe
+
+    rows = to_dataframe(build()[1], schema="name string, price int").collect()
+    assert sorted(map(tuple, rows)) == [("rum", None), ("tea", 4)]
+
+
+def record_with_price(record: dict[str, Any], prices: Mapping[str, int]) -> dict[str, Any]:
+    return {**record, "price": prices.get(record["name"])}
+
+
+def test_a_table_for_a_streamed_data_frame_needs_a_shuffle_before(spark: SparkSession) -> None:
+    stream = spark.readStream.format("rate").load()
+    flow = Dataflow("rate")
+    rates = op.input("rates", flow, DataFrameSource(stream))
+    prices = op.table("prices", op.input("changes", flow, TestingSource([])))
+    op.output("out", op.map_with("price", rates, prices, max), TestingSink([]))
+    with pytest.raises(FlowBuildError, match=r"step 'price' .* put op.redistribute"):
+        run(flow, spark=spark, engine="streaming")
