@@ -100,6 +100,17 @@ def test_panes_by_time_wait_for_system_time_whatever_the_watermark(scope: Any) -
     assert panes(t) == [("a", 0, "early", [1]), ("b", 0, "early", [2, 100, 200, 300, 400])]
 
 
+#   20 at 0 s, due at 3 s · 14 at 2 s, due at 5 s · 17 merges the two
+def test_a_session_keeps_the_earlier_timer_of_those_that_merge() -> None:
+    t = driver(clock(), windower=win.SessionWindower("5s"))
+    t.send("in", [("k", 20)])
+    t.advance("2s")
+    t.send("in", [("k", 14), ("k", 17)])
+    assert panes(t) == []
+    t.advance("1s")
+    assert panes(t) == [("k", 0, "early", [20, 14, 17])]
+
+
 def test_a_stream_that_only_data_moves_fires_panes_as_it_moves() -> None:
     t = driver(clock("0s", scope="stream", on_idle="hold"))
     t.send("in", [("a", 1), ("b", 2)])
