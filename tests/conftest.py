@@ -11,10 +11,10 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.session import SparkSettings, make_session
-from flow.engine.spark.versions.supported import installed_version
 from tests.support.cluster import make_bare_python, running_cluster
 from tests.support.ordering import longest_files_first
 from tests.support.sampling import ORDINARY
+from tests.support.strict_python import PYSPARK_LEAVES_SOCKETS
 
 # The same examples each time, so that a change that breaks nothing never fails; look for new ones
 # with --hypothesis-profile=search. No deadline: the first example pays for imports.
@@ -39,8 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if asks_for_faults(config):
         settings.load_profile("thorough")
-    if installed_version().number < (4, 2):
-        # PySpark 4.1 leaves the sockets of collected rows to the garbage collector.
+    if PYSPARK_LEAVES_SOCKETS:
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
 

@@ -147,6 +147,8 @@ class EpochState:
 
     def _frame(self, root: str, operator: int, variable: str) -> DataFrame:
         checkpoint = self.checkpoint
+        # Tasks on Spark 4.1 look for an endpoint that the manager of streaming queries makes.
+        _ = checkpoint.spark.streams
         reader = checkpoint.spark.read.format("statestore").option("operatorId", operator)
         reader = reader.option("batchId", checkpoint.batch(self.epoch))
         reader = reader.option("stateVarName", variable)

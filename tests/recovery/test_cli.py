@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from recovery.cli import main
 from tests.recovery.damage import cut_off
+from tests.support.strict_python import strict_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -113,7 +113,7 @@ def test_damaged_state_is_one_line_with_the_command_that_finds_the_file(
 @pytest.mark.slow
 def test_the_process_prints_its_answer_only(checkpoint: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "recovery", "verify", str(checkpoint)],
+        [*strict_python(), "-m", "recovery", "verify", str(checkpoint)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -11,11 +11,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 import recovery
+from flow.engine.spark.versions.supported import installed_version
 from tests.recovery.every_state import FIRST, ITEMS, go_on
 
 EARLIER = Path(__file__).parent / "earlier"
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(
+        installed_version().number < (4, 3), reason="the checkpoint was written with Spark 4.3"
+    ),
+]
 
 
 @pytest.fixture

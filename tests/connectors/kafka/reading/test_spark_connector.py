@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from flow.engine.spark.versions.supported import installed_version
 from tests.support.kafka import Broker
 from tests.support.maven import jars_of
 
 ROOT = Path(__file__).parents[4]
-# Maven Central has none for Spark 4.3.
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+# Maven Central has none for Spark 4.3; that of 4.2 serves it.
+RELEASE = min(installed_version().number, (4, 2))
+CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{RELEASE[0]}.{RELEASE[1]}.0"
 COUNT = 500
 KEYS = 7
 

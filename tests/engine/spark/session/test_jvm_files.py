@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from pyspark import java_gateway
 from flow.engine.spark.session import jvm_files
 from flow.engine.spark.session.jvm_files import directory_for_jvm, has_room_for_sockets, started_in
 from flow.engine.temporary import ProcessDirectory
+from tests.support.strict_python import strict_python
 
 START = """
 import json, sys
@@ -40,7 +40,7 @@ def start_session(tmpdir: Path, conf: dict[str, str] | None = None, **variables:
     """Return the output of a session in a process of its own, once both are gone."""
     tmpdir.mkdir(parents=True)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", START, json.dumps(conf or {})],
+        [*strict_python(), "-c", START, json.dumps(conf or {})],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "TMPDIR": str(tmpdir), **variables},
         capture_output=True,
