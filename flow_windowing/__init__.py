@@ -45,6 +45,7 @@ from flow_windowing.operators import (
 )
 from flow_windowing.over_all_keys import aggregate_window_all, top_n
 from flow_windowing.rules.watermark import NO_WATERMARK
+from flow_windowing.stateful import TimedStateOut, stateful_flat_map, stateful_map
 from flow_windowing.window_step import WindowOut
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.windowers.calendar import CalendarWindower
@@ -106,6 +107,7 @@ __all__ = [
     "StdDev",
     "Sum",
     "SystemClock",
+    "TimedStateOut",
     "TopK",
     "TumblingWindower",
     "WindowLogic",
@@ -127,6 +129,8 @@ __all__ = [
     "mean_window",
     "min_window",
     "reduce_window",
+    "stateful_flat_map",
+    "stateful_map",
     "sum_window",
     "top_n",
     "window",

@@ -80,7 +80,7 @@ def stateful_flat_map(
     if ttl is None:
         check_no_ttl_from(step_id, ttl_from)
         return add_step(step_id, Stateful(_FlatMapBuilder(mapper), "stateful_flat_map"), up)[0]
-    return add_expiring(step_id, _FlatMapBuilder(mapper), "stateful_flat_map", ttl, ttl_from, up)
+    return add_expiring(step_id, flat_map_builder(mapper), "stateful_flat_map", ttl, ttl_from, up)
 
 
 @overload
@@ -136,7 +136,7 @@ def stateful_map(
     if ttl is None:
         check_no_ttl_from(step_id, ttl_from)
         return add_step(step_id, Stateful(_MapBuilder(mapper), "stateful_map"), up)[0]
-    return add_expiring(step_id, _ExpiringMapBuilder(mapper), "stateful_map", ttl, ttl_from, up)
+    return add_expiring(step_id, map_builder(mapper), "stateful_map", ttl, ttl_from, up)
 
 
 class _FlatMapLogic(Expirable):
@@ -183,6 +183,16 @@ class _MapLogic(OneToOneLogic):
 
     def snapshot(self) -> Any:
         return self._state
+
+
+def flat_map_builder(mapper: Callable[[Any, Any], Any]) -> Callable[[Any], Expirable]:
+    """Return the builder of logics that call a mapper of `stateful_flat_map`."""
+    return _FlatMapBuilder(mapper)
+
+
+def map_builder(mapper: Callable[[Any, Any], Any]) -> Callable[[Any], Expirable]:
+    """Return the builder of logics that call a mapper of `stateful_map` value by value."""
+    return _ExpiringMapBuilder(mapper)
 
 
 def _checked_pair(returned: Any, what: str) -> tuple[Any, Any]:

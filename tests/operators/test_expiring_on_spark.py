@@ -15,7 +15,7 @@ from flow.errors import FlowError
 from flow.testing import ABORT, EOF, Advance, TestingSink, TestingSource
 from recovery import RecoveryConfig
 
-STEPS = ("system", "event", "total")
+STEPS = ("system", "event", "total", "by_time")
 
 
 class Case:
@@ -32,7 +32,14 @@ class Case:
         s = op.input("in", flow, TestingSource(self.items, batch_size=2))
         event = win.dedup("event", s, win.EventClock("at", "0s"), "id", ttl=ttl)
         counted = op.stateful_map("total", s, count, **total or {"ttl": ttl})
-        streams = {"system": op.dedup("system", s, "id", ttl=ttl), "event": event.down}
+        clock = win.EventClock[Any]("at", "0s")
+        by_time = win.stateful_map("by_time", s, clock, count, ttl=ttl)
+        streams = {
+            "by_time": by_time.down,
+            "time_expired": by_time.expired,
+            "system": op.dedup("system", s, "id", ttl=ttl),
+            "event": event.down,
+        }
         if isinstance(counted, op.ExpiringOut):
             streams |= {"total": counted.down, "expired": counted.expired}
         for name, stream in streams.items():
@@ -91,11 +98,12 @@ def test_an_interrupted_query_resumes_its_state_and_ends_without(
     assert case.ids("system") == [("a", 1), ("a", 2), ("a", 1)]
     assert case.ids("event") == [("a", 1), ("a", 2), ("a", 1)]
     assert [total for _, total in case.received["total"]] == [1, 2, 3, 4, 5, 6]
-    assert case.keys[-1] == (1, 1, 1)
+    assert case.keys[-1] == (1, 1, 1, 1)
+    assert [total for _, total in case.received["by_time"]] == [1, 2, 3, 4, 5, 6]
     summary = case.run(drain=False)
-    assert case.keys[-1] == (0, 0, 0)
+    assert case.keys[-1] == (0, 0, 0, 0)
     assert {summary.gauges[step, "state_bytes"] for step in STEPS} == {0}
-    assert case.received["expired"] == [("a", 6)]
+    assert case.received["expired"] == case.received["time_expired"] == [("a", 6)]
 
 
 @pytest.mark.spark
@@ -105,10 +113,10 @@ def test_a_changed_time_to_live_holds_for_the_state_in_the_checkpoint(
     items = [item("a", 1, 0), EOF(), Advance("5s"), item("b", 1, 5), EOF()]
     case = Case(spark, tmp_path, items)
     case.run(drain=False)
-    assert case.keys[-1] == (1, 1, 1)
+    assert case.keys[-1] == (1, 1, 1, 1)
     case.run(case.flow("5s"), drain=False)
-    assert case.keys[-1] == (1, 1, 1), "only b"
-    assert case.received["expired"] == [("a", 1)]
+    assert case.keys[-1] == (1, 1, 1, 1), "only b"
+    assert case.received["expired"] == case.received["time_expired"] == [("a", 1)]
     plain = Dataflow("expiring")
     s = op.input("in", plain, TestingSource(items, batch_size=2))
     op.output("to_total", op.stateful_map("total", s, count), TestingSink([]))

@@ -45,6 +45,25 @@ def total_that_expires(step: Step, s: In, *, ttl: str, ttl_from: Any = "write") 
     return {"down": out.down, "expired": out.expired}
 
 
+@builder(**dict.fromkeys(("down", "late", "expired"), Order.KEY))
+def total_by_time(
+    step: Step, s: In, *, ttl: str, wait: str = "0s", ttl_from: Any = "write", scope: Any = "key"
+) -> Out:
+    """Add up the amounts of ``(amount, seconds)``; zero forgets the key."""
+    clock: win.EventClock[Any] = win.EventClock(time_of, wait, scope=scope)
+    out = win.stateful_map(step("total"), s, clock, add_amount, ttl=ttl, ttl_from=ttl_from)
+    late = op.map_value(step("value"), out.late, lambda one: (*one.value, one.reason.value))
+    return {"down": out.down, "late": late, "expired": out.expired}
+
+
+@builder(**dict.fromkeys(("down", "expired"), Order.KEY))
+def changes_by_time(step: Step, s: In, *, ttl: str, wait: str = "0s") -> Out:
+    """Emit an amount of ``(amount, seconds)`` that differs from the one before."""
+    clock: win.EventClock[Any] = win.EventClock(time_of, wait)
+    out = win.stateful_flat_map(step("last"), s, clock, change_of_amount, ttl=ttl)
+    return {"down": out.down, "expired": out.expired}
+
+
 @builder(down=Order.KEY, expired=Order.KEY)
 def changes_that_expire(step: Step, s: In, *, ttl: str) -> Out:
     out = op.stateful_flat_map(step("last"), s, change, ttl=ttl)
@@ -61,6 +80,14 @@ def add(total: int | None, value: int) -> tuple[int | None, int]:
     """Add up; a zero forgets the key."""
     total = (total or 0) + value
     return (total if value else None), total
+
+
+def add_amount(total: int | None, value: tuple[int, float]) -> tuple[int | None, int]:
+    return add(total, value[0])
+
+
+def change_of_amount(last: int | None, value: tuple[int, float]) -> tuple[int, list[int]]:
+    return change(last, value[0])
 
 
 def change(last: int | None, value: int) -> tuple[int, list[int]]:
