@@ -110,7 +110,9 @@ def test_damaged_state_is_one_line_with_the_command_that_finds_the_file(
     assert output.count("\n") == 1
 
 
+# The process has run no query, which would start parts of Spark that a reader of state needs.
 @pytest.mark.slow
+@pytest.mark.each_spark
 def test_the_process_prints_its_answer_only(checkpoint: Path) -> None:
     done = subprocess.run(
         [*strict_python(), "-m", "recovery", "verify", str(checkpoint)],
