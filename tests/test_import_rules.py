@@ -346,6 +346,7 @@ PUBLIC: dict[str, list[str]] = {
         "swap_clock",
     ],
     "flow.connectors.dataframe": ["DataFrameSink", "DataFrameSource"],
+    "flow.connectors.datasets": ["Dataset"],
     "flow.connectors.files": [
         "CsvSink",
         "CsvSource",

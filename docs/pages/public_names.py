@@ -24,6 +24,7 @@ MODULES = (
     "flow.operators",
     "flow.testing",
     "flow.connectors.dataframe",
+    "flow.connectors.datasets",
     "flow.connectors.files",
     "flow.connectors.items",
     "flow.connectors.kafka",

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from flow.columns.record_batch import RecordBatch
+from flow.connectors.datasets import Dataset
 
 X = TypeVar("X")
 
@@ -102,6 +103,10 @@ class Sink(ABC, Generic[X]):
     def only_output(self) -> str | None:
         """Target that no second output of the flow may write to, such as a directory, or `None`."""
         return None
+
+    def datasets(self) -> Sequence[Dataset]:
+        """Return the names of the data that the sink writes, for lineage; none by default."""
+        return ()
 
     def attach(self, output: OutputContext) -> None:
         """Note the output's step and checkpoint; called once on the driver before `open`."""

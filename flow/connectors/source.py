@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from flow.backlog import behind_text
 from flow.columns.record_batch import RecordBatch
+from flow.connectors.datasets import Dataset
 from flow.connectors.source_log import MemoryLog, SourceLog
 from flow.errors import FlowBuildError, SourceError, TimestampError, printable, shorten
 from flow.instants import Instant, instant_us
@@ -262,6 +263,10 @@ class Source(ABC, Generic[X]):
         Kafka, need no identity: the result is then ``None``, and nothing is compared.
         """
         return None
+
+    def datasets(self) -> Sequence[Dataset]:
+        """Return the names of the data that the source reads, for lineage; none by default."""
+        return ()
 
     def continues(self, before: Json) -> str | None:  # noqa: ARG002
         """Return how a run continues from the offsets of a source with another `identity`.

@@ -15,6 +15,7 @@ from typing import Any
 from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
+from flow.connectors.datasets import Dataset
 from flow.connectors.sink import Guarantee, OutputContext, Sink, WriteContext, Written
 from flow.connectors.sql.sqlite import SqliteDatabase
 from flow.durations import Duration, duration_us
@@ -133,6 +134,11 @@ class ViewSink(Sink[Any]):
         if us <= 0:
             raise FlowBuildError(f"ViewSink: keep must be positive, got {self.keep!r}")
         return Keep(us=us)
+
+    @override
+    def datasets(self) -> Sequence[Dataset]:
+        file = self.file if self.path is None else os.path.abspath(self.path)
+        return () if file is None else (Dataset("file", file),)
 
     @override
     def attach(self, output: OutputContext) -> None:

@@ -11,7 +11,9 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
+from flow.connectors.datasets import Dataset
 from flow.connectors.kafka.broker.connection import Clients
+from flow.connectors.kafka.broker.datasets import datasets_of_topics
 from flow.connectors.kafka.broker.properties import SERVERS, as_properties
 from flow.connectors.kafka.writing.epochs_topic import EPOCHS_TOPIC, EpochsTopic
 from flow.connectors.kafka.writing.records import SCHEMA, Encoding, Getter, HeaderGetter
@@ -185,6 +187,10 @@ class KafkaSink(Sink[Any]):
         """Send properties to workers only if the workers write."""
         state = {**self.__dict__, "_run": _Run()}
         return {**state, "properties": {}} if self._exactly_once else state
+
+    @override
+    def datasets(self) -> Sequence[Dataset]:
+        return datasets_of_topics(self.servers, [self.topic])
 
     @override
     def open(self, run_id: str, resuming: bool) -> None:

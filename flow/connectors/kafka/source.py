@@ -11,10 +11,12 @@ from typing import Any, Literal, TypeAlias
 from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
+from flow.connectors.datasets import Dataset
 from flow.connectors.formats.json_decoding import check_json_types
 from flow.connectors.formats.schema import Schema, as_schema
 from flow.connectors.kafka.broker.client import checked_servers
 from flow.connectors.kafka.broker.cluster import Cluster, TopicPartition, matches
+from flow.connectors.kafka.broker.datasets import datasets_of_topics
 from flow.connectors.kafka.broker.message import KafkaMessage
 from flow.connectors.kafka.broker.properties import Properties, as_properties
 from flow.connectors.kafka.reading.deserializers import (
@@ -214,6 +216,11 @@ class KafkaSource(Source[Any]):
     def _access(self) -> Access:
         patience = duration_us(self.patience) / 1e6
         return Access(self.servers, self._client_properties, self.on_data_loss, patience)
+
+    @override
+    def datasets(self) -> Sequence[Dataset]:
+        topics = (self.topics,) if isinstance(self.topics, str) else self.topics
+        return datasets_of_topics(self.servers, topics or ())
 
     @override
     def record_columns(self) -> Any:

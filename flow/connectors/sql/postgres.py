@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.connectors.datasets import Dataset
 from flow.connectors.formats.plain_values import json_text
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import EPOCHS_TABLE
@@ -146,6 +147,19 @@ class PostgresSink(TableSink):
     @override
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "dsn": self.dsn_shown}
+
+    @override
+    def datasets(self) -> Sequence[Dataset]:
+        parts = dict(self._dsn_parts())
+        host = parts.get("host", "").split(",")[0]
+        database = parts.get("dbname") or parts.get("user")
+        # A host with a slash is the directory of a socket. Other values are from the environment.
+        if not host or "/" in host or database is None:
+            return ()
+        port = parts.get("port", "").split(",")[0] or "5432"
+        table = _name_parts(self.table)
+        name = ".".join((database, *(table if len(table) > 1 else ("public", *table))))
+        return (Dataset(f"postgres://{host}:{port}", name),)
 
     @override
     def connect(self) -> Database:

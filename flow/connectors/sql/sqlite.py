@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.connectors.datasets import Dataset
 from flow.connectors.formats.plain_values import json_text
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import EPOCHS_TABLE
@@ -127,6 +128,10 @@ class SqliteSink(TableSink):
 
     def __str__(self) -> str:
         return f"table {self.table!r} of {self.path}"
+
+    @override
+    def datasets(self) -> Sequence[Dataset]:
+        return (Dataset("file", self._file),)
 
     @override
     def connect(self) -> Database:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from typing_extensions import override
 
+from flow.connectors.datasets import Dataset
 from flow.connectors.source import (
     Batch,
     Invalid,
@@ -115,6 +116,10 @@ class Then(Source[X]):
             for name, source in self._sources.items()
         }
         return {**parts, "start": None if self.start is None else repr(self.start)}
+
+    @override
+    def datasets(self) -> Sequence[Dataset]:
+        return tuple({name: None for each in self._sources.values() for name in each.datasets()})
 
     @override
     def continues(self, before: Json) -> str | None:

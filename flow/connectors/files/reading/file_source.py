@@ -11,7 +11,9 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from typing_extensions import override
 
 from flow.checks import check_choice, check_flag
+from flow.connectors.datasets import Dataset
 from flow.connectors.files.places.credentials import repr_without_credentials, without_credentials
+from flow.connectors.files.places.datasets import datasets_of_files
 from flow.connectors.files.places.paths import absolute, as_paths
 from flow.connectors.files.places.place import connect
 from flow.connectors.files.reading.file_list import FileList, check_late_files
@@ -67,6 +69,10 @@ class FileSource(Source[X]):
     @override
     def identity(self) -> Json:
         return identity_of_files(self.paths)
+
+    @override
+    def datasets(self) -> Sequence[Dataset]:
+        return datasets_of_files(self.paths)
 
     @override
     def continues(self, before: Json) -> str:

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from flow.checks import check_choice
+from flow.connectors.datasets import Dataset
 from flow.connectors.files.places.credentials import repr_without_credentials, without_credentials
+from flow.connectors.files.places.datasets import datasets_of_files
 from flow.connectors.files.places.failures import raise_as
 from flow.connectors.files.places.paths import absolute, as_path
 from flow.connectors.files.writing.epoch_directory import (
@@ -71,6 +73,10 @@ class DirectorySink(Sink[X]):
         if "://" in uri and not uri.startswith("file:"):
             return without_credentials(uri).rstrip("/")
         return os.path.realpath(self._directory.place.path)
+
+    @override
+    def datasets(self) -> Sequence[Dataset]:
+        return datasets_of_files([self._directory.uri])
 
     @override
     def open(self, run_id: str, resuming: bool) -> None:
