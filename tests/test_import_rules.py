@@ -38,7 +38,9 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "flow.engine": (BASE, "flow.columns", "flow.keyed", "flow.operators", "flow.connectors"),
     "flow.config": (BASE, ENGINE),
     "flow.reports": (BASE, "flow.keyed", "flow.operators", ENGINE),
-    "flow.monitoring": (BASE, "flow.keyed", "flow.operators", ENGINE, "flow.reports"),
+    "flow.monitoring": (
+        *(BASE, "flow.keyed", "flow.operators", "flow.connectors", ENGINE, "flow.reports"),
+    ),
     "flow.web": (BASE, ENGINE, "flow.config", "flow.monitoring", "flow.views"),
     "flow.frames": (
         *(BASE, "flow.operators", "flow.connectors", ENGINE, "flow.config", "flow.reports"),
@@ -389,6 +391,7 @@ PUBLIC: dict[str, list[str]] = {
     "flow.connectors.sql": ["Delete", "PostgresSink", "SqliteSink"],
     "flow.connectors.stdio": ["StdOutSink"],
     "flow.connectors.then": ["AfterOffsets", "FromTime", "StartRule", "Then"],
+    "flow.monitoring.lineage": ["OpenLineageEvents"],
     "flow.monitoring.otel": ["OpenTelemetryMetrics"],
     "flow.views": [
         "VIEWS_FILE",

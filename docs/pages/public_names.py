@@ -33,6 +33,7 @@ MODULES = (
     "flow.connectors.sql",
     "flow.connectors.stdio",
     "flow.connectors.then",
+    "flow.monitoring.lineage",
     "flow.monitoring.otel",
     "flow.views",
     "flow_windowing",
