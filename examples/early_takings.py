@@ -31,8 +31,10 @@ from flow.testing import TestDriver, TestingSink, TestingSource
 Sale = dict[str, Any]
 Takings = tuple[str, tuple[win.WindowMetadata, float]]
 
-ARRIVALS = [("11:01", "11:01", 30), ("11:20", "11:19", 40), ("11:21", "11:21", 5)]
-ARRIVALS += [("12:03", "11:50", 20), ("12:04", "12:04", 10)]
+ARRIVALS = [
+    *(("11:01", "11:01", 30), ("11:20", "11:19", 40), ("11:21", "11:21", 5)),
+    *(("12:03", "11:50", 20), ("12:04", "12:04", 10)),
+]
 """Sales: when each arrives, when it was made, and its amount."""
 
 

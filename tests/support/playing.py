@@ -54,7 +54,7 @@ class Engine:
         """Return a value that is equal for transcripts that are played together."""
         if self.on_spark is None:
             return transcript.name
-        if transcript.builder.shares_time:
+        if transcript.builder.shares_time and not transcript.depends_on_epochs:
             return transcript.start
         return transcript.start, frozenset(transcript.times)
 
@@ -170,8 +170,8 @@ class _Together:
 
     A transcript also runs through the epochs of the others: time that passes in several steps, or
     that goes on after its last epoch, must change nothing but the epoch in which time takes effect.
-    A builder for which more changes has a false `shares_time`; transcripts of its flows are
-    together with those of the same times only.
+    Transcripts for which more changes are together with those of the same times only: those that
+    depend on epochs, and those of a builder with a false `shares_time`.
     """
 
     def __init__(self, transcripts: Sequence[Transcript]) -> None:

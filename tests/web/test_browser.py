@@ -37,9 +37,18 @@ LEAST_LETTERS = 9.0
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with headless_chromium(tmp_path_factory.mktemp("chromium")) as found:
         yield found
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Browser:
+    """The browser with an empty page, and without messages and requests of the pages before."""
+    chromium.open("about:blank")
+    chromium.console()
+    chromium.hosts()
+    return chromium
 
 
 def sixty_steps() -> Dataflow:
