@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from tests.support.faults import Child, Victims
@@ -26,6 +27,9 @@ def test_processes_of_a_child_are_killed_with_it(tmp_path: Path) -> None:
 def test_a_session_that_reuses_the_id_of_an_ended_one_is_not_killed(tmp_path: Path) -> None:
     other = subprocess.Popen(["sleep", "100"], start_new_session=True)
     try:
+        # In the middle of exec a process has no environment, as one that is ending.
+        while not Path(f"/proc/{other.pid}/environ").read_bytes():
+            time.sleep(0.001)
         ended = Child(other, tmp_path / "log", "the token of a child that has ended")
         assert ended.members() == {}
         ended.kill(Victims.EVERYTHING)
