@@ -11,15 +11,13 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, run
-from flow.testing import ABORT, EOF, Advance, TestDriver, TestingSink, TestingSource
+from flow.testing import Advance, TestDriver, TestingSink, TestingSource
 from flow_windowing import Count, EventClock, Mean, Sum, TumblingWindower
-from recovery import RecoveryConfig
 from tests.support.all_keys_flows import PORTS
+from tests.support.interrupted import START, Results, run_both_ways
 
 pytestmark = pytest.mark.spark
 
-START = "1970-01-01T00:01:00Z"
-Results = dict[str, list[Any]]
 FAST = [("a", 60), ("b", 62), ("c", 66), Advance("3s"), ("a", 71), ("d", 83), ("e", 79), ("a", 99)]
 SLOW = [("c", 61), ("c", 64), ("b", 69), Advance("3s"), ("b", 64), ("c", 72), ("f", 40), ("c", 95)]
 
@@ -43,30 +41,11 @@ def make_flow(fast: list[Any], slow: list[Any], results: Results) -> Dataflow:
 
 
 def test_windows_outlive_a_crash_and_a_stop(spark: SparkSession, tmp_path: Path) -> None:
-    undisturbed: Results = {}
-    run(
-        make_flow(FAST, SLOW, undisturbed),
-        spark=spark,
-        system_time=START,
-        recovery=RecoveryConfig(tmp_path / "undisturbed"),
-    )
-    results: Results = {}
-    flow = make_flow(
-        [*FAST[:2], ABORT(), *FAST[2:4], EOF(), *FAST[4:]],
-        [*SLOW[:2], ABORT(), *SLOW[2:4], EOF(), *SLOW[4:]],
-        results,
-    )
-    recovery = RecoveryConfig(tmp_path / "checkpoint")
-    runs = [
-        run(flow, spark=spark, recovery=recovery, system_time=START, drain=last)
-        for last in (False, False, True)
-    ]
-    assert runs[0].aborted
-    assert not runs[2].aborted
-    assert {name: sorted(map(repr, items)) for name, items in results.items()} == {
+    interrupted, undisturbed = run_both_ways(make_flow, (FAST, SLOW), (2, 4), spark, tmp_path)
+    assert {name: sorted(map(repr, items)) for name, items in interrupted.items()} == {
         name: sorted(map(repr, items)) for name, items in undisturbed.items()
     }
-    windows = [window.open_time for _, (window, _) in results["w.down"]]
+    windows = [window.open_time for _, (window, _) in interrupted["w.down"]]
     assert len(windows) == len(set(windows)) >= 4
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,13 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 import flow_windowing as win
 from flow import CheckpointError, Dataflow, run
-from flow.testing import ABORT, EOF, Advance, TestDriver, TestingSink, TestingSource
+from flow.testing import Advance, TestDriver, TestingSink, TestingSource
 from flow_windowing import EventClock
 from recovery import RecoveryConfig, export, inspect
+from tests.support.interrupted import START, Results, by_key, run_both_ways
 
 pytestmark = pytest.mark.spark
 
-START = "1970-01-01T00:01:00Z"
-Results = dict[str, list[Any]]
 LEFT = [("k", 60), ("k", 66), Advance("3s"), ("j", 61), ("k", 75), Advance("30s"), ("k", 90)]
 RIGHT = [("k", 62), ("k", 55), Advance("3s"), ("j", 67), ("k", 80), Advance("30s"), ("k", 91)]
 
@@ -39,36 +39,12 @@ def make_flow(
     return flow
 
 
-def by_key(results: Results) -> dict[str, list[Any]]:
-    """Return the items of each output, those of each key in order."""
-    return {name: sorted(items, key=lambda item: item[0]) for name, items in results.items()}
-
-
 @pytest.mark.parametrize("emit", ["complete", pytest.param("now", marks=pytest.mark.faults)])
 def test_a_join_outlives_a_crash_and_a_stop(spark: SparkSession, tmp_path: Path, emit: str) -> None:
-    undisturbed: Results = {}
-    run(
-        make_flow(LEFT, RIGHT, undisturbed, emit=emit),
-        spark=spark,
-        system_time=START,
-        recovery=RecoveryConfig(tmp_path / "undisturbed"),
-    )
+    make = partial(make_flow, emit=emit)
+    interrupted, undisturbed = run_both_ways(make, (LEFT, RIGHT), (4, 6), spark, tmp_path)
     assert len(undisturbed["down"]) == 4
-    results: Results = {}
-    flow = make_flow(
-        [*LEFT[:4], ABORT(), *LEFT[4:6], EOF(), *LEFT[6:]],
-        [*RIGHT[:4], ABORT(), *RIGHT[4:6], EOF(), *RIGHT[6:]],
-        results,
-        emit=emit,
-    )
-    recovery = RecoveryConfig(tmp_path / "checkpoint")
-    runs = [
-        run(flow, spark=spark, recovery=recovery, system_time=START, drain=last)
-        for last in (False, False, True)
-    ]
-    assert runs[0].aborted
-    assert not runs[2].aborted
-    assert by_key(results) == by_key(undisturbed)
+    assert by_key(interrupted) == by_key(undisturbed)
 
 
 def test_the_state_can_be_inspected_and_exported_and_another_tolerance_is_refused(
