@@ -237,7 +237,10 @@ def lookup_table(
         )
     _check_lookup_source(step_id, source)
     if key is None:
-        raise FlowTypeError(f"step {shorten(step_id)}: key must be a function or a field's path")
+        raise FlowTypeError(
+            f"step {shorten(step_id)}: key must be a function or a field's path such as 'id', "
+            "got None"
+        )
     operator = LookupTable(
         _getter(step_id, "key", key),
         _getter(step_id, "value", value),
