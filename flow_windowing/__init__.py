@@ -25,6 +25,7 @@ from flow_windowing.clocks.clock import (
 from flow_windowing.clocks.datetime_clock import DatetimeClockLogic
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.contract.arrival import Arrival
+from flow_windowing.contract.joined_pair import JoinedPair
 from flow_windowing.contract.logic import EpochWindowLogic, WindowLogic
 from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
 from flow_windowing.contract.panes import Pane, PaneTiming
@@ -84,6 +85,7 @@ __all__ = [
     "Filled",
     "First",
     "IndexedLogic",
+    "JoinedPair",
     "Last",
     "Late",
     "LateReason",

@@ -18,6 +18,7 @@ from flow_windowing.asof import rules as asof
 from flow_windowing.asof.builder import AsofJoin
 from flow_windowing.asof.rules import AsofEmit, Direction
 from flow_windowing.clocks.clock import Clock
+from flow_windowing.contract.joined_pair import JoinedPair
 from flow_windowing.contract.logic import WindowLogic
 from flow_windowing.interval.builder import IntervalJoin
 from flow_windowing.interval.join_builder import TimeJoinBuilder
@@ -97,7 +98,7 @@ def join_interval(
     after: Duration,
     how: How = "inner",
     grace: Duration | None = None,
-) -> WindowOut[Any, tuple[Any, Any]]:
+) -> WindowOut[Any, JoinedPair[Any, Any]]:
     """Join values of two streams by key whose timestamps are close to one another.
 
     A left and a right value match if ``left - before <= right <= left + after``, both bounds
@@ -125,7 +126,7 @@ def join_interval(
         grace: the time for which a value behind the watermark is still on time; by default none.
 
     Returns:
-        ``down`` has ``(key, (WindowMetadata, (left, right)))``; ``late`` the values that came
+        ``down`` has ``(key, (WindowMetadata, JoinedPair))``; ``late`` the values that came
         behind the watermark and its grace, each with the number of its side; ``closed`` the window
         of each left value, as the value expires.
 
@@ -140,8 +141,8 @@ def join_interval(
         ...     paid = op.map_value("paid", orders, lambda at: at + 60)
         ...     clock = EventClock(lambda at: at, "0s")
         ...     return join_interval("j", orders, paid, clock, before="0s", after="1m").down
-        >>> [(key, pair) for key, (_, pair) in run_once([("a", 0)], joined)]
-        [('a', (0, 60))]
+        >>> [(key, *pair) for key, (_, pair) in run_once([("a", 0)], joined)]
+        [('a', 0, 60)]
     """
 
     def build() -> IntervalJoin:
@@ -160,7 +161,7 @@ def join_asof(
     how: asof.How = "left",
     emit: AsofEmit = "complete",
     right_value: Callable[[Any], Any] | str | None = None,
-) -> WindowOut[Any, tuple[Any, Any]]:
+) -> WindowOut[Any, JoinedPair[Any, Any]]:
     """Join each left value with the right value of its key that is valid at its time.
 
     The partner of a left value is the last right value at or before it, at most `tolerance` away;
@@ -195,7 +196,7 @@ def join_asof(
             paired; ``None`` deletes. By default the right value itself.
 
     Returns:
-        ``down`` has ``(key, (WindowMetadata, (left, right)))``; ``late`` the values that came
+        ``down`` has ``(key, (WindowMetadata, JoinedPair))``; ``late`` the values that came
         behind the watermark, each with the number of its side; ``closed`` the window of each left
         value, as the value leaves.
 
@@ -210,8 +211,8 @@ def join_asof(
         ...     quotes = op.map_value("quotes", trades, lambda at: at // 10 * 10)
         ...     clock = EventClock(lambda at: at, "1m")
         ...     return join_asof("j", trades, quotes, clock, tolerance="5s").down
-        >>> [(key, pair) for key, (_, pair) in run_once([("a", 12), ("a", 27)], joined)]
-        [('a', (12, 10)), ('a', (27, None))]
+        >>> [(key, *pair) for key, (_, pair) in run_once([("a", 12), ("a", 27)], joined)]
+        [('a', 12, 10), ('a', 27, None)]
     """
 
     def build() -> AsofJoin:
@@ -226,7 +227,7 @@ def _join_by_time(
     left: KeyedStream[Any],
     right: KeyedStream[Any],
     build: Callable[[], TimeJoinBuilder],
-) -> WindowOut[Any, tuple[Any, Any]]:
+) -> WindowOut[Any, JoinedPair[Any, Any]]:
     """Add a join of two streams by time; errors of the builder are raised with the step's id."""
     for side, up in (("left", left), ("right", right)):
         if not isinstance(up, Stream):

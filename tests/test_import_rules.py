@@ -438,6 +438,7 @@ PUBLIC: dict[str, list[str]] = {
         "Filled",
         "First",
         "IndexedLogic",
+        "JoinedPair",
         "Last",
         "Late",
         "LateReason",

@@ -7,10 +7,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import override
 
 import flow.operators as op
@@ -68,20 +71,21 @@ def joined_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
     keyed = op.key_on("by_key", op.input("events", flow, source), "key")
     clock: win.EventClock[Any] = win.EventClock("ts", wait_for_system_duration=WAIT)
     out = win.join_interval("join", keyed, keyed, clock, before="0s", after="1m")
-    op.output("out", op.map("rows", out.down, pair_row), sink)
+    rows = partial(pair_rows, opened_by="left", closed_by="right")
+    op.output("out", op.map_batches("rows", op.records("pairs", out.down), rows), sink)
     return flow
 
 
-def pair_row(item: Any) -> dict[str, Any]:
-    """Return a pair of events as a row: its times are those of the two events."""
-    key, (_, (left, right)) = item
-    return {
-        "key": key,
-        "open_time": left["ts"],
-        "close_time": right["ts"],
-        "left_amount": left["amount"],
-        "right_amount": right["amount"],
+def pair_rows(pairs: pa.RecordBatch, opened_by: str, closed_by: str) -> pa.RecordBatch:
+    """Return pairs of events as rows, whose times are those of the two events."""
+    columns = {
+        "key": pairs["key"],
+        "open_time": pc.struct_field(pairs[opened_by], "ts"),
+        "close_time": pc.struct_field(pairs[closed_by], "ts"),
+        "left_amount": pc.struct_field(pairs["left"], "amount"),
+        "right_amount": pc.struct_field(pairs["right"], "amount"),
     }
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def quoted_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
@@ -90,35 +94,18 @@ def quoted_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
     Events of at least `LEAST_TRADE` are trades, the others are quotes.
     """
     flow = Dataflow("quoted")
-    keyed = op.key_on("by_key", op.input("events", flow, source), "key")
-    trades = op.filter_value("trades", keyed, is_trade)
-    quotes = op.filter_value("quotes", keyed, is_quote)
+    trades, quotes = op.branch("is_trade", op.input("events", flow, source), is_trade)
+    trades, quotes = op.key_on("trades", trades, "key"), op.key_on("quotes", quotes, "key")
     clock: win.EventClock[Any] = win.EventClock("ts", wait_for_system_duration=WAIT)
     out = win.join_asof("join", trades, quotes, clock, tolerance="1m", how="inner")
-    op.output("out", op.map("rows", out.down, quoted_row), sink)
+    rows = partial(pair_rows, opened_by="right", closed_by="left")
+    op.output("out", op.map_batches("rows", op.records("pairs", out.down), rows), sink)
     return flow
 
 
 def is_trade(event: dict[str, Any]) -> bool:
     """Return True for a trade."""
     return bool(event["amount"] >= LEAST_TRADE)
-
-
-def is_quote(event: dict[str, Any]) -> bool:
-    """Return True for a quote."""
-    return not is_trade(event)
-
-
-def quoted_row(item: Any) -> dict[str, Any]:
-    """Return a trade and its quote as a row, from the time of the quote to that of the trade."""
-    key, (_, (left, right)) = item
-    return {
-        "key": key,
-        "open_time": right["ts"],
-        "close_time": left["ts"],
-        "left_amount": left["amount"],
-        "right_amount": right["amount"],
-    }
 
 
 def folding_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:

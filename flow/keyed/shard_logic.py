@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from flow.columns.arrays import Ints
 from flow.columns.chunks import Chunk
+from flow.columns.sided_records import SidedRecords
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import Counted
 
@@ -37,7 +38,8 @@ class ShardRows(NamedTuple):
         counts: the number of rows of each key, shape (keys,).
         order: the index into `values` of each row, shape (rows,).
         pos: the position of each row in the epoch, shape (rows,).
-        values: the values in order of arrival: rows of an Arrow schema, or Python objects.
+        values: the values in order of arrival: rows of an Arrow schema, or Python objects; of a
+            step of several streams ``(side, value)``, or `SidedRecords` if the lowering takes them.
         reached_us: for a step that measures progress, the progress of its stream including each
             row, in µs, shape (rows,); non-decreasing within a key.
         others_us: for a step that source partitions may hold, the bound of all partitions but the
@@ -52,7 +54,7 @@ class ShardRows(NamedTuple):
     counts: Ints
     order: Ints
     pos: Ints
-    values: pa.RecordBatch | list[Any]
+    values: pa.RecordBatch | SidedRecords | list[Any]
     reached_us: Ints | None = None
     others_us: Ints | None = None
     own_us: Ints | None = None

@@ -39,11 +39,14 @@ class OverColumns:
         fields: the fields of records that the step reads; ``None`` for all of them.
         record_ports: numbers of the streams that emit whole records. The step needs all fields
             while one of these streams has a reader.
+        takes_sided_records: True if the logic of a step of several streams gets their records as
+            `SidedRecords`; otherwise it gets a list of ``(side, value)``.
     """
 
     shard_logic: ShardLogicBuilder
     fields: frozenset[str] | None = None
     record_ports: frozenset[int] = frozenset()
+    takes_sided_records: bool = False
 
     def fields_needed(self, wanted: frozenset[int]) -> frozenset[str] | None:
         """Return the fields that the step needs, ``None`` for all.

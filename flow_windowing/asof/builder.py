@@ -28,4 +28,4 @@ class AsofJoin(AsofJoinConfig, TimeJoinBuilder):
     def lower_with(self, rule: WatermarkRule) -> Lowering:
         if self.emit == "now":
             return KeyByKey("`emit='now'` pairs each value with those that arrived before it")
-        return OverColumns(partial(ShardAsof, self, rule))
+        return OverColumns(partial(ShardAsof, self, rule), takes_sided_records=True)

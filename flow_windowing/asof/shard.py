@@ -10,6 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask
+from flow.columns.sided_records import SidedRecords
 from flow.instants import NEVER
 from flow.keyed.logic import RejectedValue
 from flow.keyed.shard_logic import KeyFailure
@@ -21,7 +22,8 @@ from flow_windowing.columnar.values.buffered_values import BufferedValues
 from flow_windowing.columnar.windows.row_batch import EnteringRows
 from flow_windowing.interval.emitting import JoinedRows
 from flow_windowing.interval.join_shard import JoinShard
-from flow_windowing.interval.rules import LEFT, RIGHT, side_of
+from flow_windowing.interval.rules import LEFT, RIGHT
+from flow_windowing.rules.tags import side_of
 
 
 class ShardAsof(JoinShard):
@@ -30,6 +32,7 @@ class ShardAsof(JoinShard):
     def __init__(self, config: AsofJoinConfig, rule: WatermarkRule) -> None:
         super().__init__(rule, config.as_of.interval)
         self._config, self._as_of = config, config.as_of
+        self._retains_records = config.right_value is None
 
     @override
     def _enter_rows(
@@ -53,6 +56,8 @@ class ShardAsof(JoinShard):
     ) -> BufferedValues:
         new = super()._new_values(entering, chosen, arriving)
         values, part_of = new.values, self._config.part_of
+        if isinstance(values, SidedRecords):  # No record is ``None``.
+            return new
         for row in np.flatnonzero(side_of(new.numbers) == RIGHT).tolist():
             try:
                 values[row] = part_of(values[row])

@@ -13,6 +13,7 @@ import pyarrow as pa
 from flow.columns.arrays import Ints, Mask
 from flow.columns.chunks import rows_as_dicts
 from flow.columns.plain_columns import microseconds_of
+from flow.columns.sided_records import SidedRecords
 from flow.errors import RAISED
 from flow.fields import field_path
 from flow.instants import MAX_US, MIN_US, NO_PROGRESS, Moment
@@ -37,6 +38,8 @@ def read_times(values: Values, getter: Any) -> tuple[Ints, Mask] | None:
     if isinstance(values, pa.RecordBatch):
         column = field_path(getter).column_in(values) if isinstance(getter, str) else None
         return None if column is None else _of_column(column)
+    if isinstance(values, SidedRecords):
+        return _of_sides(values, getter) or read_times(values.records(), getter)
     get = itemgetter(getter) if isinstance(getter, str) else getter
     if isinstance(getter, str) and not all(type(value) is dict for value in values):
         return None
@@ -44,6 +47,19 @@ def read_times(values: Values, getter: Any) -> tuple[Ints, Mask] | None:
         return _of_objects(list(map(get, values)))
     except RAISED:  # The caller then reads the values one by one, and names the value at fault.
         return None
+
+
+def _of_sides(values: SidedRecords, getter: Any) -> tuple[Ints, Mask] | None:
+    """Return the timestamps of the records of several streams; ``None`` unless columns have all."""
+    times, is_known = np.zeros(len(values), np.int64), np.zeros(len(values), np.bool_)
+    for side in range(len(values.batches)):
+        chosen, batch = values.of_side(side)
+        read = read_times(batch, getter) if len(chosen) else None
+        if read is not None:
+            times[chosen], is_known[chosen] = read
+        elif len(chosen):
+            return None
+    return times, is_known
 
 
 def measure_rows(

@@ -26,4 +26,4 @@ class IntervalJoin(IntervalJoinConfig, TimeJoinBuilder):
 
     @override
     def lower_with(self, rule: WatermarkRule) -> Lowering:
-        return OverColumns(partial(ShardJoin, self, rule))
+        return OverColumns(partial(ShardJoin, self, rule), takes_sided_records=True)

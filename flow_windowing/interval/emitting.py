@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from flow.columns.arrays import Ints
+from flow.columns.arrays import Ints, distinct
 from flow.columns.chunks import KeyedRecords, Pairs
+from flow.columns.sided_records import SidedRecords
 from flow.instants import MIN_US, NEVER
 from flow.keyed.shard_logic import ShardOutput
+from flow_windowing.columnar.values.buffered_values import RetainedValues
+from flow_windowing.columnar.values.encoding import decode_lazy
 from flow_windowing.columnar.windows.window_view import WindowView, metadata_of
+from flow_windowing.contract.joined_pair import JoinedPair
 from flow_windowing.contract.metadata import LateReason, LateValue
+from flow_windowing.interval.joined_view import joined_records
 from flow_windowing.interval.rules import LEFT, RIGHT, Interval
 from flow_windowing.rules.streams import CLOSED, DOWN, LATE, PORTS
 
@@ -67,22 +71,31 @@ class JoinEmitter:
         return port in self._wanted and count > 0
 
     def emit_down(
-        self, items: JoinedRows, values: Sequence[Any], keys: pa.Array, pos_of_slot: Ints
+        self, items: JoinedRows, values: RetainedValues, keys: pa.Array, pos_of_slot: Ints
     ) -> None:
         """Emit pairs and unmatched values, those of each key in the given order.
 
         Args:
             items: the items.
-            values: the values that the items refer to, followed by ``None``.
+            values: the values that the items refer to; encoded ones are decoded in their place.
             keys: the key of each slot.
             pos_of_slot: the position in the epoch of the output of each slot.
         """
         windows = self._records(items.sides, items.times_us, items.latest_us)
+        names, pos = keys.take(pa.array(items.slots)), pos_of_slot[items.slots]
+        if isinstance(values, SidedRecords):
+            if all(batch.num_columns for batch in values.batches):
+                pairs = joined_records(windows, values, items.left, items.right)
+                self.made.chunks[DOWN].append(KeyedRecords(names, pairs, pos))
+                return
+            values = values.records()
+        _decode_used(items, values)
+        # The row -1 stands for no value.
+        found = [*values, None]
         rows = zip(items.left.tolist(), items.right.tolist(), strict=True)
-        pairs = [(values[left], values[right]) for left, right in rows]
-        down = list(zip(metadata_of(windows), pairs, strict=True))
-        names = keys.take(pa.array(items.slots)).to_pylist()
-        self.made.chunks[DOWN].append(Pairs(names, down, pos_of_slot[items.slots]))
+        both = [JoinedPair(found[left], found[right]) for left, right in rows]
+        down = list(zip(metadata_of(windows), both, strict=True))
+        self.made.chunks[DOWN].append(Pairs(names.to_pylist(), down, pos))
 
     def emit_closed(self, slots: Ints, times_us: Ints, keys: pa.Array, pos_of_slot: Ints) -> None:
         """Emit the windows of left values that expire, those of each key in the given order."""
@@ -118,3 +131,11 @@ class JoinEmitter:
         is_left = sides == LEFT
         bounds = np.where(is_left, left[0], right[0]), np.where(is_left, left[1], right[1])
         return _METADATA.records(times_us, bounds, latest_us)
+
+
+def _decode_used(items: JoinedRows, values: list[Any]) -> None:
+    """Decode the values that items refer to where they are, each once."""
+    used = distinct(np.sort(np.concatenate([items.left, items.right])))
+    rows = used[used >= 0].tolist()
+    for row, value in zip(rows, decode_lazy([values[row] for row in rows]), strict=True):
+        values[row] = value

@@ -14,8 +14,9 @@ from flow_windowing.clocks.clocked_builder import ClockedBuilder
 from flow_windowing.columnar.state.watermarks import WatermarkRule, rule_of
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content
-from flow_windowing.interval.rules import LEFT, RIGHT, side_of
+from flow_windowing.interval.rules import LEFT, RIGHT
 from flow_windowing.rules.key_state import IntervalState
+from flow_windowing.rules.tags import side_of
 
 
 class TimeJoinBuilder(ClockedBuilder):

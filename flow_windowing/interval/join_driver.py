@@ -10,19 +10,13 @@ from typing import Any
 from typing_extensions import override
 
 from flow_windowing.clocks.clock import Clock
+from flow_windowing.contract.joined_pair import JoinedPair
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.interval.rules import (
-    LEFT,
-    RIGHT,
-    Interval,
-    mark_of,
-    number_of,
-    side_of,
-    tag_of,
-)
+from flow_windowing.interval.rules import LEFT, RIGHT, Interval
 from flow_windowing.object.clocked_driver import ClockedDriver
 from flow_windowing.rules.key_state import IntervalState
 from flow_windowing.rules.streams import CLOSED, DOWN
+from flow_windowing.rules.tags import mark_of, number_of, side_of, tag_of
 
 
 @dataclass(slots=True)
@@ -100,7 +94,7 @@ class JoinDriver(ClockedDriver[IntervalState]):
         return has_evicted
 
     def _emit(self, window: WindowMetadata, left: Any, right: Any) -> None:
-        self._output.append((DOWN, (window, (left, right))))
+        self._output.append((DOWN, (window, JoinedPair(left, right))))
 
     def _emit_closed(self, left: JoinValue) -> None:
         """Emit the window of a left value, as the value leaves."""

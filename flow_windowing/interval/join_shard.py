@@ -5,26 +5,28 @@ The retained values are `ShardState.buffered`, with tags in the place of arrival
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from typing_extensions import override
 
-from flow.columns.arrays import Ints, Mask, distinct
+from flow.columns.arrays import Ints, Mask
+from flow.columns.chunks import pick
+from flow.columns.sided_records import SidedRecords
 from flow.instants import NEVER
 from flow.keyed.logic import Counted
 from flow.keyed.shard_logic import ShardOutput
 from flow_windowing.columnar.state.state_form import StateForm
 from flow_windowing.columnar.state.watermarks import WatermarkRule
 from flow_windowing.columnar.step.clocked_shard import ArrivingRows, ClockedShard
-from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.columnar.values.encoding import decode_lazy
+from flow_windowing.columnar.values.buffered_values import BufferedValues, RetainedValues
+from flow_windowing.columnar.values.plain_records import plain_records
+from flow_windowing.columnar.values.records import Values
 from flow_windowing.columnar.windows.row_batch import EnteringRows
 from flow_windowing.contract.metadata import LateReason
 from flow_windowing.interval.emitting import JoinedRows, JoinEmitter
-from flow_windowing.interval.rules import Interval, tag_of
+from flow_windowing.interval.rules import Interval
 from flow_windowing.rules.lateness import counted_late
 from flow_windowing.rules.streams import DOWN, LATE
+from flow_windowing.rules.tags import tag_of
 
 
 class JoinShard(ClockedShard):
@@ -34,6 +36,9 @@ class JoinShard(ClockedShard):
         rule: the watermark rule.
         interval: the interval in which left values have partners.
     """
+
+    _retains_records = True
+    """True if records are retained as they are, and not parts of them."""
 
     def __init__(self, rule: WatermarkRule, interval: Interval) -> None:
         super().__init__(rule, StateForm("interval", expires=rule.forget_after_us < NEVER), 2)
@@ -80,23 +85,24 @@ class JoinShard(ClockedShard):
         self, entering: EnteringRows, chosen: Ints, arriving: ArrivingRows
     ) -> BufferedValues:
         """Return arriving rows as retained values."""
-        pairs = [arriving.value_of(row) for row in entering.rows[chosen].tolist()]
-        sides = np.array([side for side, _ in pairs], np.int64)
+        sides, values = self._retained_form(arriving.values, entering.rows[chosen])
         tags = tag_of(entering.numbers[chosen], sides, np.zeros(len(sides), np.int64))
         times_us = entering.times_us[chosen]
-        plain = [value for _, value in pairs]
-        return BufferedValues(entering.slots[chosen], times_us, tags, plain, times_us)
+        return BufferedValues(entering.slots[chosen], times_us, tags, values, times_us)
 
-    def _emit_down(self, items: JoinedRows, values: list[Any], pos_of_slot: Ints) -> None:
-        """Emit items; values that are still encoded are decoded where they are, once."""
-        if not self._emitter.wants(DOWN, len(items.slots)):
-            return
-        used = distinct(np.sort(np.concatenate([items.left, items.right])))
-        used = used[used >= 0].tolist()
-        for row, value in zip(used, decode_lazy([values[row] for row in used]), strict=True):
-            values[row] = value
-        # The row -1 stands for no value.
-        self._emitter.emit_down(items, [*values, None], self._state.keys, pos_of_slot)
+    def _retained_form(self, values: Values, rows: Ints) -> tuple[Ints, RetainedValues]:
+        """Return the side of values, given by row, and the values as they are retained."""
+        if isinstance(values, SidedRecords):
+            taken = values.take(rows)
+            plain = plain_records(taken) if self._retains_records else None
+            return taken.sides, taken.records() if plain is None else plain
+        pairs = pick(values, rows)
+        return np.array([side for side, _ in pairs], np.int64), [value for _, value in pairs]
+
+    def _emit_down(self, items: JoinedRows, values: RetainedValues, pos_of_slot: Ints) -> None:
+        """Emit items that refer to values."""
+        if self._emitter.wants(DOWN, len(items.slots)):
+            self._emitter.emit_down(items, values, self._state.keys, pos_of_slot)
 
     def _emit_closed(self, slots: Ints, times_us: Ints, pos_of_slot: Ints) -> None:
         """Emit the windows of left values, those of each key in the given order."""

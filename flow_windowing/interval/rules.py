@@ -100,30 +100,3 @@ class Interval:
         open_us, close_us = self.bounds_us(side, timestamp_us)
         time: datetime = from_us(timestamp_us if latest_us is None else latest_us)
         return WindowMetadata(timestamp_us, from_us(open_us), from_us(close_us), timestamp=time)
-
-
-def tag_of(number: N, side: N, mark: N) -> N:
-    """Return arrival number, side and mark of a retained value as one number.
-
-    The mark is 0 or 1; see `JoinValue.is_marked`. Tags sort by arrival number. Segments and
-    snapshots hold them.
-
-    >>> tag_of(5, RIGHT, 1), number_of(23), side_of(23), mark_of(23)
-    (23, 5, 1, 1)
-    """
-    return number * 4 + side * 2 + mark
-
-
-def number_of(tag: N) -> N:
-    """Return the arrival number in a tag."""
-    return tag >> 2
-
-
-def side_of(tag: N) -> N:
-    """Return the side in a tag."""
-    return tag >> 1 & 1
-
-
-def mark_of(tag: N) -> N:
-    """Return the mark in a tag."""
-    return tag & 1

@@ -21,7 +21,8 @@ from flow_windowing.interval.config import IntervalJoinConfig
 from flow_windowing.interval.emitting import JoinedRows
 from flow_windowing.interval.join_shard import JoinShard
 from flow_windowing.interval.pairing import JoinRows, evicted_at, pairs_of
-from flow_windowing.interval.rules import LEFT, mark_of, number_of, side_of, tag_of
+from flow_windowing.interval.rules import LEFT
+from flow_windowing.rules.tags import mark_of, number_of, side_of, tag_of
 
 _EVICTED, _PAIRED, _LEFT_AT_ONCE = range(3)
 """The order of the items that one row causes."""
@@ -95,7 +96,7 @@ class ShardJoin(JoinShard):
         near, others = self._state.buffered.take(is_near), self._state.buffered.take(~is_near)
         new = self._new_values(entering, np.flatnonzero(is_on_time), arriving)
         own = np.concatenate([np.full(len(near), -1), np.flatnonzero(is_on_time)])
-        remaining = self._join(_followed_by(near, new), own, entering, pos_of_slot)
+        remaining = self._join(near.followed_by(new), own, entering, pos_of_slot)
         self._state.buffered = others.merge(remaining)
 
     def _join(
@@ -148,17 +149,6 @@ class ShardJoin(JoinShard):
 def _rows_of(values: BufferedValues) -> JoinRows:
     tags = values.numbers
     return JoinRows(values.slots, values.times_us, number_of(tags), side_of(tags))
-
-
-def _followed_by(values: BufferedValues, others: BufferedValues) -> BufferedValues:
-    """Return values followed by others, not sorted by slot."""
-    return BufferedValues(
-        np.concatenate([values.slots, others.slots]),
-        np.concatenate([values.times_us, others.times_us]),
-        np.concatenate([values.numbers, others.numbers]),
-        [*values.values, *others.values],
-        np.concatenate([values.enters_us, others.enters_us]),
-    )
 
 
 def _sort_keys(order: _Order, chosen: Ints) -> tuple[Ints, ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from flow.engine.local import Part
 from flow.testing import TestDriver
-from tests.support.columns import rows
+from tests.support.columns import as_dicts, as_records, rows
 from tests.support.windowed_flows import SECOND
 
 Epoch: TypeAlias = tuple[int, list[list[Any]]]
@@ -19,14 +20,36 @@ two_sides = st.lists(st.lists(rows, max_size=6), min_size=2, max_size=2)
 epochs_of_sides = st.lists(st.tuples(st.sampled_from([0, 0, 5, 100]), two_sides), max_size=4)
 
 
-def play(driver: TestDriver, epoch: Epoch, form: Any, behind: tuple[str, ...] = ()) -> None:
+LEFT_OUT = {"left": "text", "right": "whole"}
+"""The column that the records of each side lack where sides have columns of their own."""
+
+forms_of_epochs = st.lists(st.sampled_from([as_dicts, as_records]), min_size=4, max_size=4)
+
+
+def play(
+    driver: TestDriver,
+    epoch: Epoch,
+    form: Any,
+    behind: tuple[str, ...] = (),
+    has_own_columns: bool = False,
+) -> None:
     """Run an epoch; the inputs `behind` have more items, which the epoch does not read."""
     later, sides = epoch
     if later:
         driver.advance(timedelta(seconds=later))
-    names = ("left", "right")
-    parts = {name: [Part(form(some))] for name, some in zip(names, sides, strict=True) if some}
+    parts = {}
+    for name, some in zip(("left", "right"), sides, strict=True):
+        if some:
+            items = form(some)
+            parts[name] = [Part(without(items, LEFT_OUT[name]) if has_own_columns else items)]
     driver.send_parts(parts, behind=behind)
+
+
+def without(items: Any, column: str) -> Any:
+    """Return records or dicts without a column."""
+    if isinstance(items, pa.RecordBatch):
+        return items.drop_columns([column])
+    return [{name: value for name, value in item.items() if name != column} for item in items]
 
 
 def sided(drawn: bytes) -> list[Epoch]:

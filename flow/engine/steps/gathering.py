@@ -17,6 +17,7 @@ from flow.columns.chunks import (
     radix_order,
 )
 from flow.columns.row_views import view_of
+from flow.columns.sided_records import SidedRecords
 from flow.engine.packets.packets import REACHED, Packet, decode
 from flow.engine.plan.plan import Edge
 from flow.engine.progress.step_time import StepTime
@@ -25,17 +26,22 @@ from flow.keyed.shard_logic import ShardRows
 
 
 def gather_rows(
-    edges: tuple[Edge, ...], packets: list[Packet], time: StepTime | None = None
+    edges: tuple[Edge, ...],
+    packets: list[Packet],
+    time: StepTime | None = None,
+    *,
+    takes_sided_records: bool = False,
 ) -> ShardRows | None:
     """Return the rows of all packets for a step, grouped by key; ``None`` when there are none.
 
     Rows of one schema stay columns; otherwise all values become Python objects. With several edges
-    each value becomes ``(side, value)``.
+    each value becomes ``(side, value)``, or the values become `SidedRecords`.
 
     Args:
         edges: the edges that the step reads.
         packets: the packets of those edges.
         time: the step's time in the epoch.
+        takes_sided_records: as in `OverColumns`.
     """
     ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
     arrived = [(packet, chunk) for packet in ordered if len(chunk := decode(packet.payload))]
@@ -51,19 +57,20 @@ def gather_rows(
             for (packet, _), (chunk, stamps) in zip(arrived, unstamped, strict=True)
         ]
         reached = np.concatenate(progress)
+    side_of = {edge.dest: edge.side for edge in edges}
+    sides = [side_of[packet.dest] for packet, _ in arrived]
     records = [chunk for chunk in chunks if isinstance(chunk, KeyedRecords)]
-    if len(edges) == 1 and len(records) == len(chunks) and _have_one_schema(records):
-        keys, codes = _coded([chunk.keys for chunk in records])
-        batch = join_batches([chunk.batch for chunk in records])
-        return _bounded(_by_key(keys, codes, _positions(chunks), batch, reached), time)
+    if len(records) == len(chunks) and (len(edges) == 1 or takes_sided_records):
+        batch = _joined(records, sides, len(edges))
+        if batch is not None:
+            keys, codes = _coded([chunk.keys for chunk in records])
+            return _bounded(_by_key(keys, codes, _positions(chunks), batch, reached), time)
     step_id = edges[0].step_id
     pairs = [as_pairs(chunk, step_id) for chunk in chunks]
     keys, codes = _coded([key_array(one.keys, step_id) for one in pairs])
     if len(edges) == 1:
         values = [value for one in pairs for value in one.values]
     else:
-        side_of = {edge.dest: edge.side for edge in edges}
-        sides = [side_of[packet.dest] for packet, _ in arrived]
         values = [
             (side, value) for side, one in zip(sides, pairs, strict=True) for value in one.values
         ]
@@ -89,6 +96,22 @@ def _unstamped(chunk: Chunk) -> tuple[Chunk, Ints]:
         raise EngineError(f"items of type {type(chunk).__name__} have no stamps of stream progress")
     values, reached = zip(*chunk.values, strict=True)
     return Pairs(chunk.keys, list(values), chunk.pos), np.array(reached, np.int64)
+
+
+def _joined(
+    chunks: list[KeyedRecords], sides: list[int], side_count: int
+) -> pa.RecordBatch | SidedRecords | None:
+    """Return the records of chunks; ``None`` if the records of a side have several schemas."""
+    by_side = [
+        [chunk for chunk, of in zip(chunks, sides, strict=True) if of == side]
+        for side in range(side_count)
+    ]
+    if not all(_have_one_schema(of_side) for of_side in by_side if of_side):
+        return None
+    if side_count == 1:
+        return join_batches([chunk.batch for chunk in chunks])
+    batches = [chunk.batch for chunk in chunks]
+    return SidedRecords.of(side_count, list(zip(sides, batches, strict=True)))
 
 
 def _have_one_schema(chunks: list[KeyedRecords]) -> bool:
@@ -117,7 +140,7 @@ def _by_key(
     keys: pa.Array,
     codes: Ints,
     pos: Ints,
-    values: pa.RecordBatch | list[object],
+    values: pa.RecordBatch | SidedRecords | list[object],
     reached: Ints | None,
 ) -> ShardRows:
     """Return rows grouped by key, and in order of position within a key.

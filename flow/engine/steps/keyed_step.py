@@ -24,7 +24,8 @@ from flow.errors import RAISED, FlowError, step_error
 from flow.instants import NEVER, NO_PROGRESS
 from flow.keyed.lateness import round_up
 from flow.keyed.logic import Counted, FailedCall
-from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput
+from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput, ShardRows
+from flow.keyed.step import OverColumns
 
 
 @dataclass
@@ -93,7 +94,7 @@ class KeyedStep:
 
     def _over_columns(self, table: ShardTable, time: StepTime) -> tuple[ShardOutput, int]:
         step_id, items = self.step.step_id, self.arrived.items
-        rows = gather_rows(self.plan.edges_into(step_id), items, time) if items else None
+        rows = self._gathered(items, time) if items else None
         self.context.count(step_id, "in", 0 if rows is None else len(rows.pos))
         downs = self.step.downs
         wanted = frozenset(at for at, down in enumerate(downs) if self._is_wanted(down))
@@ -109,6 +110,13 @@ class KeyedStep:
                 raise
             problem = raised("working out or keeping its results", error)
             raise step_error(step_id, problem, has_item=False) from cause_of(error)
+
+    def _gathered(self, items: list[Packet], time: StepTime) -> ShardRows | None:
+        """Return the rows of packets, in the form that the step's logic takes."""
+        lowering = self.plan.lowering_of(self.step.step_id)
+        takes_sided_records = isinstance(lowering, OverColumns) and lowering.takes_sided_records
+        edges = self.plan.edges_into(self.step.step_id)
+        return gather_rows(edges, items, time, takes_sided_records=takes_sided_records)
 
     def _is_wanted(self, down: StreamId) -> bool:
         """Return True if the items of a stream are read or sampled, and not only counted."""

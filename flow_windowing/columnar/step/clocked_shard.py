@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, ranges, starts_of
 from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS
+from flow.columns.sided_records import SidedRecords
 from flow.instants import NEVER, Moment
 from flow.keyed.due import split_dues
 from flow.keyed.logic import Counted
@@ -220,7 +221,10 @@ class ClockedShard(ShardLogic):
             KeyFailure: when a value has no timestamp and the clock rejects such values.
         """
         values = rows.values
-        if self._sides > 1:
+        if isinstance(values, SidedRecords):
+            pairs = values
+            value_of = lambda row: pairs[row][1]  # noqa: E731 (as the list's method below)
+        elif self._sides > 1:
             values = [value for _, value in values]
             value_of = values.__getitem__
         try:

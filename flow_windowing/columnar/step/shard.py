@@ -23,7 +23,7 @@ from flow_windowing.columnar.step.clocked_shard import (
     numbers_in_runs,
 )
 from flow_windowing.columnar.step.emitting import Emitter, LateRows
-from flow_windowing.columnar.values.buffered_values import BufferedValues
+from flow_windowing.columnar.values.buffered_values import BufferedValues, objects_of
 from flow_windowing.columnar.values.records import Values, fields_as_records, object_reader
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.row_batch import EnteringRows, RowBatch
@@ -170,7 +170,7 @@ class ShardWindows(ClockedShard):
             released.numbers,
             released.enters_us,
         )
-        values = fields_as_records(released.values, self._plan.fields)
+        values = fields_as_records(objects_of(released.values), self._plan.fields)
         self._enter(entering, values, released.values.__getitem__, pos_of_slot)
         return [released.slots]
 

@@ -23,8 +23,10 @@ from flow_windowing.columnar.storage.segments import (
     keys_of,
 )
 from flow_windowing.columnar.storage.snapshots import content_of_snapshots
-from flow_windowing.columnar.values.buffered_values import BufferedValues
+from flow_windowing.columnar.values.buffered_values import BufferedValues, RetainedValues
 from flow_windowing.columnar.values.encoding import lazy_values
+from flow_windowing.columnar.values.retained_values import restored_records
+from flow_windowing.rules.tags import side_of
 from flow_windowing.rules.watermark import NO_WATERMARK
 
 
@@ -53,7 +55,7 @@ def build_shard_state(form: StateForm, parts: list[SegmentContent]) -> ShardStat
         decode_or_default([part.entry_counts for part in parts], counts, 0),
         decode_or_default([part.counted_values for part in parts], counts, 0),
         _windows_of(form, parts, sum(counts)),
-        _buffered_of(parts, counts),
+        _buffered_of(form, parts, counts),
     )
 
 
@@ -106,7 +108,7 @@ def _emitted_of(parts: list[SegmentContent], counts: list[int]) -> Mask | None:
     return np.frombuffer(b"".join(emitted), np.bool_).copy()
 
 
-def _buffered_of(parts: list[SegmentContent], counts: list[int]) -> BufferedValues:
+def _buffered_of(form: StateForm, parts: list[SegmentContent], counts: list[int]) -> BufferedValues:
     values_of_key = [
         decode_column([part.buffered_counts], "<i4")
         if part.buffered_counts
@@ -114,10 +116,20 @@ def _buffered_of(parts: list[SegmentContent], counts: list[int]) -> BufferedValu
         for part, count in zip(parts, counts, strict=True)
     ]
     times_us = decode_column([part.times_us for part in parts])
+    numbers = decode_column([part.numbers for part in parts])
     return BufferedValues(
         np.repeat(np.arange(sum(counts)), np.concatenate([np.empty(0, np.int64), *values_of_key])),
         times_us,
-        decode_column([part.numbers for part in parts]),
-        [value for part in parts for value in lazy_values(part.values)],
+        numbers,
+        _values_of(form, parts, numbers),
         times_us,
     )
+
+
+def _values_of(form: StateForm, parts: list[SegmentContent], numbers: Ints) -> RetainedValues:
+    """Return buffered values; those of a join by time as records of each side if they can be."""
+    contents = [part.values for part in parts]
+    records = None
+    if form.kind == "interval":
+        records = restored_records(contents, side_of(numbers))
+    return [value for one in contents for value in lazy_values(one)] if records is None else records

@@ -19,11 +19,7 @@ from flow_windowing.columnar.storage.segments import (
     encode_column,
     encode_unless_default,
 )
-from flow_windowing.columnar.values.encoding import (
-    EncodedValues,
-    pickle_values,
-    to_plain_columns,
-)
+from flow_windowing.columnar.values.retained_values import encoder_of
 from flow_windowing.rules.watermark import NO_WATERMARK
 
 
@@ -89,8 +85,7 @@ class _SegmentWriter:
         self._buffered_counts, self._buffered_ends = _count_rows(buffered.slots, state.count)
         self._times = encode_column(buffered.times_us)
         self._numbers = encode_column(buffered.numbers)
-        self._values = buffered.values
-        self._columns = to_plain_columns(buffered.values)
+        self._values = encoder_of(buffered.values)
 
     def segment(self, begin: int, end: int) -> SegmentDump:
         """Return the segment of the slots from `begin` to `end`, exclusive."""
@@ -122,20 +117,13 @@ class _SegmentWriter:
             buffered_counts=self._buffered_counts[short_keys] if last_value > first_value else b"",
             times_us=self._times[values],
             numbers=self._numbers[values],
-            values=self._encode_values(first_value, last_value),
+            values=self._values(first_value, last_value),
             named=self._named,
             kind=self._kind,
             held_watermark_us=self._held[keys],
         )
         due_us, held_us = self._due_us[begin:end].min(), self._held_due_us[begin:end].min()
         return SegmentDump(content.encode(), end - begin, int(due_us), int(held_us))
-
-    def _encode_values(self, begin: int, end: int) -> EncodedValues:
-        if begin == end:
-            return []
-        if self._columns is None:
-            return pickle_values(self._values[begin:end])
-        return self._columns.take(slice(begin, end)).encoded()
 
 
 def _encode_spans(spans: Spans | None) -> tuple[bytes, bytes, list[tuple[int, ...]]]:

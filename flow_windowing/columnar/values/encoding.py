@@ -1,7 +1,8 @@
-"""The encoding of Python values in a segment: columns of plain values, else pickles.
+"""The encoding of values in a segment: columns of plain values, else a pickle of each.
 
-A restored value is decoded on first use. Until then it is a `ColumnValue` or a `PickledValue`,
-which a segment writer encodes again without decoding it.
+The values of several streams have columns for each stream, if the columns differ. A restored value
+is decoded on first use. Until then it is a `ColumnValue` or a `PickledValue`, which a segment
+writer encodes again without decoding it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from flow.columns.arrays import Ints
 from flow.columns.plain_columns import Plain, PlainColumns
 from flow.pickles import load_pickle
 
-EncodedValues: TypeAlias = "list[bytes] | Plain"
-"""Values as plain data: a pickle of each, or columns."""
+SidedPlain: TypeAlias = tuple[bytes, tuple[Plain, ...]]
+"""Values of several streams: the side of each value, a byte, and the columns of each side.
+
+A side's columns are in the order of its values."""
+EncodedValues: TypeAlias = "list[bytes] | Plain | SidedPlain"
+"""Values as plain data: a pickle of each, columns, or columns of each side."""
 
 
 class PickledValue:
@@ -82,8 +88,7 @@ def lazy_values(content: EncodedValues) -> list[Any]:
     """Return values that `decode_lazy` decodes, without decoding them."""
     if isinstance(content, list):
         return [PickledValue(one) for one in content]
-    columns = PlainColumns.decoded(content)
-    return [ColumnValue(columns, row) for row in range(len(columns))]
+    return _in_order(content, _column_values)
 
 
 def decode_lazy(values: Sequence[Any]) -> list[Any]:
@@ -107,7 +112,7 @@ def decode_values(content: EncodedValues, load: Callable[[bytes], Any] = load_pi
     """
     if isinstance(content, list):
         return [load(one) for one in content]
-    return PlainColumns.decoded(content).values()
+    return _in_order(content, PlainColumns.values)
 
 
 def slice_values(content: EncodedValues, rows: slice) -> EncodedValues:
@@ -116,7 +121,42 @@ def slice_values(content: EncodedValues, rows: slice) -> EncodedValues:
         return content[rows]
     if rows.start == rows.stop:
         return []
+    if len(content) == 2:
+        return _slice_sided(content, rows)
     return PlainColumns.decoded(content).take(rows).encoded()
+
+
+def sides_of(content: Plain | SidedPlain) -> tuple[Ints | None, list[PlainColumns]]:
+    """Return the side of each value, ``None`` for columns of all sides, and the columns."""
+    if len(content) == 3:
+        return None, [PlainColumns.decoded(content)]
+    sides, columns = content
+    return np.frombuffer(sides, np.int8).astype(np.int64), list(map(PlainColumns.decoded, columns))
+
+
+def _in_order(
+    content: Plain | SidedPlain, values_of: Callable[[PlainColumns], Sequence[Any]]
+) -> list[Any]:
+    """Return the values that `values_of` makes of columns, in the order of all values."""
+    sides, columns = sides_of(content)
+    if sides is None:
+        return list(values_of(columns[0]))
+    remaining = [iter(values_of(one)) for one in columns]
+    return [next(remaining[side]) for side in sides.tolist()]
+
+
+def _slice_sided(content: SidedPlain, rows: slice) -> SidedPlain:
+    sides, columns = content
+    begin, end = sides[: rows.start], sides[: rows.stop]
+    parts = [
+        PlainColumns.decoded(one).take(slice(begin.count(side), end.count(side))).encoded()
+        for side, one in enumerate(columns)
+    ]
+    return sides[rows], tuple(parts)
+
+
+def _column_values(columns: PlainColumns) -> list[ColumnValue]:
+    return [ColumnValue(columns, row) for row in range(len(columns))]
 
 
 def _by_columns(values: Sequence[Any]) -> list[tuple[PlainColumns, list[int], list[int]]]:

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from flow.columns.arrays import Ints
 from flow.columns.chunks import pick, rows_of
+from flow.columns.sided_records import SidedRecords
 
-Values: TypeAlias = "pa.RecordBatch | list[Any]"
-"""The values of a step: rows of an Arrow schema, or Python objects."""
+Values: TypeAlias = "pa.RecordBatch | SidedRecords | list[Any]"
+"""The values of a step: rows of an Arrow schema, Python objects, or records of several streams."""
 
 _TYPES: dict[type, pa.DataType] = {int: pa.int64(), float: pa.float64()}
 

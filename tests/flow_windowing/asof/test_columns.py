@@ -32,7 +32,7 @@ from tests.support.columns import as_dicts, as_records
 from tests.support.columns import clocks as clocks_of_records
 from tests.support.interval_flows import clock_of, clocks
 from tests.support.sampling import sampled
-from tests.support.two_sides import Counting, Epoch, epochs_of_sides, play, sided
+from tests.support.two_sides import Counting, Epoch, epochs_of_sides, forms_of_epochs, play, sided
 from tests.support.window_flow import PORTS, START, results_by_key
 from tests.support.windowed_flows import ORIGIN, bytes_up_to
 
@@ -98,25 +98,35 @@ steps = st.fixed_dictionaries(
 
 
 @sampled(200, by_default=60)
-@given(steps, epochs_of_sides, st.lists(st.booleans(), min_size=4, max_size=4))
+@given(
+    steps,
+    epochs_of_sides,
+    st.booleans(),
+    st.lists(st.booleans(), min_size=4, max_size=4),
+    forms_of_epochs,
+)
 def test_records_and_objects_and_each_path_with_the_state_of_the_other_agree(
-    options: dict[str, Any], epochs: list[Epoch], alone: list[bool]
+    options: dict[str, Any],
+    epochs: list[Epoch],
+    has_own_columns: bool,
+    alone: list[bool],
+    forms: list[Any],
 ) -> None:
     flow = join_of(options)
 
-    def outcome(form: Any, alone: list[bool]) -> Any:
+    def outcome(forms: list[Any], alone: list[bool]) -> Any:
         with TestDriver(flow, now=START, shards=2) as t:
-            for epoch, by_itself in zip(epochs, alone, strict=False):
+            for epoch, form, by_itself in zip(epochs, forms, alone, strict=False):
                 with key_by_key() if by_itself else nullcontext():
-                    play(t, epoch, form)
+                    play(t, epoch, form, has_own_columns=has_own_columns)
             t.end()
             return results_by_key(t)
 
     with key_by_key():
-        expected = outcome(as_dicts, [True] * 4)
-    assert outcome(as_records, [False] * 4) == expected
-    assert outcome(as_dicts, [False] * 4) == expected
-    assert outcome(as_dicts, alone) == expected
+        expected = outcome([as_dicts] * 4, [True] * 4)
+    assert outcome([as_records] * 4, [False] * 4) == expected
+    assert outcome([as_dicts] * 4, [False] * 4) == expected
+    assert outcome(forms, alone) == expected
 
 
 def lowering(clock: Any, **options: Any) -> Any:

@@ -30,7 +30,7 @@ from tests.support.interval_flows import (
 )
 from tests.support.interval_flows import clocks as small_clocks
 from tests.support.sampling import sampled
-from tests.support.two_sides import Counting, Epoch, epochs_of_sides, play, sided
+from tests.support.two_sides import Counting, Epoch, epochs_of_sides, forms_of_epochs, play, sided
 from tests.support.window_flow import PORTS, START, results_by_key
 from tests.support.windowed_flows import ORIGIN, bytes_up_to
 
@@ -58,27 +58,43 @@ def join_of(options: dict[str, Any]) -> Dataflow:
     return made
 
 
-def outcome(flow: Dataflow, epochs: list[Epoch], form: Any, alone: list[bool]) -> Any:
-    """Return all output; `alone` says which epochs run key by key."""
+def outcome(
+    flow: Dataflow, epochs: list[Epoch], forms: list[Any], alone: list[bool], own: bool
+) -> Any:
+    """Return all output.
+
+    Args:
+        flow: the flow.
+        epochs: the epochs.
+        forms: the form of the values of each epoch.
+        alone: True for each epoch that runs key by key.
+        own: True if the sides have columns of their own.
+    """
     with TestDriver(flow, now=START, shards=2) as t:
-        for epoch, by_itself in zip(epochs, alone, strict=False):
+        for epoch, form, by_itself in zip(epochs, forms, alone, strict=False):
             with key_by_key() if by_itself else nullcontext():
-                play(t, epoch, form)
+                play(t, epoch, form, has_own_columns=own)
         t.end()
         return results_by_key(t)
 
 
 @sampled(200, by_default=60)
-@given(steps, epochs_of_sides, st.lists(st.booleans(), min_size=4, max_size=4))
+@given(
+    steps,
+    epochs_of_sides,
+    st.booleans(),
+    st.lists(st.booleans(), min_size=4, max_size=4),
+    forms_of_epochs,
+)
 def test_records_and_objects_over_columns_agree_with_key_by_key(
-    options: dict[str, Any], epochs: list[Epoch], alone: list[bool]
+    options: dict[str, Any], epochs: list[Epoch], own: bool, alone: list[bool], forms: list[Any]
 ) -> None:
     flow = join_of(options)
     with key_by_key():
-        expected = outcome(flow, epochs, as_dicts, [True] * 4)
-    assert outcome(flow, epochs, as_records, [False] * 4) == expected
-    assert outcome(flow, epochs, as_dicts, [False] * 4) == expected
-    assert outcome(flow, epochs, as_dicts, alone) == expected
+        expected = outcome(flow, epochs, [as_dicts] * 4, [True] * 4, own)
+    assert outcome(flow, epochs, [as_records] * 4, [False] * 4, own) == expected
+    assert outcome(flow, epochs, [as_dicts] * 4, [False] * 4, own) == expected
+    assert outcome(flow, epochs, forms, alone, own) == expected
 
 
 @sampled(400, by_default=150)
