@@ -28,6 +28,7 @@ from flow.fields import FieldPath, field_path
 from flow.instants import Instant, instant_us
 from flow.keyed.logic import FailedCall
 from flow.operators import RejectedValue
+from flow.wrong_names import KnownArguments
 from flow_windowing.contract.arrival import Arrival
 
 V = TypeVar("V")
@@ -42,7 +43,7 @@ AT_ONCE = Arrival(0, 0, 0)
 """The arrival of a value that `add` adds: after all values in the state."""
 
 
-class Aggregator(ABC, Generic[V, S, R]):
+class Aggregator(KnownArguments, ABC, Generic[V, S, R]):
     """A function of a window's values: the contract for built-in and user-defined aggregates.
 
     The engine calls `add_at`, `merge` and `result`, never `add`: implement `add` to aggregate

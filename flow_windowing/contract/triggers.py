@@ -14,7 +14,7 @@ from typing import ClassVar, TypeAlias
 from flow.checks import check_flag, check_whole
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
-from flow.wrong_names import Named
+from flow.wrong_names import KnownArguments
 
 _RULE_NAMES = {
     "period": "use every=, the time after the first value of a pane",
@@ -28,7 +28,7 @@ _RULE_NAMES = {
 
 
 @dataclass(frozen=True)
-class FiringRule(Named):
+class FiringRule(KnownArguments):
     """The rule by which a window fires, counted from the first value after its last pane."""
 
     WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = _RULE_NAMES
@@ -94,7 +94,7 @@ class Late(FiringRule):
 
 
 @dataclass(frozen=True)
-class AfterWatermark(Named):
+class AfterWatermark(KnownArguments):
     """A trigger that fires as the watermark passes the end of a window, and before and after that.
 
     Args:

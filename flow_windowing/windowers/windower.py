@@ -17,7 +17,7 @@ from typing_extensions import override
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, TimestampError, shorten
 from flow.instants import NEVER, datetime_us
-from flow.wrong_names import Named
+from flow.wrong_names import KnownArguments
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.lateness import has_closed
 
@@ -111,7 +111,7 @@ class WindowerLogic(ABC, Generic[S]):
         """Return a copy of the state, ``None`` for the state of a new key."""
 
 
-class Windower(Named, ABC, Generic[S]):
+class Windower(KnownArguments, ABC, Generic[S]):
     """Configuration of the windows of a key's values."""
 
     WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = {
