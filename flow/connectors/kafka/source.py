@@ -88,9 +88,9 @@ class KafkaSource(Source[Any]):
         pattern: regular expression that the whole name of a topic must match, in place of `topics`.
             Topics that appear later are read too; Kafka's own topics are not.
         start: position at which a flow without a checkpoint starts: ``"earliest"``; ``"latest"``;
-            an aware datetime, for the first messages at or after it; or offsets by topic and
-            partition, such as ``{"orders": {0: 17}}``, where other partitions start at their
-            earliest offset.
+            an aware datetime, for the first messages at or after it, with a warning if the broker
+            may have deleted some of them; or offsets by topic and partition, such as ``{"orders":
+            {0: 17}}``, where other partitions start at their earliest offset.
         end: position at which the source ends, exclusive: ``None`` for never; ``"latest"`` for the
             ends at the start of the run; an aware datetime; or offsets. With an end the source is
             bounded.
