@@ -45,7 +45,7 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: win.ApproxCountDistinct("user", error=0.01), "it has field=, precision="),
     (lambda: win.TopK(3, fields="user"), "TopK has no argument 'fields': is it field=?"),
     (lambda: win.SystemClock(zone="UTC"), "SystemClock has no argument 'zone': it takes none"),
-    (lambda: win.TumblingWindower("1h", colour="red"), "it has length=, align_to=, closed=, grace="),
+    (lambda: win.TumblingWindower("1h", colour="red"), "has length=, align_to=, closed=, grace="),
     (lambda: win.AfterWatermark(allowed_lateness="1m"), "use grace= of the windower"),
 ]
 

@@ -102,9 +102,9 @@ def test_a_bounded_run_waits_until_a_loss_is_certain() -> None:
     assert bounded.finished({"t/0": 8}) is False
 
 
-#  t/0   ....|--------->   its first messages were deleted; the flow starts at the first that is left
+#  t/0   ....|--------->   its first messages were deleted; the flow starts at the first left
 #  t/1   |----^--------->  the flow starts after messages that the broker still has
-#  t/2   ........|          all messages were deleted
+#  t/2   ........|         all messages were deleted
 #  t/3   |--------->       nothing was deleted
 def test_messages_deleted_since_a_start_time_are_warned_of(
     caplog: pytest.LogCaptureFixture,
