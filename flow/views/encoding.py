@@ -124,6 +124,7 @@ def _object(record: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _name(name: Any) -> str:
+    """Return the name of a field as text: a text, a whole number, or an enum of them."""
     plain = name.value if isinstance(name, Enum) else name
     if isinstance(plain, str):
         return str(plain)
