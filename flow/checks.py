@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
 from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.fields import FieldPath
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
@@ -29,6 +31,41 @@ def check_whole(name: str, value: object, least: int) -> None:
     if not is_whole or value < least:  # type: ignore[operator]
         kind = FlowBuildError if is_whole else FlowTypeError
         raise kind(f"{name} must be a whole number of at least {least}, got {shorten(value)}")
+
+
+def check_function(name: str, value: object) -> None:
+    """Raise a `FlowTypeError` unless `value` is a function that is not ``async``."""
+    if not callable(value):
+        raise FlowTypeError(
+            f"{name} must be a function, got {type(value).__name__} {shorten(value)}"
+        )
+    if inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value):
+        own = getattr(value, "__name__", "")
+        raise FlowTypeError(
+            f"{name} must be a plain function, got async def {own}: only op.map_async awaits, "
+            "many calls at a time"
+        )
+
+
+def check_getter(name: str, value: object, example: str) -> None:
+    """Raise unless `value` is a function or the path of a field, such as `example`.
+
+    Raises:
+        FlowTypeError: it is neither.
+        FlowBuildError: it is text with an empty name in the path.
+    """
+    if isinstance(value, str):
+        if not FieldPath(value).is_valid:
+            raise FlowBuildError(
+                f"{name} must be a field's path such as {example!r}, got {value!r}"
+            )
+    elif callable(value):
+        check_function(name, value)
+    else:
+        raise FlowTypeError(
+            f"{name} must be a function or a field's path such as {example!r}, "
+            f"got {type(value).__name__} {shorten(value)}"
+        )
 
 
 def check_flag(name: str, value: object) -> None:

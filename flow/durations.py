@@ -13,7 +13,7 @@ from typing import TypeAlias
 import pendulum
 from pendulum.parsing.exceptions import ParserError
 
-from flow.errors import DurationError, shorten
+from flow.errors import DurationError, FlowBuildError, shorten
 
 Duration: TypeAlias = timedelta | str
 """The types of a duration argument."""
@@ -79,6 +79,32 @@ def duration_us(value: Duration, what: str = "duration") -> int:
     if text[:1] in {"P", "p"}:
         return _iso_us(text, what)
     raise DurationError(f"{what} {shorten(value)} is not a duration: {_FORMS}")
+
+
+def positive_us(value: Duration, what: str) -> int:
+    """Read a duration that must be positive, in microseconds; `what` names it in errors.
+
+    Raises:
+        DurationError: the value is no duration.
+        FlowBuildError: the duration is not positive.
+    """
+    micros = duration_us(value, what)
+    if micros <= 0:
+        raise FlowBuildError(f"{what} must be positive, got {value!r}")
+    return micros
+
+
+def natural_us(value: Duration, what: str) -> int:
+    """Read a duration that must not be negative, in microseconds; `what` names it in errors.
+
+    Raises:
+        DurationError: the value is no duration.
+        FlowBuildError: the duration is negative.
+    """
+    micros = duration_us(value, what)
+    if micros < 0:
+        raise FlowBuildError(f"{what} must not be negative, got {value!r}")
+    return micros
 
 
 def duration_text(micros: int) -> str:

@@ -9,7 +9,7 @@ from flow.checks import check_whole
 from flow.dataflow import KeyedStream
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.keyed.step import Stateful
-from flow.operators.building import add_step
+from flow.operators.building import add_step, flow_of
 from flow.operators.combining import Bucket, Combine, Rekey
 from flow.operators.stateless import map as map_items
 from flow_windowing.aggregates.aggregator import Aggregator
@@ -23,8 +23,8 @@ from flow_windowing.clocks.clock import Clock, SystemClock, check_clock
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.operators import check_aggregator, named_aggregates
 from flow_windowing.rules.timestamps import Timestamp
-from flow_windowing.window_step import WindowOut, fold_with
-from flow_windowing.windowers.windower import Windower
+from flow_windowing.window_step import WindowOut, check_timestamp, fold_with
+from flow_windowing.windowers.windower import Windower, check_windower
 
 V = TypeVar("V")
 
@@ -90,7 +90,7 @@ def aggregate_window_all(
                 "arrival, which does not span keys: use Earliest or Latest, or give all items one "
                 "key with op.key_on and use aggregate_window"
             )
-    _check_windower(step_id, windower)
+    _check_arguments(step_id, up, windower, timestamp)
     buckets = add_step(f"{step_id}.bucket", Bucket(BUCKETS), up)[0]
     partials = fold_with(
         f"{step_id}.partial",
@@ -156,7 +156,7 @@ def top_n(
     check_whole(f"step {shorten(step_id)}: n", n, 1)
     by = Count() if by is None else by
     check_aggregator(step_id, "by", by)
-    _check_windower(step_id, windower)
+    _check_arguments(step_id, up, windower, timestamp)
     of_key = fold_with(
         f"{step_id}.by_key",
         up,
@@ -206,9 +206,20 @@ def _stream_clock(step_id: str, clock: Clock[Any, Any]) -> Clock[Any, Any]:
     )
 
 
-def _check_windower(step_id: str, windower: object) -> None:
-    """Raise a `FlowBuildError` if the windows of a key depend on its values."""
-    if isinstance(windower, Windower) and not windower.follows_time_alone:
+def _check_arguments(step_id: str, up: object, windower: Any, timestamp: object) -> None:
+    """Check arguments that the inner steps would refuse by their own names.
+
+    Raises:
+        FlowTypeError: when `up` is no stream, or `windower` is no `Windower`.
+        FlowBuildError: when the windows of a key depend on its values, or `timestamp` is no rule.
+    """
+    flow_of(step_id, up)
+    check_timestamp(step_id, timestamp)
+    try:
+        check_windower(windower)
+    except FlowTypeError as error:
+        raise FlowTypeError(f"step {shorten(step_id)}: {error}") from None
+    if not windower.follows_time_alone:
         raise FlowBuildError(
             f"step {shorten(step_id)}: the windows of {type(windower).__name__} differ from key to "
             "key: use TumblingWindower, SlidingWindower or CalendarWindower, or give all items one "

@@ -97,8 +97,7 @@ def add_window(
     timestamp: Timestamp | None = None,
 ) -> WindowOut[Any, Any]:
     """Add a windowing step."""
-    if timestamp is not None:
-        check_choice(f"step {shorten(step_id)}: timestamp", timestamp, TIMESTAMPS)
+    check_timestamp(step_id, timestamp)
     check_ordered(step_id, ordered)
     if ordered is None:
         ordered = depends_on_order(builder)
@@ -108,6 +107,12 @@ def add_window(
         raise FlowTypeError(f"step {shorten(step_id)}: {error}") from None
     operator = Stateful(driver, "window", sides=len(ups), emits=PORTS)
     return WindowOut(*add_step(step_id, operator, *ups))
+
+
+def check_timestamp(step_id: str, timestamp: object) -> None:
+    """Raise a `FlowBuildError` unless `timestamp` is a rule of timestamps or ``None``."""
+    if timestamp is not None:
+        check_choice(f"step {shorten(step_id)}: timestamp", timestamp, TIMESTAMPS)
 
 
 def check_ordered(step_id: str, ordered: object) -> None:

@@ -42,6 +42,10 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: win.SessionWindower(timeout="5m"), "has no argument 'timeout': use gap"),
     (lambda: win.EventClock("at", wait="1m"), "use wait_for_system_duration"),
     (lambda: win.Early(period="1m"), "Early has no argument 'period': use every="),
+    (lambda: win.ApproxCountDistinct("user", error=0.01), "it has field=, precision="),
+    (lambda: win.TopK(3, fields="user"), "TopK has no argument 'fields': is it field=?"),
+    (lambda: win.SystemClock(zone="UTC"), "SystemClock has no argument 'zone': it takes none"),
+    (lambda: win.TumblingWindower("1h", colour="red"), "has length=, align_to=, closed=, grace="),
     (lambda: win.AfterWatermark(allowed_lateness="1m"), "use grace= of the windower"),
 ]
 
@@ -55,7 +59,7 @@ def test_a_module_names_the_right_attribute(module: Any, name: str, hint: str) -
 
 
 @pytest.mark.parametrize(("make", "hint"), ARGUMENTS)
-def test_a_windower_or_clock_names_the_right_argument(make: Callable[[], Any], hint: str) -> None:
+def test_a_configuration_names_the_right_argument(make: Callable[[], Any], hint: str) -> None:
     with pytest.raises(FlowTypeError) as caught:
         make()
     assert hint in str(caught.value)
@@ -65,10 +69,27 @@ def test_an_argument_that_a_windower_has_is_taken() -> None:
     assert win.CalendarWindower("month", "UTC", every=3).every == 3
 
 
-def test_an_unknown_argument_is_pythons_own_error() -> None:
-    make: Any = win.TumblingWindower
-    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
-        make("1h", colour="red")
+class Noted(win.Aggregator[Any, int, int]):
+    """An aggregate that takes any argument."""
+
+    def __init__(self, **notes: Any) -> None:
+        self.notes = notes
+
+    def initialize(self) -> int:
+        return 0
+
+    def add(self, state: int, value: Any) -> int:
+        return state + value
+
+    def merge(self, state: int, other: int) -> int:
+        return state + other
+
+    def result(self, state: int) -> int:
+        return state
+
+
+def test_a_class_with_arguments_of_any_name_takes_them() -> None:
+    assert Noted(colour="red").notes == {"colour": "red"}
 
 
 def test_windowers_and_clocks_are_still_copied_and_pickled() -> None:

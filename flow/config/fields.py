@@ -17,7 +17,7 @@ from typing import Any
 from flow.checks import check_choice, check_flag, check_whole
 from flow.config.sizes import size_bytes
 from flow.config.web_address import DEFAULT_WEB, check_web_address
-from flow.durations import duration_us
+from flow.durations import natural_us
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.spark.session.defaults import LOCAL_DRIVER_MEMORY, LOG_LEVELS
 from flow.errors import FlowBuildError, FlowTypeError, shorten
@@ -129,8 +129,7 @@ def _log_level(what: str, value: Any) -> str:
 def _trigger(what: str, value: Any) -> Any:
     if value == "available":
         return value
-    if duration_us(value, what) < 0:
-        raise FlowBuildError(f"{what} must not be negative, got {value!r}")
+    natural_us(value, what)
     return value
 
 

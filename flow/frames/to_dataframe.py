@@ -163,7 +163,7 @@ def _check_arguments(stream: object, counts: object) -> None:
 
 
 def _needed_for(stream: Stream[Any]) -> Dataflow:
-    """Return the part of a flow that a stream needs, and the steps that must not get items."""
+    """Return the part of a flow that a stream and the `op.raises` steps need."""
     needed = {stream.stream_id.step_id}
     for step in reversed(stream.flow.steps):
         if isinstance(step.operator, Raises) or step.step_id in needed:

@@ -87,7 +87,7 @@ def _step(step: StepStatus) -> dict[str, Any]:
 
 
 def _edge(status: RunStatus, counter: tuple[str, str] | None) -> dict[str, Any]:
-    """Return the items on a stream, in the order of the graph's edges; ``None`` if unknown."""
+    """Return the items of a stream and their rate; ``None`` for both without a counter."""
     if counter is None:
         return {"items": None, "rate": None}
     step = status.steps[counter[0]]

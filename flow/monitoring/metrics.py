@@ -62,7 +62,7 @@ class Metric:
 
 
 def _count(name: str) -> Callable[[RunStatus], Iterator[Sample]]:
-    """Return the samples of a counter of steps, of the steps that have counted."""
+    """Return a function that yields a counter of the steps that have counted."""
 
     def samples(status: RunStatus) -> Iterator[Sample]:
         for step_id, step in status.steps.items():
@@ -89,6 +89,7 @@ def _other_counts(status: RunStatus) -> Iterator[Sample]:
 
 
 def _busy(status: RunStatus) -> Iterator[Sample]:
+    """Yield the busy time of each step."""
     for step_id, step in status.steps.items():
         yield Sample((step_id,), step.busy_seconds)
 

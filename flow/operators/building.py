@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
+from flow.checks import check_function
 from flow.dataflow import Dataflow, Operator, Stream, streams_of
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
@@ -25,17 +25,7 @@ def flow_of(step_id: str, *ups: object) -> Dataflow:
 
 def check_callable(step_id: str, what: str, value: object) -> None:
     """Raise a `FlowTypeError` that names step and parameter unless `value` can be called."""
-    if not callable(value):
-        raise FlowTypeError(
-            f"step {shorten(step_id)}: {what} must be a function, "
-            f"got {type(value).__name__} {shorten(value)}"
-        )
-    if inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value):
-        name = getattr(value, "__name__", "")
-        raise FlowTypeError(
-            f"step {shorten(step_id)}: {what} must be a plain function, got async def {name}: "
-            "only op.map_async awaits, many calls at a time"
-        )
+    check_function(f"step {shorten(step_id)}: {what}", value)
 
 
 def _stream(step_id: str, up: object) -> Stream[Any]:

@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
 from flow.dataflow import Operator, Stream
-from flow.durations import Duration, duration_us
-from flow.errors import FlowBuildError, FlowError, FlowTypeError, shorten
+from flow.durations import Duration, duration_us, natural_us, positive_us
+from flow.errors import FlowError, FlowTypeError, shorten
 from flow.operators.building import add_step
 from flow.operators.trying import TryOut
 
@@ -81,9 +81,7 @@ class Retry:
     def __post_init__(self) -> None:
         check_whole("Retry: attempts", self.attempts, 1)
         for name in ("wait", "longest"):
-            value = getattr(self, name)
-            if duration_us(value, f"Retry: {name}") < 0:
-                raise FlowBuildError(f"Retry: {name} must not be negative, got {value!r}")
+            natural_us(getattr(self, name), f"Retry: {name}")
         given: object = self.on
         kinds = given if isinstance(given, tuple) else (given,)
         for kind in kinds:
@@ -219,9 +217,7 @@ def map_async(
     where = f"step {shorten(step_id)}"
     _check_function(where, fn, resource)
     check_whole(f"{where}: capacity", capacity, 1)
-    timeout_us = duration_us(timeout, f"{where}: timeout")
-    if timeout_us <= 0:
-        raise FlowBuildError(f"{where}: timeout must be positive, got {timeout!r}")
+    timeout_us = positive_us(timeout, f"{where}: timeout")
     if not isinstance(retry, Retry):
         raise FlowTypeError(
             f"{where}: retry must be a Retry, such as Retry(3, '200ms'), or Retry(1) for one "

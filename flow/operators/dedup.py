@@ -11,18 +11,17 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from typing_extensions import override
 
-from flow.checks import check_choice
+from flow.checks import check_choice, check_getter
 from flow.dataflow import KeyedStream
 from flow.durations import Duration
 from flow.errors import FlowBuildError, shorten
-from flow.fields import FieldPath
 from flow.instants import NEVER, Moment, from_us
 from flow.keyed.id_table import IdState
 from flow.keyed.ids import IdOf
 from flow.keyed.logic import DISCARD, KEEP, Keep, KeyLogic, StatefulLogic
 from flow.keyed.shard_ids import DOWN, DUPLICATES, ShardIds
 from flow.keyed.step import LogicBuilder, Lowering, OverColumns, Stateful
-from flow.operators.building import add_step, check_callable
+from flow.operators.building import add_step
 from flow.operators.expiring import check_ttl
 
 V = TypeVar("V")
@@ -69,22 +68,16 @@ def dedup(
     return add_step(step_id, Stateful(builder, "dedup", emits=("down", "duplicates")), up)[0]
 
 
-def checked_id(step_id: str, getter: object) -> IdOf:
+def checked_id(step_id: str, getter: Any) -> IdOf:
     """Return the id of values, after a check of the argument `id`.
 
     Raises:
         FlowTypeError: when it is no function, path or ``None``.
         FlowBuildError: when it is text that is no path.
     """
-    if getter is None or isinstance(getter, str):
-        if isinstance(getter, str) and not FieldPath(getter).is_valid:
-            raise FlowBuildError(
-                f"step {shorten(step_id)}: id must be a field's path such as 'order.id', "
-                f"got {getter!r}"
-            )
-        return IdOf(getter)
-    check_callable(step_id, "id", getter)
-    return IdOf(getter)  # type: ignore[arg-type]  # It can be called.
+    if getter is not None:
+        check_getter(f"step {shorten(step_id)}: id", getter, "order.id")
+    return IdOf(getter)
 
 
 def check_by(step_id: str, by: str) -> None:

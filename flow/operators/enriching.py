@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from flow.dataflow import Operator, Stream
-from flow.durations import Duration, duration_us
-from flow.errors import FlowBuildError, shorten
+from flow.durations import Duration, natural_us
+from flow.errors import shorten
 from flow.operators.building import add_step, check_callable
 
 X = TypeVar("X")
@@ -97,7 +97,5 @@ def enrich_cached(
     """
     check_callable(step_id, "getter", getter)
     check_callable(step_id, "mapper", mapper)
-    ttl_us = duration_us(ttl, f"step {shorten(step_id)}: ttl")
-    if ttl_us < 0:
-        raise FlowBuildError(f"step {shorten(step_id)}: ttl must not be negative, got {ttl!r}")
+    ttl_us = natural_us(ttl, f"step {shorten(step_id)}: ttl")
     return add_step(step_id, EnrichCached(getter, mapper, ttl_us), up)[0]

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from flow.checks import check_choice
 from flow.dataflow import KeyedStream
-from flow.durations import Duration, duration_us
+from flow.durations import Duration, positive_us
 from flow.errors import FlowBuildError, shorten
 from flow.instants import Moment
 from flow.keyed.logic import DISCARD, KEEP, Keep, KeyLogic, StatefulLogic
@@ -51,10 +51,7 @@ def check_ttl(step_id: str, ttl: Duration) -> int:
         DurationError: when it is no duration.
         FlowBuildError: when it is not positive.
     """
-    ttl_us = duration_us(ttl, f"step {shorten(step_id)}: ttl")
-    if ttl_us <= 0:
-        raise FlowBuildError(f"step {shorten(step_id)}: ttl must be positive, got {ttl!r}")
-    return min(ttl_us, _FOREVER_US)
+    return min(positive_us(ttl, f"step {shorten(step_id)}: ttl"), _FOREVER_US)
 
 
 class Expirable(StatefulLogic[Any, Any, Any]):

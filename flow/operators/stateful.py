@@ -9,8 +9,8 @@ from typing import Any, ClassVar, TypeVar
 
 from flow.checks import check_whole
 from flow.dataflow import KeyedStream, Stream
-from flow.durations import Duration, duration_us
-from flow.errors import FlowBuildError, shorten
+from flow.durations import Duration, natural_us
+from flow.errors import shorten
 from flow.instants import NEVER, Moment, from_us
 from flow.keyed.logic import (
     DISCARD,
@@ -78,11 +78,7 @@ def collect(
         >>> run_once([("a", 1), ("a", 2), ("a", 3)], lambda s: op.collect("two", s, "10s", 2))
         [('a', [1, 2]), ('a', [3])]
     """
-    timeout_us = duration_us(timeout, f"step {shorten(step_id)}: timeout")
-    if timeout_us < 0:
-        raise FlowBuildError(
-            f"step {shorten(step_id)}: timeout must not be negative, got {timeout!r}"
-        )
+    timeout_us = natural_us(timeout, f"step {shorten(step_id)}: timeout")
     check_whole(f"step {shorten(step_id)}: max_size", max_size, 1)
     return add_step(step_id, Stateful(_CollectBuilder(timeout_us, max_size), "collect"), up)[0]
 

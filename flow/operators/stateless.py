@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from typing_extensions import override
 
+from flow.checks import check_getter
 from flow.dataflow import KeyedStream, Operator, Stream
-from flow.errors import FlowBuildError, FlowTypeError, printable, shorten
-from flow.fields import FieldPath
+from flow.errors import FlowTypeError, printable, shorten
 from flow.operators.building import add_step, check_callable
 
 X = TypeVar("X")
@@ -282,12 +282,7 @@ def key_on(step_id: str, up: Stream[X], key: Callable[[X], str] | str) -> KeyedS
         >>> run_once([{"id": "a"}], lambda s: op.key_on("by_id", s, "id"))
         [('a', {'id': 'a'})]
     """
-    if not isinstance(key, str):
-        check_callable(step_id, "key", key)
-    elif not FieldPath(key).is_valid:
-        raise FlowBuildError(
-            f"step {shorten(step_id)}: key must be a field's path such as 'user.id', got {key!r}"
-        )
+    check_getter(f"step {shorten(step_id)}: key", key, "user.id")
     return add_step(step_id, KeyOn(key), up)[0]
 
 

@@ -12,12 +12,11 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from typing_extensions import override
 
-from flow.checks import check_whole
+from flow.checks import check_getter, check_whole
 from flow.connectors.source import Source
 from flow.dataflow import Dataflow, KeyedStream, Operator, Stream, StreamId
-from flow.durations import Duration, duration_us
+from flow.durations import Duration, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
-from flow.fields import FieldPath
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step, check_callable, flow_of
 from flow.operators.calling import MapAsync
@@ -183,7 +182,7 @@ def table(
         _getter(step_id, "key", key),
         _getter(step_id, "value", value),
         time_of,
-        None if keep is None else _positive_us(step_id, "keep", keep),
+        None if keep is None else positive_us(keep, f"step {shorten(step_id)}: keep"),
         _max_bytes(step_id, max_bytes),
     )
     return _ref(flow, flow.add(step_id, operator, changes).downs[0])
@@ -241,12 +240,15 @@ def lookup_table(
             f"step {shorten(step_id)}: key must be a function or a field's path such as 'id', "
             "got None"
         )
+    refresh_us = None
+    if refresh is not None:
+        refresh_us = positive_us(refresh, f"step {shorten(step_id)}: refresh")
     operator = LookupTable(
         _getter(step_id, "key", key),
         _getter(step_id, "value", value),
         max_bytes=_max_bytes(step_id, max_bytes),
         source=source,
-        refresh_us=None if refresh is None else _positive_us(step_id, "refresh", refresh),
+        refresh_us=refresh_us,
     )
     return _ref(flow, flow.add(step_id, operator).downs[0])
 
@@ -385,6 +387,11 @@ def _check_lookup_source(step_id: str, source: object) -> None:
         FlowBuildError: it has no end, has a stream of errors, or is a data frame.
     """
     if not isinstance(source, Source):
+        if not callable(source):
+            raise FlowTypeError(
+                f"step {shorten(step_id)}: source must be a Source, or a function that returns "
+                f"rows, got {type(source).__name__} {shorten(source)}"
+            )
         check_callable(step_id, "source", source)
         return
     problem = ""
@@ -403,32 +410,16 @@ def _check_lookup_source(step_id: str, source: object) -> None:
         )
 
 
-def _getter(step_id: str, what: str, getter: object) -> Getter:
+def _getter(step_id: str, what: str, getter: Any) -> Getter:
     """Return a getter after a check that it is a function, a path or ``None``."""
-    if getter is None:
-        return None
-    if isinstance(getter, str):
-        if not FieldPath(getter).is_valid:
-            raise FlowBuildError(
-                f"step {shorten(step_id)}: {what} must be a field's path such as 'rule.id', "
-                f"got {getter!r}"
-            )
-        return getter
-    check_callable(step_id, what, getter)
-    return getter  # type: ignore[return-value]  # It can be called.
+    if getter is not None:
+        check_getter(f"step {shorten(step_id)}: {what}", getter, "rule.id")
+    return getter  # type: ignore[no-any-return]
 
 
 def _time_getter(step_id: str, as_of: Any) -> Getter:
     """Return the getter of timestamps: that of a clock, or the argument itself."""
     return _getter(step_id, "as_of", getattr(as_of, "ts_getter", as_of))
-
-
-def _positive_us(step_id: str, what: str, duration: Duration) -> int:
-    """Return a duration in µs after a check that it is positive."""
-    micros = duration_us(duration, f"step {shorten(step_id)}: {what}")
-    if micros <= 0:
-        raise FlowBuildError(f"step {shorten(step_id)}: {what} must be positive, got {duration!r}")
-    return micros
 
 
 def _max_bytes(step_id: str, max_bytes: int) -> int:

@@ -78,7 +78,7 @@ def _laid_out(value: Any) -> Any:
     )
 
 
-def _number(value: float) -> float:
+def _finite(value: float) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{value!r} has no form in JSON: map it to None or to text")
     return float(value)
@@ -124,6 +124,7 @@ def _object(record: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _name(name: Any) -> str:
+    """Return the name of a field as text: a text, a whole number, or an enum of them."""
     plain = name.value if isinstance(name, Enum) else name
     if isinstance(plain, str):
         return str(plain)
@@ -155,7 +156,7 @@ _RULES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     ((np.generic, np.ndarray), _numpy),
     (str, str),
     (int, int),
-    (float, _number),
+    (float, _finite),
     (datetime, _instant),
     ((date, time), lambda value: value.isoformat()),
     (timedelta, timedelta.total_seconds),

@@ -14,13 +14,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from flow.checks import check_choice, check_whole
+from flow.checks import check_choice, check_getter, check_whole
 from flow.connectors.datasets import Dataset
 from flow.connectors.sink import Guarantee, OutputContext, Sink, WriteContext, Written
 from flow.connectors.sql.sqlite import SqliteDatabase
-from flow.durations import Duration, duration_us
-from flow.errors import FlowBuildError, FlowTypeError, SinkError, printable, shorten
-from flow.fields import FieldPath
+from flow.durations import Duration, positive_us
+from flow.errors import FlowBuildError, SinkError, printable
 from flow.views.rows import By, RowMaker, Rows, ViewRow
 from flow.views.views_file import beside, check_path, opened_for_writing, reason_of
 from flow.views.writing import Keep, ViewRun, ViewWriter
@@ -89,12 +88,8 @@ class ViewSink(Sink[Any]):
 
     def __post_init__(self) -> None:
         check_choice("ViewSink: by", self.by, ("key", "window"))
-        if isinstance(self.key, str) and not FieldPath(self.key).is_valid:
-            raise FlowBuildError(f"ViewSink: key must be a field's path, got {self.key!r}")
-        if self.key is not None and not isinstance(self.key, str) and not callable(self.key):
-            raise FlowTypeError(
-                f"ViewSink: key must be a field's path or a function, got {shorten(self.key)}"
-            )
+        if self.key is not None:
+            check_getter("ViewSink: key", self.key, "user.id")
         if self.keep is not None and self.by != "window":
             raise FlowBuildError(
                 f"ViewSink: keep={self.keep!r} limits windows, which by='key' has not: use "
@@ -130,10 +125,7 @@ class ViewSink(Sink[Any]):
         if isinstance(self.keep, (int, float)):
             check_whole("ViewSink: keep", self.keep, 1)
             return Keep(windows=int(self.keep))
-        us = duration_us(self.keep, "ViewSink: keep")
-        if us <= 0:
-            raise FlowBuildError(f"ViewSink: keep must be positive, got {self.keep!r}")
-        return Keep(us=us)
+        return Keep(us=positive_us(self.keep, "ViewSink: keep"))
 
     @override
     def datasets(self) -> Sequence[Dataset]:

@@ -55,7 +55,7 @@ class Hub:
         self._empty.set()
 
     def publish(self, status: RunStatus) -> None:
-        """Replace the status; called by the run, never blocks."""
+        """Replace the status and wake its readers; called by the run, never blocks."""
         self.status = status
         for reader in self._readers:
             reader.changed.set()

@@ -94,6 +94,7 @@ class Inside:
 
 
 def _read(reader: StateReader, step_id: str, key: str | None) -> JsonAnswer:
+    """Return the state that a reader finds; an error if it fails or finds too much for a page."""
     try:
         found = reader(step_id, key)
         size = len(json.dumps(found))

@@ -117,6 +117,7 @@ class PageHandler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.SEE_OTHER, _TEXT, b"", headers)
 
     def _flow_json(self, status: RunStatus) -> dict[str, Any]:
+        """Return the status with its graph, and the reason if the page may not show values."""
         inside = self.inside
         values = {"are_shown": inside.shows_values, "how_to_show": inside.how_to_show}
         return {**flow_json(status), "values": values}

@@ -103,6 +103,7 @@ class _Server(ThreadingHTTPServer):
 
     @override
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a request, and free its place among those answered at a time."""
         try:
             super().process_request_thread(request, client_address)
         finally:

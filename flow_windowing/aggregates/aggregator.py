@@ -23,11 +23,13 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from typing_extensions import override
 
-from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
-from flow.fields import FieldPath, field_path
+from flow.checks import check_getter
+from flow.errors import RAISED, FlowTypeError, brief, shorten
+from flow.fields import field_path
 from flow.instants import Instant, instant_us
 from flow.keyed.logic import FailedCall
 from flow.operators import RejectedValue
+from flow.wrong_names import KnownArguments
 from flow_windowing.contract.arrival import Arrival
 
 V = TypeVar("V")
@@ -42,7 +44,7 @@ AT_ONCE = Arrival(0, 0, 0)
 """The arrival of a value that `add` adds: after all values in the state."""
 
 
-class Aggregator(ABC, Generic[V, S, R]):
+class Aggregator(KnownArguments, ABC, Generic[V, S, R]):
     """A function of a window's values: the contract for built-in and user-defined aggregates.
 
     The engine calls `add_at`, `merge` and `result`, never `add`: implement `add` to aggregate
@@ -245,17 +247,8 @@ class FieldAggregator(Aggregator[Any, S, R]):
         return self.field
 
     def __post_init__(self) -> None:
-        name, field = type(self).__name__, self.field
-        if field is None or (callable(field) and not isinstance(field, str)):
-            return
-        if not isinstance(field, str):
-            raise FlowTypeError(
-                f"{name}: field must be a field's path, a function or None, got {shorten(field)}"
-            )
-        if not FieldPath(field).is_valid:
-            raise FlowBuildError(
-                f"{name}: field must be a path such as 'details.price', got {field!r}"
-            )
+        if self.field is not None:
+            check_getter(f"{type(self).__name__}: field", self.field, "details.price")
 
     @override
     def __repr__(self) -> str:

@@ -45,7 +45,7 @@ class AsofRows(NamedTuple):
 
     @classmethod
     def of(cls, values: BufferedValues) -> AsofRows:
-        """Return retained values by side; those of a slot and timestamp are in order of arrival."""
+        """Return values by side, sorted; of right values of a timestamp only the last to arrive."""
         sides = side_of(values.numbers)
         left, right = np.flatnonzero(sides == LEFT), np.flatnonzero(sides == RIGHT)
         of_left, of_right = window_ranks(_refs(values, left), _refs(values, right))

@@ -16,7 +16,7 @@ from typing_extensions import override
 from flow.errors import FlowTypeError, shorten
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import Progress
-from flow.wrong_names import Named
+from flow.wrong_names import KnownArguments
 from flow_windowing.contract.metadata import LateReason
 
 V = TypeVar("V")
@@ -85,7 +85,7 @@ class ClockLogic(ABC, Generic[V, S]):
         """Return a copy of the state, ``None`` for the state of a new key."""
 
 
-class Clock(Named, ABC, Generic[V, S]):
+class Clock(KnownArguments, ABC, Generic[V, S]):
     """Configuration of timestamps and watermarks."""
 
     WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = {

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import pyarrow as pa
 from typing_extensions import TypeVar, override
 
-from flow.checks import check_choice
+from flow.checks import check_choice, check_getter
 from flow.columns.arrays import Ints
-from flow.durations import Duration, duration_us
-from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
-from flow.fields import FieldPath, field_path
+from flow.durations import Duration, natural_us, positive_us
+from flow.errors import RAISED, FlowBuildError, brief, shorten
+from flow.fields import field_path
 from flow.instants import NEVER, Instant, Moment, instant_us
 from flow.keyed.due import held_due_us
 from flow.keyed.logic import Progress
@@ -105,16 +105,11 @@ class EventClock(Clock[V, ClockState]):
     forget_after: Duration | None = None
 
     def __post_init__(self) -> None:
-        _check_getter(self.ts_getter)
+        check_getter("EventClock: ts_getter", self.ts_getter, "details.at")
         check_choice("EventClock: on_idle", self.on_idle, ("advance", "hold"))
         check_choice("EventClock: on_invalid", self.on_invalid, ("fail", "drop"))
         check_choice("EventClock: scope", self.scope, ("key", "stream"))
-        _ = self.wait_us, self.max_ahead_us
-        if self.forget_after_us == 0:
-            # Expiry of state without advancing time would depend on the boundaries of epochs.
-            raise FlowBuildError(
-                f"EventClock: forget_after must be positive, got {self.forget_after!r}"
-            )
+        _ = self.wait_us, self.max_ahead_us, self.forget_after_us
         if self.scope == "stream" and self.forget_after is not None:
             raise FlowBuildError(
                 "EventClock: forget_after is for keys with a watermark of their own; with "
@@ -136,18 +131,23 @@ class EventClock(Clock[V, ClockState]):
     @cached_property
     def wait_us(self) -> int:
         """`wait_for_system_duration` in microseconds."""
-        wait = _duration(self.wait_for_system_duration, "wait_for_system_duration")
-        return min(wait, FOREVER_US)
+        what = "EventClock: wait_for_system_duration"
+        return min(natural_us(self.wait_for_system_duration, what), FOREVER_US)
 
     @cached_property
     def max_ahead_us(self) -> int:
         """`max_ahead` in microseconds; `NEVER` without a limit."""
-        return NEVER if self.max_ahead is None else _duration(self.max_ahead, "max_ahead")
+        if self.max_ahead is None:
+            return NEVER
+        return natural_us(self.max_ahead, "EventClock: max_ahead")
 
     @cached_property
     def forget_after_us(self) -> int | None:
         """`forget_after` in microseconds."""
-        return None if self.forget_after is None else _duration(self.forget_after, "forget_after")
+        if self.forget_after is None:
+            return None
+        # Expiry of state without advancing time would depend on the boundaries of epochs.
+        return positive_us(self.forget_after, "EventClock: forget_after")
 
     @override
     def build(self, state: ClockState | None) -> ClockLogic[V, ClockState]:
@@ -361,21 +361,3 @@ class _EventProgress(Progress):
             lambda row: self.measure(row, moment),
             moment,
         )
-
-
-def _check_getter(ts_getter: object) -> None:
-    if not isinstance(ts_getter, str) and not callable(ts_getter):
-        raise FlowTypeError(
-            f"EventClock: ts_getter must be a function or a field's path, got {shorten(ts_getter)}"
-        )
-    if isinstance(ts_getter, str) and not FieldPath(ts_getter).is_valid:
-        raise FlowBuildError(
-            f"EventClock: ts_getter must be a field's path such as 'details.at', got {ts_getter!r}"
-        )
-
-
-def _duration(value: Duration, name: str) -> int:
-    micros = duration_us(value, f"EventClock: {name}")
-    if micros < 0:
-        raise FlowBuildError(f"EventClock: {name} must not be negative, got {value!r}")
-    return micros

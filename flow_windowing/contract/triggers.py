@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import ClassVar, TypeAlias
 
 from flow.checks import check_flag, check_whole
-from flow.durations import Duration, duration_us
+from flow.durations import Duration, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
-from flow.wrong_names import Named
+from flow.wrong_names import KnownArguments
 
 _RULE_NAMES = {
     "period": "use every=, the time after the first value of a pane",
@@ -28,7 +28,7 @@ _RULE_NAMES = {
 
 
 @dataclass(frozen=True)
-class FiringRule(Named):
+class FiringRule(KnownArguments):
     """The rule by which a window fires, counted from the first value after its last pane."""
 
     WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = _RULE_NAMES
@@ -45,14 +45,13 @@ class FiringRule(Named):
             )
         if self.count is not None:
             check_whole(f"{name}: count", self.count, 1)
-        if self.every_us is not None and self.every_us <= 0:
-            raise FlowBuildError(f"{name}: every must be positive, got {self.every!r}")
+        _ = self.every_us
 
     @cached_property
     def every_us(self) -> int | None:
         """`every` in microseconds."""
         name = type(self).__name__
-        return None if self.every is None else duration_us(self.every, f"{name}: every")
+        return None if self.every is None else positive_us(self.every, f"{name}: every")
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Late(FiringRule):
 
 
 @dataclass(frozen=True)
-class AfterWatermark(Named):
+class AfterWatermark(KnownArguments):
     """A trigger that fires as the watermark passes the end of a window, and before and after that.
 
     Args:

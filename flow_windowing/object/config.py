@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
-from flow.errors import FlowTypeError, shorten
 from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.contract.logic import WindowLogic
 from flow_windowing.contract.triggers import AfterWatermark
 from flow_windowing.rules.settings import Emission, settings_of
 from flow_windowing.rules.timestamps import Timestamp
-from flow_windowing.windowers.windower import Windower
+from flow_windowing.windowers.windower import Windower, check_windower
 
 WindowBuilder: TypeAlias = Callable[[Any], WindowLogic[Any, Any, Any]]
 """A function that returns the logic of a window from a snapshot, ``None`` for a new window."""
@@ -49,12 +48,7 @@ class WindowingConfig:
 
     def __post_init__(self) -> None:
         check_clock(self.clock)
-        windower: object = self.windower
-        if not isinstance(windower, Windower):
-            raise FlowTypeError(
-                "windower must be a Windower such as TumblingWindower(length='1h'), "
-                f"got {type(windower).__name__} {shorten(windower)}"
-            )
+        check_windower(self.windower)
 
     @cached_property
     def settings(self) -> str:

@@ -97,6 +97,7 @@ class WindowDriver(ClockedDriver[DriverState]):
 
     @override
     def _enter_value(self, value: Any, timestamp_us: int, watermark_us: int, number: int) -> None:
+        """Emit the value if it is late, buffer it if order needs that, or enter it at once."""
         if self._is_late_at_once and is_behind(timestamp_us, watermark_us):
             self._emit_late(
                 value, timestamp_us, watermark_us, self._windower.missed_by(timestamp_us)

@@ -11,16 +11,16 @@ from typing import ClassVar, Literal, TypeAlias
 from typing_extensions import override
 
 from flow.checks import check_choice
-from flow.durations import Duration
+from flow.durations import Duration, positive_us
 from flow.instants import EPOCH
 from flow_windowing.rules.grid import Grid
 from flow_windowing.windowers.windower import (
+    LONGEST_US,
     IndexedLogic,
     Windower,
     WindowerLogic,
     align_us,
     grace_us,
-    positive_us,
 )
 
 Closed: TypeAlias = Literal["left", "right"]
@@ -67,12 +67,12 @@ class SlidingWindower(Windower[list[int]]):
     @cached_property
     def length_us(self) -> int:
         """`length` in microseconds."""
-        return positive_us(self.length, "SlidingWindower: length")
+        return min(positive_us(self.length, "SlidingWindower: length"), LONGEST_US)
 
     @cached_property
     def offset_us(self) -> int:
         """`offset` in microseconds."""
-        return positive_us(self.offset, "SlidingWindower: offset")
+        return min(positive_us(self.offset, "SlidingWindower: offset"), LONGEST_US)
 
     @cached_property
     def align_us(self) -> int:
@@ -135,7 +135,7 @@ class TumblingWindower(Windower[list[int]]):
     @cached_property
     def length_us(self) -> int:
         """`length` in microseconds."""
-        return positive_us(self.length, "TumblingWindower: length")
+        return min(positive_us(self.length, "TumblingWindower: length"), LONGEST_US)
 
     @cached_property
     def align_us(self) -> int:

@@ -15,16 +15,16 @@ from typing import ClassVar, TypeAlias
 from typing_extensions import override
 
 from flow.checks import check_flag
-from flow.durations import Duration
+from flow.durations import Duration, positive_us
 from flow.instants import NEVER
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.windowers.windower import (
+    LONGEST_US,
     Filled,
     Opened,
     Windower,
     WindowerLogic,
     grace_us,
-    positive_us,
 )
 
 EventSlidingState: TypeAlias = tuple[list[int], list[int]]
@@ -69,12 +69,12 @@ class EventSlidingWindower(Windower[EventSlidingState]):
     @cached_property
     def length_us(self) -> int:
         """`length` in microseconds."""
-        return positive_us(self.length, "EventSlidingWindower: length")
+        return min(positive_us(self.length, "EventSlidingWindower: length"), LONGEST_US)
 
     @cached_property
     def resolution_us(self) -> int:
         """`resolution` in microseconds."""
-        return positive_us(self.resolution, "EventSlidingWindower: resolution")
+        return min(positive_us(self.resolution, "EventSlidingWindower: resolution"), LONGEST_US)
 
     @cached_property
     @override

@@ -12,12 +12,18 @@ from typing import ClassVar, TypeAlias
 from typing_extensions import override
 
 from flow.checks import check_flag
-from flow.durations import Duration
+from flow.durations import Duration, natural_us
 from flow.errors import FlowBuildError
 from flow.instants import NEVER
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.lateness import has_closed
-from flow_windowing.windowers.windower import Opened, Windower, WindowerLogic, grace_us, natural_us
+from flow_windowing.windowers.windower import (
+    LONGEST_US,
+    Opened,
+    Windower,
+    WindowerLogic,
+    grace_us,
+)
 
 SessionState: TypeAlias = list[tuple[int, int, int, tuple[int, ...]]]
 """Each open session, sorted by time: id, first and last timestamp, merged ids."""
@@ -66,7 +72,7 @@ class SessionWindower(Windower[SessionState]):
     @cached_property
     def gap_us(self) -> int:
         """`gap` in microseconds."""
-        return natural_us(self.gap, "SessionWindower: gap")
+        return min(natural_us(self.gap, "SessionWindower: gap"), LONGEST_US)
 
     @cached_property
     @override

@@ -14,10 +14,10 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
-from flow.durations import Duration, duration_us
+from flow.durations import Duration, natural_us
 from flow.errors import FlowBuildError, FlowTypeError, TimestampError, shorten
 from flow.instants import NEVER, datetime_us
-from flow.wrong_names import Named
+from flow.wrong_names import KnownArguments
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.lateness import has_closed
 
@@ -111,7 +111,7 @@ class WindowerLogic(ABC, Generic[S]):
         """Return a copy of the state, ``None`` for the state of a new key."""
 
 
-class Windower(Named, ABC, Generic[S]):
+class Windower(KnownArguments, ABC, Generic[S]):
     """Configuration of the windows of a key's values."""
 
     WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = {
@@ -238,25 +238,18 @@ class IndexedLogic(WindowerLogic[list[int]]):
         return self.closed_at_us(self._in_order[0]) if self._in_order else NEVER
 
 
-def positive_us(value: Duration, what: str) -> int:
-    """Return a duration that must be positive, in microseconds; `what` names it in errors."""
-    micros = duration_us(value, what)
-    if micros <= 0:
-        raise FlowBuildError(f"{what} must be positive, got {value!r}")
-    return min(micros, LONGEST_US)
-
-
-def natural_us(value: Duration, what: str) -> int:
-    """Return a duration that must not be negative, in microseconds; `what` names it in errors."""
-    micros = duration_us(value, what)
-    if micros < 0:
-        raise FlowBuildError(f"{what} must not be negative, got {value!r}")
-    return min(micros, LONGEST_US)
+def check_windower(windower: object) -> None:
+    """Raise a `FlowTypeError` unless `windower` is a `Windower`."""
+    if not isinstance(windower, Windower):
+        raise FlowTypeError(
+            "windower must be a Windower such as TumblingWindower(length='1h'), "
+            f"got {type(windower).__name__} {shorten(windower)}"
+        )
 
 
 def grace_us(grace: Duration | None, name: str) -> int | None:
     """Return the `grace` argument of the windower `name`, in microseconds."""
-    return None if grace is None else natural_us(grace, f"{name}: grace")
+    return None if grace is None else min(natural_us(grace, f"{name}: grace"), LONGEST_US)
 
 
 def align_us(align_to: object, name: str) -> int:

@@ -352,7 +352,10 @@ def test_an_input_of_a_table_may_feed_nothing_else() -> None:
             "as_of= needs a table that keeps earlier values",
         ),
         (lambda flow, s: op.lookup_table("t", s, list, "id"), "is added to a Dataflow"),
-        (lambda flow, s: op.lookup_table("t", flow, 3, "id"), "source must be a function"),
+        (
+            lambda flow, s: op.lookup_table("t", flow, 3, "id"),
+            "source must be a Source, or a function",
+        ),
         (lambda flow, s: op.lookup_table("t", flow, list, None), "key must be a function or"),
         (lambda flow, s: op.lookup_table("t", flow, list, "id", refresh="0s"), "refresh must be"),
         (

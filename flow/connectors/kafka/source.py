@@ -35,7 +35,7 @@ from flow.connectors.kafka.reading.positions import EARLIEST, LATEST, Position, 
 from flow.connectors.kafka.reading.ranges import Access, lend_reader
 from flow.connectors.kafka.reading.weighing import MOST_RECORDS, OBJECT_BYTES, RECORD_BYTES, Scales
 from flow.connectors.source import ON_INVALID, Batch, OnInvalid, Planner, Source, SourceLog, Split
-from flow.durations import Duration, duration_us
+from flow.durations import Duration, duration_us, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.garbage import no_collection
 
@@ -88,9 +88,9 @@ class KafkaSource(Source[Any]):
         pattern: regular expression that the whole name of a topic must match, in place of `topics`.
             Topics that appear later are read too; Kafka's own topics are not.
         start: position at which a flow without a checkpoint starts: ``"earliest"``; ``"latest"``;
-            an aware datetime, for the first messages at or after it; or offsets by topic and
-            partition, such as ``{"orders": {0: 17}}``, where other partitions start at their
-            earliest offset.
+            an aware datetime, for the first messages at or after it, with a warning if the broker
+            may have deleted some of them; or offsets by topic and partition, such as ``{"orders":
+            {0: 17}}``, where other partitions start at their earliest offset.
         end: position at which the source ends, exclusive: ``None`` for never; ``"latest"`` for the
             ends at the start of the run; an aware datetime; or offsets. With an end the source is
             bounded.
@@ -164,7 +164,7 @@ class KafkaSource(Source[Any]):
         if self.max_records_per_epoch is not None:
             check_whole("max_records_per_epoch", self.max_records_per_epoch, 1)
         for name in ("discover_every", "patience"):
-            _check_positive(name, getattr(self, name))
+            positive_us(getattr(self, name), f"KafkaSource: {name}")
         self._set("items", self._checked_items())
         self._check_names()
 
@@ -356,8 +356,3 @@ def _check_pattern(pattern: object) -> None:
         raise FlowBuildError(
             f"KafkaSource: pattern {pattern!r} is not a regular expression: {error}"
         ) from None
-
-
-def _check_positive(name: str, duration: Duration) -> None:
-    if duration_us(duration, name) <= 0:
-        raise FlowBuildError(f"KafkaSource: {name} must be positive, got {duration!r}")

@@ -115,7 +115,7 @@ class ThenPlanner(Planner):
     def release(self, oldest: Json, now_us: int) -> None:
         stage = Stage.from_json(oldest)
         planner = self._live if stage.part == "live" else self._history
-        # A log that is not open in this run does not grow.
+        # The other part's log is not written. One that is not open in this run does not grow.
         if planner is not None and stage.at is not None:
             planner.release(stage.at, now_us)
 

@@ -217,6 +217,7 @@ class Then(Source[X]):
 
 
 def _check_source(name: str, source: object) -> None:
+    """Raise unless `source` is a `Source` that Spark does not read itself."""
     if not isinstance(source, Source):
         raise FlowTypeError(
             f"Then: {name} must be a Source, got {type(source).__name__} {shorten(source)}"

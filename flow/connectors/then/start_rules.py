@@ -14,8 +14,8 @@ from typing_extensions import override
 
 from flow.columns.record_batch import RecordBatch
 from flow.connectors.source import Json
-from flow.durations import Duration, duration_us
-from flow.errors import FlowBuildError, FlowTypeError, SourceError, TimestampError, shorten
+from flow.durations import Duration, duration_us, natural_us
+from flow.errors import FlowTypeError, SourceError, TimestampError, shorten
 from flow.fields import FieldPath
 from flow.instants import from_us, instant_us
 
@@ -143,10 +143,7 @@ class FromTime(StartRule):
 
     def __post_init__(self) -> None:
         _check_field("FromTime: field", self.field)
-        if duration_us(self.overlap, "FromTime: overlap") < 0:
-            raise FlowBuildError(
-                f"FromTime: overlap must not be negative, got {shorten(self.overlap)}"
-            )
+        natural_us(self.overlap, "FromTime: overlap")
 
     @property
     @override

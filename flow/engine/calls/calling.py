@@ -33,6 +33,9 @@ def run_calls(
 ) -> list[Chunk | None]:
     """Call the function of a step for each item of a chunk; return when all calls have ended.
 
+    Returns:
+        The results; for a step with a stream of errors, the results and the `ItemError` objects.
+
     Raises:
         StepError: when the last attempt of a call failed, or the resource cannot be opened.
     """

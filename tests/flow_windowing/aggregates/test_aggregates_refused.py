@@ -39,8 +39,11 @@ DAY = pendulum.datetime(2024, 1, 1)
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: Sum(5), "Sum: field must be a field's path, a function or None, got 5"),
-        (lambda: Count(["a"]), "Count: field must be a field's path, a function or None, got"),
+        (
+            lambda: Sum(5),
+            "Sum: field must be a function or a field's path such as",
+        ),
+        (lambda: Count(["a"]), "Count: field must be a function or a field's path such as"),
         (lambda: StdDev(sample=1), "StdDev: sample must be True or False, got 1"),
     ],
 )
@@ -53,15 +56,18 @@ def test_an_argument_of_a_wrong_type(make: Any, problem: str) -> None:
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: Sum(""), "Sum: field must be a path such as 'details.price', got ''"),
-        (lambda: Last("a..b"), "Last: field must be a path such as 'details.price', got 'a..b'"),
+        (lambda: Sum(""), "Sum: field must be a field's path such as 'details.price', got ''"),
+        (
+            lambda: Last("a..b"),
+            "Last: field must be a field's path such as",
+        ),
         (lambda: MaxK("a"), "MaxK: k must be a whole number of at least 1, got None"),
         (lambda: MaxK("a", 0), "MaxK: k must be a whole number of at least 1, got 0"),
         (lambda: MinK("a", 1.0), "MinK: k must be a whole number of at least 1, got 1.0"),
         (lambda: MaxKUnique("a", True), "MaxKUnique: k must be a whole number of at least 1, got"),
         (lambda: MinKUnique(k=-1), "MinKUnique: k must be a whole number of at least 1, got -1"),
         (lambda: TopK("a"), "TopK: k must be a whole number of at least 1, got None"),
-        (lambda: TopK(3), "TopK: field must be a field's path, a function or None, got 3"),
+        (lambda: TopK(3), "TopK: field must be a function or a field's path such as"),
         (lambda: Quantile("a"), "Quantile: q must be a number from 0 to 1, got None"),
         (lambda: Quantile("a", 99), "Quantile: q must be a number from 0 to 1, got 99"),
         (lambda: Quantile("a", -0.1), "Quantile: q must be a number from 0 to 1, got -0.1"),

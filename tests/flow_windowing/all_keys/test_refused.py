@@ -23,9 +23,11 @@ def aggregate(clock: Any = CLOCK, windower: Any = WINDOWER, **aggregates: Any) -
     return win.aggregate_window_all("w", stream, clock, windower, **aggregates)
 
 
-def rank(n: Any = 2, by: Any = None, clock: Any = CLOCK, windower: Any = WINDOWER) -> Any:
+def rank(
+    n: Any = 2, by: Any = None, clock: Any = CLOCK, windower: Any = WINDOWER, **more: Any
+) -> Any:
     stream = op.input("in", Dataflow("f"), TestingSource([]))
-    return win.top_n("w", stream, clock, windower, n, by)
+    return win.top_n("w", more.pop("up", stream), clock, windower, n, by, **more)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,7 @@ def rank(n: Any = 2, by: Any = None, clock: Any = CLOCK, windower: Any = WINDOWE
             "step 'w': a window over all keys needs one watermark for all keys, and MarkerClock "
             "has one for each: use EventClock or SystemClock, or give the clock a `progress`",
         ),
+        (lambda: rank(timestamp="end"), "step 'w': timestamp must be 'open', 'close' or 'last'"),
         (lambda: rank(0), "step 'w': n must be a whole number of at least 1, got 0"),
     ],
 )
@@ -69,7 +72,8 @@ def test_an_invalid_argument(make: Any, problem: str) -> None:
         (lambda: aggregate(n="x"), "step 'w': n must be an Aggregator such as Sum('amount'), got"),
         (lambda: rank(by=win.Count), "step 'w': by must be an Aggregator such as Sum('amount')"),
         (lambda: rank(clock=5), "step 'w': clock must be a Clock such as EventClock(...), got int"),
-        (lambda: rank(windower=5), "step 'w.by_key': windower must be a Windower such as Tumbling"),
+        (lambda: rank(up=[1]), "step 'w' must read a Stream, got list [1]"),
+        (lambda: rank(windower=5), "step 'w': windower must be a Windower such as Tumbling"),
     ],
 )
 def test_an_argument_of_a_wrong_type(make: Any, problem: str) -> None:

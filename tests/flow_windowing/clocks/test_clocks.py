@@ -129,7 +129,7 @@ def test_an_invalid_timestamp_is_rejected_with_the_value(value: object, problem:
         (("at", "-5s"), FlowBuildError, "must not be negative, got '-5s'"),
         (("at", "soon"), DurationError, "wait_for_system_duration 'soon' is not a duration"),
         (("at", 5), DurationError, "must be a duration, got int 5"),
-        ((5, "5s"), FlowTypeError, "ts_getter must be a function or a field's path, got 5"),
+        ((5, "5s"), FlowTypeError, "ts_getter must be a function or a field's path such"),
         (("a..b", "5s"), FlowBuildError, "must be a field's path such as 'details.at', got 'a..b'"),
     ],
 )

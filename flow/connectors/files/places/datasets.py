@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from urllib.parse import unquote, urlsplit
 
 from flow.connectors.datasets import Dataset
+from flow.connectors.files.places.credentials import CONTAINER_SCHEMES, without_credentials
 from flow.connectors.files.places.paths import URI, absolute, split_glob
 from flow.connectors.files.places.place import canonical_store
-
-_CONTAINER_SCHEMES = ("abfs", "abfss", "wasb", "wasbs")
-"""Schemes with the name of a container before the host, in the place of a user."""
 
 
 def datasets_of_files(paths: Iterable[str]) -> tuple[Dataset, ...]:
@@ -31,18 +29,16 @@ def _dataset_of(path: str) -> Dataset | None:
     """Return the data set of a path or URI without wildcards."""
     if not URI.match(path):
         return Dataset("file", absolute(path))
-    parts = urlsplit(canonical_store(path))
+    parts = urlsplit(canonical_store(without_credentials(path)))
     if parts.scheme == "file":
         return Dataset("file", os.path.normpath(unquote(parts.path)))
-    user, _, host = parts.netloc.rpartition("@")
+    host = parts.netloc
     # A password with an unescaped slash ends the host; what is before it is no port.
     _, colon, port = host.partition(":")
     if not host or (colon and not port.isdigit()):
         return None
-    if parts.scheme in _CONTAINER_SCHEMES and user and ":" not in user:
-        host = f"{user}@{host}"
     name = parts.path.rstrip("/")
     # The key of an object begins without a slash, the path of a file with one.
-    is_store = parts.scheme in ("s3", "gs", "gcs", *_CONTAINER_SCHEMES)
+    is_store = parts.scheme in ("s3", "gs", "gcs", *CONTAINER_SCHEMES)
     scheme = "gs" if parts.scheme == "gcs" else parts.scheme
     return Dataset(f"{scheme}://{host}", (name.lstrip("/") if is_store else name) or "/")

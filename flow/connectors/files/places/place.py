@@ -11,7 +11,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from flow.connectors.files.places.credentials import without_credentials
+from flow.connectors.files.places.credentials import without_passwords
 from flow.connectors.files.places.paths import URI, absolute, split_glob
 
 LOCAL = ""
@@ -99,7 +99,7 @@ def display_name(store: str, path: str) -> str:
 
 
 def _store(uri: str) -> str:
-    match = URI.match(without_credentials(uri))
+    match = URI.match(without_passwords(uri))
     return f"{match[1].lower()}://{match[2] or ''}" if match else LOCAL
 
 

@@ -12,7 +12,11 @@ from typing_extensions import override
 
 from flow.checks import check_choice, check_flag
 from flow.connectors.datasets import Dataset
-from flow.connectors.files.places.credentials import repr_without_credentials, without_credentials
+from flow.connectors.files.places.credentials import (
+    repr_without_credentials,
+    without_credentials,
+    without_passwords,
+)
 from flow.connectors.files.places.datasets import datasets_of_files
 from flow.connectors.files.places.paths import absolute, as_paths
 from flow.connectors.files.places.place import connect
@@ -131,12 +135,12 @@ class FileSource(Source[X]):
 
 
 def identity_of_files(paths: Sequence[str]) -> Json:
-    """Return paths from the root, sorted and without credentials, as the identity of a source.
+    """Return paths from the root, sorted and without passwords, as the identity of a source.
 
     >>> identity_of_files(["/b", "s3://me:secret@bucket/*.csv"])
     {'paths': ['/b', 's3://bucket/*.csv']}
     """
-    return {"paths": sorted({without_credentials(absolute(path)) for path in paths})}
+    return {"paths": sorted({without_passwords(absolute(path)) for path in paths})}
 
 
 def name_of_files(paths: Sequence[str]) -> str:

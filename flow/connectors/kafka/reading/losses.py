@@ -91,6 +91,28 @@ class LossWatch:
                 moved[partition] = first
         return moved
 
+    def warn_of_deleted(self, starts: Ends, earliest: Ends, time: str) -> None:
+        """Warn of partitions whose messages before the start of the flow were deleted.
+
+        A warning, for the broker does not tell the times of deleted messages.
+
+        Args:
+            starts: offsets of the first messages at or after a time.
+            earliest: offsets of the first messages that the broker still has.
+            time: the time, for the warning.
+        """
+        cut = [partition for partition, first in earliest.items() if starts[partition] <= first > 0]
+        if cut:
+            more = f" and {len(cut) - 1} more" if len(cut) > 1 else ""
+            logger.warning(
+                "messages before %s of %s%s were deleted on the broker, and may include messages "
+                "since start=%s; going on with what is left",
+                f"{earliest[cut[0]]:,}",
+                cut[0],
+                more,
+                time,
+            )
+
     def _shrunk(self, offsets: Ends, latest: Ends) -> list[TopicPartition]:
         """Return the partitions that end before the flow's offset, beyond doubt."""
         shrunk: list[TopicPartition] = []

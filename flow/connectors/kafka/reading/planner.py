@@ -318,7 +318,10 @@ class KafkaPlanner(Planner):
         if position == LATEST:
             return self._cluster.latest(partitions)
         if isinstance(position, datetime):
-            return self._cluster.since(partitions, milliseconds(position))
+            starts = self._cluster.since(partitions, milliseconds(position))
+            earliest = self._cluster.earliest(starts)
+            self._losses.warn_of_deleted(starts, earliest, position.isoformat())
+            return starts
         found = self._cluster.earliest(partitions)
         if isinstance(position, Mapping):
             self._check_offsets_given(position, found)

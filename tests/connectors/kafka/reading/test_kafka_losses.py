@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from datetime import UTC, datetime
 
 import pytest
 
@@ -99,6 +100,30 @@ def test_a_bounded_run_waits_until_a_loss_is_certain() -> None:
     bounded = new_planner(Brokers({"t/0": (0, 2)}), end="latest")
     assert bounded.next({"t/0": 8}) is None
     assert bounded.finished({"t/0": 8}) is False
+
+
+#  t/0   ....|--------->   its first messages were deleted; the flow starts at the first left
+#  t/1   |----^--------->  the flow starts after messages that the broker still has
+#  t/2   ........|         all messages were deleted
+#  t/3   |--------->       nothing was deleted
+def test_messages_deleted_since_a_start_time_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ranges = {"t/0": (1_700, 9_000), "t/1": (10, 9_000), "t/2": (5, 5), "t/3": (0, 9_000)}
+    brokers = Brokers(ranges, times={"t/0": 1_690, "t/1": 30, "t/2": -5, "t/3": -10})
+    plan = new_planner(brokers, start=datetime.fromtimestamp(0.01, UTC))
+    first = plan.next(None)
+    assert {split.what[0] + str(split.what[1]): split.what[2] for split in first.splits} == {
+        "t0": 1_700,
+        "t1": 40,
+        "t3": 0,
+    }
+    assert [record.getMessage() for record in caplog.records] == [
+        "messages before 1,700 of t/0 and 1 more were deleted on the broker, and may include "
+        "messages since start=1970-01-01T00:00:00.010000+00:00; going on with what is left"
+    ]
+    assert plan.next(first.end) is None
+    assert len(caplog.records) == 1
 
 
 def test_a_named_topic_must_exist_at_the_start() -> None:
