@@ -17,7 +17,7 @@ from typing_extensions import override
 from flow.columns.stream_columns import StreamColumns
 from flow.fields import field_path
 from flow.instants import MAX_US, MIN_US, Moment, from_us
-from flow.keyed.id_table import IdState
+from flow.keyed.id_segments import IdState
 from flow.keyed.step import KeyByKey, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now

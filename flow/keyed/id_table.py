@@ -1,30 +1,40 @@
 """The keys of a shard with their remembered ids, and the segments that hold them.
 
-A segment has the format of a step that runs key by key: a version byte and a pickle of
-``(keys, snapshots, dues)``. The snapshot of a key is a pickle of ``(clock, ids, first_us)``.
+Ids that are all text, or all integers of 64 bits, are stored in columns, see
+`flow.keyed.id_segments`. A segment with other ids has the format of a step that runs key by key: a
+version byte and a pickle of ``(keys, snapshots, dues)``, where the snapshot of a key is a pickle of
+`IdState`. The tools of recovery thus move ids of any class without unpickling them.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
-from itertools import chain
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.columns.arrays import Ints, Mask
+from flow.columns.chunks import radix_order
 from flow.instants import NEVER
 from flow.keyed.due import split_dues
-from flow.keyed.seen_ids import Ids, SeenIds, id_objects, take_ids
+from flow.keyed.id_segments import (
+    FORMAT_OF_IDS,
+    IdSegment,
+    IdState,
+    IdWriter,
+    KeyedIds,
+    clock_columns,
+    clock_states,
+    read_segments,
+)
+from flow.keyed.seen_ids import Ids, SeenIds, take_ids
 from flow.keyed.shard_logic import SegmentDump
 from flow.pickles import load_pickle
-
-IdState: TypeAlias = "tuple[Any, list[Any], list[int]]"
-"""The snapshot of a key: its clock's state, its ids, and the time of the value that passed for each
-id, in µs."""
 
 _FORMAT = 1
 """The version byte of segments of whole keys."""
@@ -44,30 +54,51 @@ class IdTable:
         self.keys = pa.array([], pa.large_string())
         self.seen = SeenIds.empty()
         self.changed = np.empty(0, np.bool_)
-        self._loaded: list[tuple[list[str], list[bytes]]] = []
+        self._columns: list[IdSegment] = []
+        self._pickled: list[tuple[list[str], list[bytes]]] = []
 
     def load(self, content: bytes) -> int:
         """Load a segment for the next `add_loaded`, and return the number of its keys."""
+        if content[0] == FORMAT_OF_IDS:
+            segment = IdSegment.decode(content)
+            self._columns.append(segment)
+            return segment.key_count
         keys, snapshots, _ = load_pickle(memoryview(content)[1:])
-        self._loaded.append((keys, snapshots))
+        self._pickled.append((keys, snapshots))
         return len(keys)
 
-    def add_loaded(self) -> list[Any]:
-        """Add the keys of loaded segments, and return the state of the clock of each new slot."""
-        if not self._loaded:
-            return []
-        loaded, self._loaded = self._loaded, []
-        keys = [key for names, _ in loaded for key in names]
-        states: list[IdState] = [load_pickle(one) for _, found in loaded for one in found]
-        counts = [len(ids) for _, ids, _ in states]
-        seen = SeenIds(
-            np.repeat(len(self.keys) + np.arange(len(keys)), counts),
-            _as_column(list(chain.from_iterable(ids for _, ids, _ in states))),
-            np.array(list(chain.from_iterable(first for _, _, first in states)), np.int64),
-        )
-        self._add_keys(pa.array(keys, pa.large_string()), is_changed=False)
-        self.seen = self.seen.concat(seen)
-        return [clock for clock, _, _ in states]
+    def add_loaded(self) -> list[Ints]:
+        """Add the keys of loaded segments.
+
+        Returns:
+            The clocks of the new slots in columns, as in `KeyedIds`, for one range of slots after
+            the other.
+        """
+        columns, pickled = self._columns, self._pickled
+        self._columns, self._pickled = [], []
+        of_kind = attrgetter("kind")
+        groups = groupby(sorted(columns, key=of_kind), of_kind)
+        loaded = [read_segments(list(segments)) for _, segments in groups]
+        if pickled:
+            loaded.append(_unpickled(pickled))
+        for one in loaded:
+            slots = np.repeat(len(self.keys) + np.arange(len(one.keys)), one.counts)
+            self._add_keys(one.keys, is_changed=False)
+            seen, new = self.alike(self.seen, SeenIds(slots, one.ids, one.first_us))
+            self.seen = seen.concat(new)
+        return [one.clocks for one in loaded]
+
+    def alike(self, left: SeenIds, right: SeenIds) -> tuple[SeenIds, SeenIds]:
+        """Return ids of slots with columns of ids, unless each of them all is its key."""
+        has_columns = [len(one.slots) > 0 and one.ids is not None for one in (left, right)]
+        if not any(has_columns):
+            return left._replace(ids=None), right._replace(ids=None)
+        return self._with_column(left), self._with_column(right)
+
+    def _with_column(self, seen: SeenIds) -> SeenIds:
+        if seen.ids is not None:
+            return seen
+        return seen._replace(ids=self.keys.take(pa.array(seen.slots)))
 
     def slots_of(self, keys: pa.Array) -> Ints:
         """Return the slot of each key, after adding new keys."""
@@ -107,7 +138,7 @@ class IdTable:
         return least
 
     def dump(
-        self, numbers: Ints, wanted: list[int], due_us: Ints, clocks: Sequence[Any] | None = None
+        self, numbers: Ints, wanted: list[int], due_us: Ints, clocks: Ints | None = None
     ) -> list[SegmentDump]:
         """Return snapshots of segments, see `ShardLogic.dump`.
 
@@ -115,35 +146,83 @@ class IdTable:
             numbers: the segment number of each slot.
             wanted: the numbers of the segments to return.
             due_us: the due time of each slot.
-            clocks: the state of the clock of each slot; ``None`` if no slot has a clock.
+            clocks: the clock of each slot, as in `KeyedIds`; ``None`` if no slot has a clock.
         """
-        is_chosen = self.has_ids() & np.isin(numbers, wanted)
-        seen = self.seen.where(is_chosen[self.seen.slots])
-        order = np.argsort(seen.slots, kind="stable")
-        ids, first_us = id_objects(take_ids(seen.ids, order)), seen.first_us[order].tolist()
-        slots = np.flatnonzero(is_chosen)
-        ends = np.cumsum(np.bincount(seen.slots, minlength=len(self.keys))[slots]).tolist()
-        segments: dict[int, tuple[list[int], list[bytes]]] = {one: ([], []) for one in wanted}
-        begin = 0
-        for slot, number, end in zip(slots.tolist(), numbers[slots].tolist(), ends, strict=True):
-            clock = None if clocks is None else clocks[slot]
-            state: IdState = (clock, ids[begin:end], first_us[begin:end])
-            in_segment, snapshots = segments[number]
-            in_segment.append(slot)
-            snapshots.append(pickle.dumps(state, 5))
-            begin = end
-        return [self._segment(*segments[number], due_us) for number in wanted]
-
-    def _segment(self, slots: list[int], snapshots: list[bytes], due_us: Ints) -> SegmentDump:
-        if not slots:
-            return SegmentDump(None, 0, NEVER)
-        keys = self.keys.take(pa.array(slots)).to_pylist()
-        dues = due_us[slots]
-        content = bytes([_FORMAT]) + pickle.dumps(
-            (keys, snapshots, dues.astype("<i8").tobytes()), 5
-        )
+        index_of = np.full(max(int(numbers.max(initial=0)), max(wanted, default=0)) + 1, -1)
+        index_of[wanted] = np.arange(len(wanted))
+        indices = np.where(self.has_ids(), index_of[numbers], -1)
+        slots = np.flatnonzero(indices >= 0)
+        slots = slots[radix_order(indices[slots], len(wanted))]
+        ends = np.searchsorted(indices[slots], np.arange(len(wanted)), "right").tolist()
+        chosen, dues = self._of_slots(slots, clocks), due_us[slots]
+        write: Callable[[int, int], bytes]
+        if isinstance(chosen.ids, list):
+            write = _pickler(chosen, chosen.ids, dues)
+        else:
+            write = IdWriter(chosen, chosen.ids, dues)
         times_us, held_us = split_dues(dues)
-        return SegmentDump(content, len(keys), int(times_us.min()), int(held_us.min()))
+        begin, dumps = 0, list[SegmentDump]()
+        for end in ends:
+            dump = SegmentDump(None, 0, NEVER)
+            if end > begin:
+                least_us, least_held_us = times_us[begin:end].min(), held_us[begin:end].min()
+                content = write(begin, end)
+                dump = SegmentDump(content, end - begin, int(least_us), int(least_held_us))
+            dumps.append(dump)
+            begin = end
+        return dumps
+
+    def _of_slots(self, slots: Ints, clocks: Ints | None) -> KeyedIds:
+        """Return the keys of slots with their ids, in the order of `slots`."""
+        index_of = np.full(len(self.keys), -1)
+        index_of[slots] = np.arange(len(slots))
+        indices = index_of[self.seen.slots]
+        rows = np.flatnonzero(indices >= 0)
+        rows = rows[radix_order(indices[rows], len(slots))]
+        return KeyedIds(
+            self.keys.take(pa.array(slots)),
+            np.bincount(indices[rows], minlength=len(slots)),
+            None if self.seen.ids is None else take_ids(self.seen.ids, rows),
+            self.seen.first_us[rows],
+            np.empty((0, len(slots)), np.int64) if clocks is None else clocks[:, slots],
+        )
+
+
+def _unpickled(segments: list[tuple[list[str], list[bytes]]]) -> KeyedIds:
+    """Return the keys and ids in segments of whole keys: the keys and snapshots of each."""
+    keys = [key for names, _ in segments for key in names]
+    states: list[IdState] = [load_pickle(one) for _, found in segments for one in found]
+    return KeyedIds(
+        pa.array(keys, pa.large_string()),
+        np.array([len(ids) for _, ids, _ in states], np.int64),
+        _as_column(list(chain.from_iterable(ids for _, ids, _ in states))),
+        np.array(list(chain.from_iterable(first for _, _, first in states)), np.int64),
+        clock_columns([clock for clock, _, _ in states]),
+    )
+
+
+def _pickler(chosen: KeyedIds, ids: list[Any], due_us: Ints) -> Callable[[int, int], bytes]:
+    """Return a function that returns the segment of whole keys of a range of keys."""
+    keys, first_us = chosen.keys.to_pylist(), chosen.first_us.tolist()
+    clocks = clock_states(chosen.clocks, len(keys))
+    ends: list[int] = np.concatenate([[0], np.cumsum(chosen.counts)]).tolist()
+
+    def write(begin: int, end: int) -> bytes:
+        snapshots = [
+            pickle.dumps(
+                (
+                    clocks[at],
+                    ids[ends[at] : ends[at + 1]],
+                    first_us[ends[at] : ends[at + 1]],
+                ),
+                5,
+            )
+            for at in range(begin, end)
+        ]
+        content = keys[begin:end], snapshots, due_us[begin:end].astype("<i8").tobytes()
+        return bytes([_FORMAT]) + pickle.dumps(content, 5)
+
+    return write
 
 
 def _as_column(ids: list[Any]) -> Ids:

@@ -20,26 +20,27 @@ class SeenIds(NamedTuple):
 
     Attributes:
         slots: the slot of the key of each id, int64, shape (ids,).
-        ids: the ids.
+        ids: the ids; ``None`` if each id is the key itself.
         first_us: the time of the value that passed, int64 µs, shape (ids,).
     """
 
     slots: Ints
-    ids: Ids
+    ids: Ids | None
     first_us: Ints
 
     @classmethod
     def empty(cls) -> SeenIds:
         """Return no ids."""
-        return cls(np.empty(0, np.int64), [], np.empty(0, np.int64))
+        return cls(np.empty(0, np.int64), None, np.empty(0, np.int64))
 
     def concat(self, other: SeenIds) -> SeenIds:
-        """Return these ids followed by others."""
+        """Return these ids followed by others: both columns of ids, or both ``None``."""
         if not len(self.slots):
             return other
+        is_key = self.ids is None or other.ids is None
         return SeenIds(
             np.concatenate([self.slots, other.slots]),
-            concat_ids(self.ids, other.ids),
+            None if is_key else concat_ids(self.ids, other.ids),
             np.concatenate([self.first_us, other.first_us]),
         )
 
@@ -48,7 +49,8 @@ class SeenIds(NamedTuple):
         if is_chosen.all():
             return self
         rows = np.flatnonzero(is_chosen)
-        return SeenIds(self.slots[rows], take_ids(self.ids, rows), self.first_us[rows])
+        ids = None if self.ids is None else take_ids(self.ids, rows)
+        return SeenIds(self.slots[rows], ids, self.first_us[rows])
 
 
 def take_ids(ids: Ids, rows: Ints) -> Ids:
@@ -58,6 +60,8 @@ def take_ids(ids: Ids, rows: Ints) -> Ids:
 
 def concat_ids(left: Ids, right: Ids) -> Ids:
     """Return ids followed by others: a column if both are columns of one type."""
+    if not len(left) or not len(right):
+        return left if len(left) else right
     if not isinstance(left, list) and not isinstance(right, list) and left.type == right.type:
         return pa.concat_arrays([left, right])
     return id_objects(left) + id_objects(right)
@@ -80,8 +84,8 @@ def groups_of(slots: Ints, ids: Ids) -> Ints:
     else:
         coded = ids.dictionary_encode(null_encoding="encode")
         codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    combined = slots * (int(codes.max(initial=0)) + 1) + codes
-    groups: Ints = np.unique(combined, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    combined = pa.array(slots * (int(codes.max(initial=0)) + 1) + codes)
+    groups: Ints = combined.dictionary_encode().indices.to_numpy().astype(np.int64)
     return groups
 
 
@@ -114,8 +118,11 @@ def passing(groups: Ints, times_us: Ints, seen: int, ttl_us: int) -> Mask:
             is_near = (other >= 0) & (np.abs(times_us[open_rows] - times_us[other]) < ttl_us)
             open_rows = open_rows[~is_near]
             passed = passed[one_of_group[groups[passed]] != passed]
-        _, first = np.unique(groups[open_rows], return_index=True)
-        passed = open_rows[first]
+        # The first row of each group: of equal indices in reverse order, the last one wins.
+        first_of_group = np.full(count, -1)
+        first_of_group[groups[open_rows[::-1]]] = open_rows[::-1]
+        is_first = first_of_group[groups[open_rows]] == open_rows
+        passed = open_rows[is_first]
         passes[passed - seen] = True
-        open_rows = np.delete(open_rows, first)
+        open_rows = open_rows[~is_first]
     return passes

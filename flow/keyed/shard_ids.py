@@ -84,8 +84,8 @@ class ShardIds(ShardLogic):
         return due_us
 
 
-def ids_of(id_of: IdOf, rows: ShardRows, chosen: Ints | None = None) -> Ids:
-    """Return the id of each row.
+def ids_of(id_of: IdOf, rows: ShardRows, chosen: Ints | None = None) -> Ids | None:
+    """Return the id of each row; ``None`` if each is found to be the row's key.
 
     Args:
         id_of: the id of a value.
@@ -98,7 +98,8 @@ def ids_of(id_of: IdOf, rows: ShardRows, chosen: Ints | None = None) -> Ids:
     order = rows.order if chosen is None else rows.order[chosen]
     found = id_of.column(rows.values)
     if found is not None:
-        return take_ids(found, order)
+        ids = take_ids(found, order)
+        return None if _are_keys(ids, rows, chosen) else ids
     value_of, ids = value_reader(rows.values), list[Any]()
     for row, index in enumerate(order.tolist()):
         try:
@@ -110,21 +111,35 @@ def ids_of(id_of: IdOf, rows: ShardRows, chosen: Ints | None = None) -> Ids:
     return ids
 
 
-def add_passing(table: IdTable, slots: Ints, ids: Ids, times_us: Ints, ttl_us: int) -> Mask:
+def _are_keys(ids: Ids, rows: ShardRows, chosen: Ints | None) -> bool:
+    """Return True if the ids are a column of text that repeats the keys of the chosen rows."""
+    if isinstance(ids, list) or not pa.types.is_large_string(ids.type) or not len(ids):
+        return False
+    runs = np.repeat(np.arange(len(rows.counts)), rows.counts)
+    if chosen is not None:
+        runs = runs[chosen]
+    if ids[0].as_py() != rows.keys[int(runs[0])].as_py():
+        return False  # Most ids differ from the first row on.
+    return bool(rows.keys.take(pa.array(runs)).cast(pa.large_string()).equals(ids))
+
+
+def add_passing(table: IdTable, slots: Ints, ids: Ids | None, times_us: Ints, ttl_us: int) -> Mask:
     """Return the mask of the rows that pass, and remember the ids of these rows.
 
     Args:
         table: the keys and their remembered ids.
         slots: the slot of each row, int64, shape (rows,); rows of a slot in order of arrival.
-        ids: the id of each row.
+        ids: the id of each row; ``None`` if each is the row's key.
         times_us: the time of each row, int64 µs, shape (rows,).
         ttl_us: how long an id is remembered, in µs.
     """
-    seen = table.seen
-    groups = groups_of(np.concatenate([seen.slots, slots]), concat_ids(seen.ids, ids))
-    all_times_us = np.concatenate([seen.first_us, times_us])
+    seen, new = table.alike(table.seen, SeenIds(slots, ids, times_us))
+    groups = np.concatenate([seen.slots, new.slots])
+    if seen.ids is not None and new.ids is not None:
+        groups = groups_of(groups, concat_ids(seen.ids, new.ids))
+    all_times_us = np.concatenate([seen.first_us, new.first_us])
     passes = passing(groups, all_times_us, len(seen.slots), ttl_us)
-    table.seen = seen.concat(SeenIds(slots, ids, times_us).where(passes))
+    table.seen = seen.concat(new.where(passes))
     return passes
 
 

@@ -16,7 +16,7 @@ from flow.dataflow import KeyedStream
 from flow.durations import Duration
 from flow.errors import FlowBuildError, shorten
 from flow.instants import NEVER, Moment, from_us
-from flow.keyed.id_table import IdState
+from flow.keyed.id_segments import IdState
 from flow.keyed.ids import IdOf
 from flow.keyed.logic import DISCARD, KEEP, Keep, KeyLogic, StatefulLogic
 from flow.keyed.shard_ids import DOWN, DUPLICATES, ShardIds

@@ -17,7 +17,7 @@ from typing import Any
 from typing_extensions import override
 
 from flow.instants import NEVER
-from flow.keyed.id_table import IdState
+from flow.keyed.id_segments import IdState
 from flow.keyed.ids import IdOf
 from flow.keyed.logic import DISCARD, KEEP, Keep
 from flow_windowing.clocks.clock import Clock, check_clock

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from flow.columns.chunks import key_array
 from flow.engine.packets.shards import hash_keys, shard_of
@@ -18,6 +19,7 @@ from flow.engine.state.segment import FORMAT_OF_SHARDS
 from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.errors import CheckpointError
 from flow.instants import NEVER
+from flow.keyed.id_segments import FORMAT_OF_IDS, IdSegment, snapshots_of_segment
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content, split_by_key
 from recovery.reading.checkpoint import CheckpointReader
@@ -192,6 +194,8 @@ def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> lis
     where = f"the state of step {step_id!r}: segment {number} of shard {shard}"
     if content[:1] == bytes([FORMAT_OF_SHARDS]):
         return [KeySnapshot(*kept, shard) for kept in _apart(content, where)]
+    if content[:1] == bytes([FORMAT_OF_IDS]):
+        return [KeySnapshot(*kept, shard) for kept in _of_ids(content, where)]
     check_format(content, step_id)
     try:
         keys, snapshots, dues = load_inert(memoryview(content)[1:])
@@ -208,6 +212,15 @@ def _apart(content: bytes, where: str) -> list[tuple[str, bytes, int]]:
     try:
         return list(split_by_key(SegmentContent.decode(content, load_inert)))
     except (pickle.UnpicklingError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{where} cannot be read: {error}") from error
+
+
+def _of_ids(content: bytes, where: str) -> list[tuple[str, bytes, int]]:
+    """Return the keys of a segment of ids in columns, each with its pickled snapshot."""
+    try:
+        states = snapshots_of_segment(IdSegment.decode(content, load_inert))
+        return [(key, pickle.dumps(state, 5), due_us) for key, state, due_us in states]
+    except (pickle.UnpicklingError, pa.ArrowInvalid, TypeError, ValueError) as error:
         raise CheckpointError(f"{where} cannot be read: {error}") from error
 
 

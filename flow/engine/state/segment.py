@@ -1,7 +1,8 @@
 """A segment of a step that runs key by key: whole keys, each with its snapshot and due time.
 
 A segment is a version byte and a pickle of ``(keys, snapshots, dues)``. Each snapshot is a separate
-pickle, which is read only for a key that an epoch touches.
+pickle, which is read only for a key that an epoch touches. Segments that a `ShardLogic` wrote, in
+columns, are read as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from flow.engine.state.header import FORMAT, check_format
 from flow.instants import NEVER
 from flow.keyed.due import held_watermark_us
+from flow.keyed.id_segments import FORMAT_OF_IDS, IdSegment, snapshots_of_segment
 from flow.pickles import load_pickle
 
 FORMAT_OF_SHARDS = 2
@@ -77,6 +79,9 @@ class Segment:
         """
         if content is None:
             return cls()
+        if content[:1] == bytes([FORMAT_OF_IDS]):
+            ids = snapshots_of_segment(IdSegment.decode(content))
+            return cls({key: (pickle.dumps(state, 5), due) for key, state, due in ids})
         if _is_of_shard(content) and snapshots_in is not None:
             states = snapshots_in(content)
             return cls({key: (pickle.dumps(state, 5), due) for key, state, due in states})

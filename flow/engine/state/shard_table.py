@@ -129,7 +129,8 @@ class SegmentedTable(StoredState, ShardTable):
         numbers = self._numbers(self._logic.keys())
         # Changed settings may change the due times of keys whose state has not changed.
         has_new_settings = self._changed_from is not None
-        changed = np.unique(numbers[self._logic.changed() | has_new_settings]).tolist()
+        is_changed = self._logic.changed() | has_new_settings
+        changed = np.flatnonzero(np.bincount(numbers[is_changed])).tolist()
         dumps = self._dump(numbers, changed)
         size = self._header.size + sum(
             len(dump.content or b"") - self._loaded[number].size for number, dump in dumps.items()

@@ -33,6 +33,28 @@ class KeyClocks:
         zeros = np.zeros(count, np.int64)
         return cls(np.full(count, NO_WATERMARK), zeros, zeros.copy())
 
+    @classmethod
+    def of_columns(cls, columns: Ints) -> KeyClocks:
+        """Return the clocks in the columns of stored state, see `flow.keyed.id_segments`.
+
+        Args:
+            columns: the fields in their order, int64, shape (fields, keys); `NO_WATERMARK` where
+                the last fields of a key are missing.
+        """
+        clocks = cls.initial(columns.shape[1])
+        if not len(columns):
+            return clocks
+        base_us, set_at_us, *more = columns
+        clocks.base_us = base_us.copy()
+        clocks.set_at_us = np.where(base_us == NO_WATERMARK, 0, set_at_us)
+        clocks.last_value_us = clocks.set_at_us.copy()
+        if more:
+            is_known = (more[0] != NO_WATERMARK) & (base_us != NO_WATERMARK)
+            clocks.last_value_us[is_known] = more[0][is_known]
+        if len(more) > 1:
+            clocks.held_watermark_us = more[1].copy()
+        return clocks
+
     def ensure_held_watermark(self) -> Ints:
         """Return `held_watermark_us`, after making the column if it is ``None``."""
         if self.held_watermark_us is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +35,6 @@ from flow_windowing.columnar.state.watermarks import (
 from flow_windowing.contract.metadata import LateReason, LateValue
 from flow_windowing.rules.lateness import counted_late, is_behind
 from flow_windowing.rules.streams import DEDUP_PORTS, DOWN, DUPLICATES, LATE
-from flow_windowing.rules.watermark import NO_WATERMARK
 
 
 class _TimedRows(NamedTuple):
@@ -108,7 +107,7 @@ class ShardTimedIds(ShardLogic):
     @override
     def dump(self, numbers: Ints, wanted: list[int]) -> list[SegmentDump]:
         self._add_loaded()
-        return self._table.dump(numbers, wanted, self._due_us(), self._clock_states())
+        return self._table.dump(numbers, wanted, self._due_us(), self._clock_columns())
 
     @override
     def due_us(self) -> int:
@@ -116,9 +115,8 @@ class ShardTimedIds(ShardLogic):
 
     def _add_loaded(self) -> None:
         """Add the keys of all loaded segments."""
-        states = self._table.add_loaded()
-        if states:
-            self._clocks = self._clocks.concat(_clocks_of(states))
+        for columns in self._table.add_loaded():
+            self._clocks = self._clocks.concat(KeyClocks.of_columns(columns))
 
     def _advance_to(self, moment: Moment) -> None:
         """Advance watermarks to a moment, evict ids, and reset the clocks of keys without ids."""
@@ -236,30 +234,15 @@ class ShardTimedIds(ShardLogic):
         evicted_us = np.minimum(self._table.first_us() + self._ttl_us, NEVER)
         return self._rule.due_us(evicted_us, self._clocks, self._moment)
 
-    def _clock_states(self) -> list[Any]:
-        """Return the state of each slot's clock, as its `ClockLogic` would snapshot it."""
+    def _clock_columns(self) -> Ints:
+        """Return the clocks in columns, as their `ClockLogic` would snapshot them."""
         clocks = self._clocks
         columns = [clocks.base_us, clocks.set_at_us]
         if clocks.held_watermark_us is not None or self._rule.forget_after_us < NEVER:
             columns.append(clocks.last_value_us)
         if clocks.held_watermark_us is not None:
             columns.append(clocks.held_watermark_us)
-        rows = zip(*(one.tolist() for one in columns), strict=True)
-        return [None if row[0] == NO_WATERMARK else row for row in rows]
-
-
-def _clocks_of(states: Sequence[tuple[int, ...] | None]) -> KeyClocks:
-    """Return the clocks that snapshots hold."""
-    clocks = KeyClocks.initial(len(states))
-    for at, state in enumerate(states):
-        if state is None:
-            continue
-        base_us, set_at_us, *more = state
-        clocks.base_us[at], clocks.set_at_us[at] = base_us, set_at_us
-        clocks.last_value_us[at] = more[0] if more else set_at_us
-        if len(more) > 1:
-            clocks.ensure_held_watermark()[at] = more[1]
-    return clocks
+        return np.array(columns)
 
 
 def _without(rows: ShardRows, is_dropped: Mask) -> ShardRows:

@@ -13,6 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from typing_extensions import override
 
+from flow.connectors.files.writing.dictionaries import dictionary_columns
 from flow.connectors.files.writing.directory_sink import DirectorySink
 from flow.connectors.files.writing.epoch_directory import Marker, Part, read_schema
 from flow.connectors.formats.columns import as_columns, fit, known_columns, merge_small, widen
@@ -112,10 +113,15 @@ class ParquetSink(DirectorySink[Any]):
     def _write_file(
         self, context: WriteContext, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
     ) -> list[Part]:
-        with self.part_file(context) as file, pq.ParquetWriter(file.stream, schema) as writer:
-            for group in _row_groups(batches):
-                writer.write_table(group, row_group_size=group.num_rows)
-                file.rows += group.num_rows
+        with self.part_file(context) as file:
+            groups = _row_groups(batches)
+            group = next(groups, None)
+            chosen = True if group is None else dictionary_columns(group)
+            with pq.ParquetWriter(file.stream, schema, use_dictionary=chosen) as writer:
+                while group is not None:
+                    writer.write_table(group, row_group_size=group.num_rows)
+                    file.rows += group.num_rows
+                    group = next(groups, None)
         return file.parts(schema)
 
     def _rewrite(self, part: Part, schema: pa.Schema) -> list[Part]:

@@ -1,0 +1,276 @@
+"""The format of segments that hold remembered ids in columns.
+
+A segment is a version byte, then a pickle of plain texts, tuples and bytes: the columns of an
+`IdSegment`, in its order. Columns of numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from flow.columns.arrays import Ints
+from flow.errors import CheckpointError
+from flow.instants import NEVER
+from flow.keyed.seen_ids import Ids, id_objects
+
+FORMAT_OF_IDS = 4
+"""The version byte of segments with ids in columns; 1 to 3 mark segments of other formats."""
+NO_CLOCK = -NEVER
+"""In the first column of clocks, the key has no clock; in others, its clock has no such number."""
+
+IdState: TypeAlias = "tuple[Any, list[Any], list[int]]"
+"""The snapshot of a key: its clock's state, its ids, and the time of the value that passed for each
+id, in µs."""
+IdKind: TypeAlias = Literal["text", "int", "key"]
+"""The type of the ids of a segment: text, integers of 64 bits, or for each key the key itself."""
+
+
+class IdSegment(NamedTuple):
+    """The content of a segment, column by column; ids are in the order of their keys.
+
+    Attributes:
+        key_lengths: the length of each key in bytes, int32.
+        key_texts: the keys in UTF-8, one after the other.
+        due_us: the due time of each key, int64.
+        clocks: the numbers in the state of each key's clock, int64, a column for each; none if no
+            key has a clock.
+        id_counts: the number of ids of each key, int32; empty if each key has one.
+        kind: the type of the ids.
+        ids: integers, int64, or texts in UTF-8, one after the other; empty for ids that are keys.
+        id_lengths: the length of each text in bytes, int32.
+        is_known: a byte for each id, 0 for ``None``; empty if no id is ``None``.
+        first_us: the time of the value that passed for each id, int64.
+    """
+
+    key_lengths: bytes
+    key_texts: bytes
+    due_us: bytes
+    clocks: tuple[bytes, ...]
+    id_counts: bytes
+    kind: IdKind
+    ids: bytes
+    id_lengths: bytes
+    is_known: bytes
+    first_us: bytes
+
+    def encode(self) -> bytes:
+        """Return the segment as bytes."""
+        return bytes([FORMAT_OF_IDS]) + pickle.dumps(tuple(self), 5)
+
+    @classmethod
+    def decode(cls, content: bytes, load: Callable[[memoryview], Any] = pickle.loads) -> IdSegment:
+        """Return the content of a segment.
+
+        Args:
+            content: the bytes that `encode` made.
+            load: reads the pickle in the bytes.
+
+        Raises:
+            CheckpointError: when the bytes are not such a segment.
+        """
+        columns = load(memoryview(content)[1:])
+        if not isinstance(columns, tuple) or len(columns) != len(cls._fields):
+            raise CheckpointError("it is no segment of ids in columns")
+        return cls(*columns)
+
+    @property
+    def key_count(self) -> int:
+        """The number of keys."""
+        return len(self.key_lengths) // 4
+
+
+class KeyedIds(NamedTuple):
+    """Keys with their ids.
+
+    Attributes:
+        keys: the keys, Arrow large text, shape (keys,).
+        counts: the number of ids of each key, shape (keys,).
+        ids: the ids, in the order of their keys, shape (ids,); ``None`` if each id is its key.
+        first_us: the time of the value that passed for each id, int64 µs, shape (ids,).
+        clocks: the numbers in the state of each key's clock, int64, shape (columns, keys);
+            `NO_CLOCK` for missing numbers.
+    """
+
+    keys: pa.Array
+    counts: Ints
+    ids: Ids | None
+    first_us: Ints
+    clocks: Ints
+
+
+def read_segments(segments: Sequence[IdSegment]) -> KeyedIds:
+    """Return the keys and ids of segments of one kind."""
+    keys = _texts([one.key_lengths for one in segments], [one.key_texts for one in segments])
+    counts = np.concatenate(
+        [
+            np.frombuffer(one.id_counts, "<i4") if one.id_counts else np.ones(one.key_count, "<i4")
+            for one in segments
+        ]
+    )
+    first_us = _numbers([one.first_us for one in segments])
+    return KeyedIds(keys, counts.astype(np.int64), _ids(segments), first_us, _clocks(segments))
+
+
+def _ids(segments: Sequence[IdSegment]) -> pa.Array | None:
+    if segments[0].kind == "key":
+        return None
+    is_missing = None
+    if any(one.is_known for one in segments):
+        known = [one.is_known or bytes([1]) * (len(one.first_us) // 8) for one in segments]
+        is_missing = np.frombuffer(b"".join(known), np.uint8) == 0
+    if segments[0].kind == "int":
+        return pa.array(_numbers([one.ids for one in segments]), mask=is_missing)
+    validity = None if is_missing is None else pa.array(~is_missing).buffers()[1]
+    return _texts([one.id_lengths for one in segments], [one.ids for one in segments], validity)
+
+
+def _clocks(segments: Sequence[IdSegment]) -> Ints:
+    """Return the clocks of keys; a column that a segment does not have holds `NO_CLOCK`."""
+    width = max(len(one.clocks) for one in segments)
+    columns = [
+        np.concatenate(
+            [
+                np.frombuffer(one.clocks[at], "<i8")
+                if at < len(one.clocks)
+                else np.full(one.key_count, NO_CLOCK, np.int64)
+                for one in segments
+            ]
+        )
+        for at in range(width)
+    ]
+    return np.array(columns, np.int64).reshape(width, sum(one.key_count for one in segments))
+
+
+def _texts(lengths: list[bytes], texts: list[bytes], validity: pa.Buffer | None = None) -> pa.Array:
+    sizes = np.frombuffer(b"".join(lengths), "<i4")
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    content = b"".join(texts)
+    if int(sizes.min(initial=0)) < 0 or offsets[-1] != len(content):
+        # Arrow would read beyond the texts.
+        raise ValueError(f"its texts have {len(content)} bytes, and their lengths do not add up")
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(content)]
+    return pa.Array.from_buffers(pa.large_string(), len(sizes), buffers)
+
+
+def _numbers(columns: list[bytes]) -> Ints:
+    return np.frombuffer(b"".join(columns), "<i8").astype(np.int64)
+
+
+def snapshots_of_segment(segment: IdSegment) -> Iterator[tuple[str, IdState, int]]:
+    """Yield each key of a segment with its snapshot and its due time."""
+    loaded = read_segments([segment])
+    keys, counts, ids, first_us, _ = loaded
+    if ids is None:
+        ids = keys.take(pa.array(np.repeat(np.arange(len(keys)), counts)))
+    id_list, first_list = id_objects(ids), first_us.tolist()
+    clocks = clock_states(loaded.clocks, len(keys))
+    dues = _numbers([segment.due_us]).tolist()
+    ends = np.cumsum(counts).tolist()
+    begin = 0
+    for key, clock, due_us, end in zip(keys.to_pylist(), clocks, dues, ends, strict=True):
+        yield key, (clock, id_list[begin:end], first_list[begin:end]), due_us
+        begin = end
+
+
+def clock_states(clocks: Ints, count: int) -> list[tuple[int, ...] | None]:
+    """Return the state of each of `count` clocks, ``None`` for a key without one.
+
+    >>> clock_states(np.array([[5, NO_CLOCK], [7, 0]]), 2)
+    [(5, 7), None]
+    """
+    if not len(clocks):
+        return [None] * count
+    return [None if row[0] == NO_CLOCK else tuple(row) for row in clocks.T.tolist()]
+
+
+def clock_columns(states: Sequence[tuple[int, ...] | None]) -> Ints:
+    """Return the states of clocks in columns, int64, shape (columns, keys).
+
+    >>> clock_columns([(5, 7), None])[:, 0].tolist()
+    [5, 7]
+    """
+    width = max((len(state) for state in states if state is not None), default=0)
+    clocks = np.full((width, len(states)), NO_CLOCK, np.int64)
+    if width:
+        for at, state in enumerate(states):
+            if state is not None:
+                clocks[: len(state), at] = state
+    return clocks
+
+
+class IdWriter:
+    """Writer of ranges of keys as segments.
+
+    Columns are encoded once for all segments; a segment has slices of the bytes.
+
+    Args:
+        chosen: the keys, sorted by segment.
+        ids: their ids, Arrow large text or int64; ``None`` if each id is its key.
+        due_us: the due time of each key.
+    """
+
+    def __init__(self, chosen: KeyedIds, ids: pa.Array | None, due_us: Ints) -> None:
+        keys, counts, _, first_us, clocks = chosen
+        self._key_ends, self._key_texts = _texts_of(keys)
+        self._key_lengths = _lengths(self._key_ends)
+        self._due = due_us.astype("<i8").tobytes()
+        has_clock = len(clocks) and bool((clocks[0] != NO_CLOCK).any())
+        self._clocks = [column.astype("<i8").tobytes() for column in clocks] if has_clock else []
+        self._counts = b"" if bool((counts == 1).all()) else counts.astype("<i4").tobytes()
+        self._ends: list[int] = np.concatenate([[0], np.cumsum(counts)]).tolist()
+        self._first = first_us.astype("<i8").tobytes()
+        self._known, self._ids, self._id_ends, self._id_lengths = b"", b"", [0], b""
+        self._kind: IdKind
+        if ids is None:
+            self._kind = "key"
+            return
+        if ids.null_count:
+            self._known = ids.is_valid().to_numpy(zero_copy_only=False).tobytes()
+        if pa.types.is_large_string(ids.type):
+            self._kind = "text"
+            self._id_ends, self._ids = _texts_of(ids)
+            self._id_lengths = _lengths(self._id_ends)
+        else:
+            self._kind = "int"
+            numbers: Ints = (ids.fill_null(0) if ids.null_count else ids).to_numpy()
+            self._ids = numbers.astype("<i8").tobytes()
+
+    def __call__(self, begin: int, end: int) -> bytes:
+        """Return the segment of the keys from `begin` to `end`, exclusive."""
+        first, last = self._ends[begin], self._ends[end]
+        keys, short_keys = slice(begin * 8, end * 8), slice(begin * 4, end * 4)
+        rows, ids = slice(first * 8, last * 8), slice(first * 8, last * 8)
+        if self._kind == "text":
+            ids = slice(self._id_ends[first], self._id_ends[last])
+        return IdSegment(
+            key_lengths=self._key_lengths[short_keys],
+            key_texts=self._key_texts[self._key_ends[begin] : self._key_ends[end]],
+            due_us=self._due[keys],
+            clocks=tuple(column[keys] for column in self._clocks),
+            id_counts=self._counts[short_keys],
+            kind=self._kind,
+            ids=self._ids[ids],
+            id_lengths=self._id_lengths[first * 4 : last * 4],
+            is_known=self._known[first:last],
+            first_us=self._first[rows],
+        ).encode()
+
+
+def _texts_of(texts: pa.Array) -> tuple[list[int], bytes]:
+    """Return the bounds of each text in bytes, and the texts in UTF-8."""
+    _, offsets, content = texts.buffers()
+    ends = np.frombuffer(offsets, "<i8", len(texts) + 1, texts.offset * 8)
+    if content is None:
+        return (ends - ends[0]).tolist(), b""
+    first, last = int(ends[0]), int(ends[-1])
+    return (ends - first).tolist(), content.slice(first, last - first).to_pybytes()
+
+
+def _lengths(ends: list[int]) -> bytes:
+    return np.diff(ends).astype("<i4").tobytes()

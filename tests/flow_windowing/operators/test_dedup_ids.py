@@ -1,0 +1,114 @@
+"""Ids of `flow_windowing.dedup` of any type: both paths agree, and each restores the other's."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow
+from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from flow_windowing import EventClock
+from tests.support.sampling import sampled
+
+WAIT, TTL = 4, 10
+
+
+def a_driver(scope: Any) -> TestDriver:
+    """Return a driver of a flow that keys records by the field `key`."""
+    flow = Dataflow("dedup")
+    keyed = op.key_on("key", op.input("in", flow, TestingSource([])), "key")
+    clock: EventClock[Any] = EventClock("at", f"{WAIT}s", scope=scope)
+    out = win.dedup("once", keyed, clock, "id", ttl=f"{TTL}s")
+    for name, stream in out._asdict().items():
+        op.output(name, stream, TestingSink([]))
+    return TestDriver(flow, now=0)
+
+
+NUMBERS = st.sampled_from([0, 1, 1.0, True, False, -0.0, 2.5, 1 << 70])
+IDS: dict[str, st.SearchStrategy[Any]] = {
+    "text": st.sampled_from(["x", "y", ""]),
+    "int": st.integers(0, 2),
+    "float": st.sampled_from([0.0, -0.0, 1.0, 2.5]),
+    "bool": st.booleans(),
+    "none": st.none(),
+    "text or none": st.sampled_from(["x", None]),
+    "int or none": st.sampled_from([1, None]),
+    "equal numbers": NUMBERS,
+    "mixed": NUMBERS | st.sampled_from(["x", "1", None, (1, 2)]),
+    "the key": st.just("key"),
+    "the key or another": st.sampled_from(["key", "key", "key", "a"]),
+}
+COLUMNS: dict[str, pa.DataType] = {
+    "text": pa.string(),
+    "int": pa.int32(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+    "text or none": pa.large_string(),
+    "int or none": pa.int64(),
+    "the key": pa.string(),
+    "the key or another": pa.string(),
+}
+
+
+@pytest.mark.parametrize("kind", IDS)
+@sampled(80, by_default=8)
+@given(data=st.data(), scope=st.sampled_from(["key", "stream"]))
+def test_both_paths_and_their_mixture_give_the_same(kind: str, data: Any, scope: str) -> None:
+    """The paths that take turns restore each other's state at each change."""
+    row = st.tuples(st.sampled_from("abc"), st.integers(0, 40), IDS[kind])
+    epochs = data.draw(st.lists(st.lists(row, min_size=1, max_size=6), min_size=1, max_size=5))
+    as_records = kind in COLUMNS and data.draw(st.booleans())
+    turns = data.draw(st.lists(st.booleans(), min_size=len(epochs), max_size=len(epochs)))
+
+    def sent(rows: list[Any]) -> Any:
+        values = [
+            {"key": key, "at": at, "id": key if found == "key" else found}
+            for key, at, found in rows
+        ]
+        if not as_records:
+            return values
+        types = [("key", pa.string()), ("at", pa.int64()), ("id", COLUMNS[kind])]
+        return pa.RecordBatch.from_pylist(values, pa.schema(types))
+
+    def play(paths: list[bool]) -> Any:
+        seen: list[Any] = []
+        with a_driver(scope) as t:
+            for rows, by_key in zip(epochs, paths, strict=True):
+                with key_by_key() if by_key else nullcontext():
+                    t.send("in", sent(rows))
+                taken = {name: t.take(name) for name in ("down", "late", "duplicates")}
+                seen.append(
+                    (
+                        {
+                            name: {key: [repr(v) for k, v in of if k == key] for key in "abc"}
+                            for name, of in taken.items()
+                        },
+                        t.stats.gauges["once", "keys"],
+                        dict(t.stats.counts),
+                    )
+                )
+        return seen
+
+    expected = play([True] * len(epochs))
+    assert play([False] * len(epochs)) == expected
+    assert play(turns) == expected
+
+
+@pytest.mark.parametrize("restores", ["over columns", "key by key"])
+def test_equal_numbers_of_several_types_are_one_id_after_a_restore(restores: str) -> None:
+    def click(found: Any) -> dict[str, Any]:
+        return {"key": "k", "at": 1, "id": found}
+
+    with a_driver("key") as t:
+        t.send("in", [click(1), click("x")])
+        with key_by_key() if restores == "key by key" else nullcontext():
+            t.send("in", [click(1.0), click(True), click("1"), click(0), click(False)])
+        t.send("in", [click(1), click(0.0), click(True)])
+        assert [value["id"] for _, value in t.received("down")] == [1, "x", "1", 0]

@@ -1,0 +1,195 @@
+"""Segments of remembered ids: in columns, and of whole keys as earlier versions wrote them."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flow.engine.state.segment import Segment
+from flow.errors import CheckpointError
+from flow.instants import NEVER
+from flow.keyed.id_segments import FORMAT_OF_IDS, NO_CLOCK, IdSegment, snapshots_of_segment
+from flow.keyed.id_table import IdTable
+from flow.keyed.seen_ids import SeenIds
+from flow.keyed.shard_ids import add_passing
+from recovery.reading.epoch_state import decode_segment, load_snapshot
+
+TEXT = st.text(max_size=4)
+COLUMNS: dict[str, tuple[st.SearchStrategy[Any], pa.DataType]] = {
+    "text": (TEXT | st.none(), pa.large_string()),
+    "int": (st.integers(-(1 << 63), (1 << 63) - 1) | st.none(), pa.int64()),
+}
+CLOCKS = st.lists(st.tuples(st.just(NO_CLOCK) | st.integers(0, 9), st.integers(0, 9)), min_size=9)
+
+
+def a_table(ids_of_keys: dict[str, list[Any]], kind: pa.DataType | None) -> IdTable:
+    """Return a table whose ids are a column of a type, or Python objects."""
+    table = IdTable()
+    slots = table.slots_of(pa.array(list(ids_of_keys), pa.large_string()))
+    ids = [one for of_key in ids_of_keys.values() for one in of_key]
+    rows = np.repeat(slots, [len(of_key) for of_key in ids_of_keys.values()])
+    table.seen = SeenIds(rows, ids if kind is None else pa.array(ids, kind), np.arange(len(ids)))
+    return table
+
+
+def snapshots(contents: list[bytes | None]) -> dict[str, tuple[Any, int]]:
+    """Return the snapshot and the due time of each key, as a step that runs key by key reads it."""
+    kept = [Segment.decode(content, "once").kept.items() for content in contents]
+    return {key: (pickle.loads(one), due) for of in kept for key, (one, due) in of}
+
+
+@pytest.mark.parametrize(("ids", "kind"), COLUMNS.values(), ids=COLUMNS)
+@given(data=st.data(), clocks=CLOCKS, segments=st.integers(1, 4))
+def test_ids_in_columns_survive_a_round_trip(
+    ids: Any, kind: pa.DataType, data: Any, clocks: Any, segments: int
+) -> None:
+    of_keys = data.draw(st.dictionaries(TEXT, st.lists(ids, max_size=3), max_size=8))
+    count, table = len(of_keys), a_table(of_keys, kind)
+    numbers, due_us = np.arange(count) % segments, np.arange(count) * 7
+    columns = np.array(clocks[:count], np.int64).reshape(count, 2).T
+    dumps = table.dump(numbers, list(range(segments)), due_us, columns)
+    restored, first_us = IdTable(), iter(range(100))
+    expected = {
+        key: (
+            (None if clock[0] == NO_CLOCK else clock, found, [next(first_us) for _ in found]),
+            at * 7,
+        )
+        for at, ((key, found), clock) in enumerate(zip(of_keys.items(), clocks, strict=False))
+    }
+    with_ids = {key: one for key, one in expected.items() if one[0][1]}
+    assert snapshots([dump.content for dump in dumps]) == with_ids
+    assert [dump.content is None for dump in dumps] == [dump.keys == 0 for dump in dumps]
+    assert all(dump.content[0] == FORMAT_OF_IDS for dump in dumps if dump.content is not None)
+    loaded = [restored.load(dump.content) for dump in dumps if dump.content is not None]
+    assert sum(loaded) == sum(dump.keys for dump in dumps) == len(with_ids)
+    parts = restored.add_loaded()
+    again = restored.dump(
+        np.zeros(len(with_ids), np.int64),
+        [0],
+        np.array([with_ids[key][1] for key in restored.keys.to_pylist()], np.int64),
+        np.concatenate(parts, axis=1) if len({len(one) for one in parts}) == 1 else None,
+    )
+    found = snapshots([again[0].content])
+    assert {key: one[0][1:] for key, one in found.items()} == {
+        key: one[0][1:] for key, one in with_ids.items()
+    }
+
+
+def test_a_segment_has_the_least_due_time_of_its_keys() -> None:
+    table = a_table({"a": ["x"], "b": ["y"], "c": ["z"]}, pa.large_string())
+    dumps = table.dump(np.array([1, 0, 1]), [0, 1, 2], np.array([5, 4, 3]))
+    assert [(dump.keys, dump.due_us) for dump in dumps] == [(1, 4), (2, 3), (0, NEVER)]
+
+
+OLD = bytes([1]) + pickle.dumps(
+    (
+        ["a", "b"],
+        [
+            pickle.dumps(((90, 7), ["x", "y"], [100, 101])),
+            pickle.dumps(((80, 6, 5, 40), ["x"], [9])),
+        ],
+        np.array([700, 800], "<i8").tobytes(),
+    ),
+    5,
+)
+"""A segment that an earlier version wrote; the clock of b is held."""
+
+
+def test_a_segment_of_an_earlier_version_goes_on_in_columns() -> None:
+    table = IdTable()
+    assert table.load(OLD) == 2
+    (clocks,) = table.add_loaded()
+    assert clocks.tolist() == [[90, 80], [7, 6], [NO_CLOCK, 5], [NO_CLOCK, 40]]
+    slots = table.slots_of(pa.array(["b", "a", "c"]))
+    times_us = np.array([10, 111, 10])
+    passes = add_passing(table, slots, pa.array(["x", "x", "x"], pa.large_string()), times_us, 10)
+    assert passes.tolist() == [False, True, True]
+    (dump,) = table.dump(np.zeros(3, np.int64), [0], np.zeros(3, np.int64))
+    assert dump.content is not None
+    assert dump.content[0] == FORMAT_OF_IDS
+    kept = {key: state[1:] for key, (state, _) in snapshots([dump.content]).items()}
+    assert kept == {
+        "a": (["x", "y", "x"], [100, 101, 111]),
+        "b": (["x"], [9]),
+        "c": (["x"], [10]),
+    }
+
+
+def test_ids_that_are_their_keys_are_not_stored_again() -> None:
+    keys = [f"event-{number}" for number in range(100)]
+    table = IdTable()
+    slots = table.slots_of(pa.array(keys))
+    assert add_passing(table, np.tile(slots, 2), None, np.repeat([0, 50], 100), 10).all()
+    assert not add_passing(
+        table, slots, pa.array(keys, pa.large_string()), slots * 0 + 55, 10
+    ).any()
+    table.seen = table.seen._replace(ids=None)
+    (dump,) = table.dump(np.zeros(100, np.int64), [0], np.zeros(100, np.int64))
+    assert dump.content is not None
+    assert dump.content.count(b"event-7") == 11, "event-7, and event-70 to event-79"
+    assert snapshots([dump.content])["event-7"] == ((None, ["event-7"] * 2, [0, 50]), 0)
+    restored = IdTable()
+    restored.load(dump.content)
+    restored.add_loaded()
+    assert restored.seen.ids is None
+    # An id that is not its key: the ids that are get a column.
+    (seven,) = restored.slots_of(pa.array(["event-7"])).tolist()
+    rows, ids = np.array([seven, seven]), pa.array(["event-7", "other"], pa.large_string())
+    assert add_passing(restored, rows, ids, np.array([59, 59]), 10).tolist() == [False, True]
+    assert restored.seen.ids is not None
+    assert restored.seen.ids.to_pylist().count("event-7") == 2
+
+
+def test_segments_with_ids_of_several_types_are_loaded_together() -> None:
+    tables = [
+        a_table({"a": ["1"]}, pa.large_string()),
+        a_table({"b": [1]}, pa.int64()),
+        a_table({"c": [1.5, None]}, None),
+    ]
+    own = IdTable()
+    add_passing(own, own.slots_of(pa.array(["d"])), None, np.array([3]), 10)
+    together = IdTable()
+    for table in [*tables, own]:
+        (dump,) = table.dump(np.zeros(1, np.int64), [0], np.zeros(1, np.int64))
+        assert dump.content is not None
+        together.load(dump.content)
+    together.add_loaded()
+    (dump,) = together.dump(np.zeros(4, np.int64), [0], np.zeros(4, np.int64))
+    assert {key: state[1] for key, (state, _) in snapshots([dump.content]).items()} == {
+        "a": ["1"],
+        "b": [1],
+        "c": [1.5, None],
+        "d": ["d"],
+    }
+
+
+def test_the_tools_of_recovery_read_ids_in_columns() -> None:
+    table = a_table({"a": [1, None], "b": [1 << 40]}, pa.int64())
+    clocks = np.array([[60, NO_CLOCK], [8, 0]])
+    (dump,) = table.dump(np.zeros(2, np.int64), [0], np.array([5, 6]), clocks)
+    assert dump.content is not None
+    kept = decode_segment(dump.content, 3, 0, "once")
+    assert [(one.key, load_snapshot(one, "once"), one.due_us, one.shard) for one in kept] == [
+        ("a", ((60, 8), [1, None], [0, 1]), 5, 3),
+        ("b", (None, [1 << 40], [2]), 6, 3),
+    ]
+
+
+def test_a_damaged_segment_is_an_error() -> None:
+    (dump,) = a_table({"a": ["x"]}, pa.large_string()).dump(np.array([0]), [0], np.array([0]))
+    assert dump.content is not None
+    whole = IdSegment.decode(dump.content)
+    long = np.array([1 << 20], "<i4").tobytes()
+    for damaged in (whole._replace(key_lengths=long), whole._replace(id_lengths=long)):
+        with pytest.raises(ValueError, match="lengths do not add up"):
+            list(snapshots_of_segment(damaged))
+        with pytest.raises(CheckpointError, match="segment 4 of shard 0 cannot be read"):
+            decode_segment(damaged.encode(), 0, 4, "once")
+    with pytest.raises(CheckpointError, match="no segment of ids"):
+        IdSegment.decode(bytes([FORMAT_OF_IDS]) + pickle.dumps((b"", b"")))
