@@ -242,8 +242,8 @@ def test_a_value_that_does_not_fit_is_an_error_with_its_key(runs: ViewRuns) -> N
     ("options", "problem"),
     [
         ({"by": "keys"}, "by must be 'key' or 'window', got 'keys'"),
-        ({"key": ""}, "key must be a field's path, got ''"),
-        ({"key": 3}, "key must be a field's path or a function, got 3"),
+        ({"key": ""}, "key must be a field's path such as 'user.id', got ''"),
+        ({"key": 3}, "key must be a function or a field's path such as 'user.id', got int 3"),
         ({"keep": 3}, "keep=3 limits windows, which by='key' has not"),
         ({"by": "window", "keep": 0}, "keep must be a whole number of at least 1, got 0"),
         ({"by": "window", "keep": True}, "keep must be a whole number of at least 1, got True"),
