@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flow.columns.chunks import null_mask
+from flow.columns.chunks import join_batches, null_mask
 from flow.columns.plain_columns import PlainColumns
 from flow.columns.sided_records import SidedRecords
 from flow.instants import MAX_US, MIN_US
@@ -120,5 +120,4 @@ def joined_columns(pieces: Sequence[PlainColumns]) -> pa.RecordBatch | None:
     filled = [one for one in batches if one is not None]
     if len(filled) < len(batches) or any(not one.schema.equals(filled[0].schema) for one in filled):
         return None
-    (joined,) = pa.Table.from_batches(filled).combine_chunks().to_batches()
-    return joined
+    return join_batches(filled)

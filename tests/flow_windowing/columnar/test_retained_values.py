@@ -75,6 +75,20 @@ def test_records_without_nulls_are_restored_as_records() -> None:
         assert not isinstance(encode(0, 4), list)
 
 
+def test_slices_without_values_of_a_side_are_restored_as_records() -> None:
+    columns = ["whole"], ["text"]
+    whole, text = {"whole": 1}, {"text": "a"}
+    # A null adds a mask, so the texts of the two segments differ in layout.
+    segments = [
+        encoder_of(records_of([(0, whole), (1, right)], columns))(0, 2)
+        for right in (text, {"text": None})
+    ]
+    contents = [slice_values(one, slice(0, 1)) for one in segments]
+    restored = restored_records(contents, np.array([0, 0]))
+    assert restored is not None
+    assert list(restored) == [(0, whole), (0, whole)]
+
+
 def test_objects_are_not_restored_as_records() -> None:
     some = np.array([0, 1])
     for values in ([{1, 2}, {3}], [(1, "a"), (2, "b")], [{"a": "\ud800"}, {"a": "b"}]):
