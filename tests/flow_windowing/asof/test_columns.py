@@ -39,7 +39,7 @@ from tests.support.windowed_flows import ORIGIN, bytes_up_to
 behinds = st.lists(st.sampled_from([(), ("left",), ("right",)]), max_size=6)
 
 
-@sampled(500, by_default=200)
+@sampled(500, by_default=100)
 @given(
     clocks,
     st.sampled_from(["key", "key", "stream"]),
@@ -97,7 +97,7 @@ steps = st.fixed_dictionaries(
 )
 
 
-@sampled(200, by_default=60)
+@sampled(200, by_default=40)
 @given(
     steps,
     epochs_of_sides,
