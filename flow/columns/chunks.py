@@ -9,7 +9,7 @@ after a merge, and interleaves source partitions: the first item of each, then t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -129,6 +129,13 @@ def rows_of(batch: pa.RecordBatch) -> list[Any]:
     """Return the rows of a batch as Python values: dicts, or the values of the batch's row view."""
     view = view_of(batch)
     return rows_as_dicts(batch) if view is None else view.values(batch)
+
+
+def value_reader(values: pa.RecordBatch | Sequence[Any]) -> Callable[[int], Any]:
+    """Return a function that returns the value of one row as a Python object."""
+    if isinstance(values, pa.RecordBatch):
+        return lambda row: rows_of(values.slice(row, 1))[0]
+    return values.__getitem__
 
 
 def rows_as_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:

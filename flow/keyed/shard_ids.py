@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask
-from flow.columns.chunks import Chunk, KeyedRecords, Pairs, pick, rows_of
+from flow.columns.chunks import Chunk, KeyedRecords, Pairs, pick, value_reader
 from flow.instants import NEVER
 from flow.keyed.id_table import IdTable
 from flow.keyed.ids import IdOf
@@ -106,8 +105,7 @@ def ids_of(id_of: IdOf, rows: ShardRows, chosen: Ints | None = None) -> Ids | No
             ids.append(id_of(value_of(index)))
         except RejectedValue as error:
             number = row if chosen is None else int(chosen[row])
-            run = int(np.searchsorted(np.cumsum(rows.counts), number, "right"))
-            raise KeyFailure(rows.keys[run].as_py(), error.value, error) from error
+            raise KeyFailure(rows.key_of(number), error.value, error) from error
     return ids
 
 
@@ -161,10 +159,3 @@ def _chunk(rows: ShardRows, chosen: Ints) -> Chunk:
     if isinstance(rows.values, pa.RecordBatch):
         return KeyedRecords(keys, rows.values.take(pa.array(indices)), pos)
     return Pairs(keys.to_pylist(), pick(rows.values, indices), pos)
-
-
-def value_reader(values: pa.RecordBatch | list[Any]) -> Callable[[int], Any]:
-    """Return a function that returns the value of one row as a Python object."""
-    if isinstance(values, pa.RecordBatch):
-        return lambda row: rows_of(values.slice(row, 1))[0]
-    return values.__getitem__

@@ -60,6 +60,11 @@ class ShardRows(NamedTuple):
     own_us: Ints | None = None
     sources: Ints | None = None
 
+    def key_of(self, row: int) -> str:
+        """Return the key of a row, which is given by its number."""
+        key: str = self.keys[int(np.searchsorted(np.cumsum(self.counts), row, "right"))].as_py()
+        return key
+
 
 class ShardEpoch(NamedTuple):
     """Parameters of an epoch for a shard.

@@ -17,6 +17,7 @@ from flow.columns.arrays import Ints, Mask, running_max
 from flow.instants import NEVER, Moment
 from flow.keyed.due import held_due_us
 from flow.keyed.logic import RejectedValue
+from flow.keyed.shard_logic import KeyFailure, ShardRows
 from flow_windowing.clocks.clock import Clock, DroppedValue, SystemClock
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.clocks.timestamp_columns import read_times
@@ -58,6 +59,11 @@ class UnreadableTime(Exception):
         self.row = row
         self.rejected = rejected
         super().__init__(row, rejected)
+
+    def of_key(self, rows: ShardRows, value_of: Callable[[int], Any]) -> KeyFailure:
+        """Return the failure of the value's key; `value_of` returns a value as Python object."""
+        number = int(np.flatnonzero(rows.order == self.row)[0])
+        return KeyFailure(rows.key_of(number), value_of(self.row), self.rejected)
 
 
 class ClockRows(NamedTuple):
@@ -108,6 +114,20 @@ class KeyProgress(NamedTuple):
     is_accepted: Mask
 
 
+class RowAdvance(NamedTuple):
+    """Watermarks after the clocks of keys have advanced by the rows of an epoch.
+
+    Attributes:
+        watermark_us: the watermark of each row's key after the row.
+        of_keys_us: the watermark of each key with rows after its last row.
+        refused: the mask of rows that are too far ahead; ``None`` for no row.
+    """
+
+    watermark_us: Ints
+    of_keys_us: Ints
+    refused: Mask | None
+
+
 class WatermarkRule:
     """Timestamps and watermarks of all keys of a step; here those of a `SystemClock`.
 
@@ -133,6 +153,27 @@ class WatermarkRule:
     def now(self, clocks: KeyClocks, moment: Moment) -> Ints:
         """Return the watermark of each slot at a moment."""
         return np.full(len(clocks.base_us), moment.now_us)
+
+    def advance(
+        self, clocks: KeyClocks, slots: Ints, rows: ClockRows, before: Moment, after: Moment
+    ) -> RowAdvance:
+        """Advance the clocks of the keys with rows to the end of an epoch.
+
+        Args:
+            clocks: the clocks of all keys, which are changed.
+            slots: the slots of the keys with rows.
+            rows: the rows.
+            before: the moment before the rows.
+            after: the moment after the rows.
+        """
+        refused = self.too_far_ahead(rows.times_us, after)
+        watermark_us, candidate_us = self.advanced(rows, clocks.take(slots), refused, before)
+        is_accepted = np.ones(len(slots), np.bool_)
+        if refused is not None:
+            is_accepted = np.add.reduceat(~refused, rows.starts) > 0
+        of_keys_us = watermark_us[np.append(rows.starts[1:], len(watermark_us)) - 1]
+        self.end_epoch(clocks, KeyProgress(slots, candidate_us, of_keys_us, is_accepted), after)
+        return RowAdvance(watermark_us, of_keys_us, refused)
 
     def too_far_ahead(self, times_us: Ints, moment: Moment) -> Mask | None:  # noqa: ARG002
         """Return the mask of timestamps too far ahead of system time; ``None`` if none is."""

@@ -17,24 +17,16 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, ranges, starts_of
-from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS
+from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS, value_reader
 from flow.columns.sided_records import SidedRecords
 from flow.instants import NEVER, Moment
 from flow.keyed.due import split_dues
 from flow.keyed.logic import Counted
-from flow.keyed.shard_logic import (
-    KeyFailure,
-    SegmentDump,
-    ShardEpoch,
-    ShardLogic,
-    ShardOutput,
-    ShardRows,
-)
+from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardOutput, ShardRows
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.state_form import StateForm
 from flow_windowing.columnar.state.watermarks import (
     ClockRows,
-    KeyProgress,
     Timestamps,
     UnreadableTime,
     WatermarkRule,
@@ -42,7 +34,7 @@ from flow_windowing.columnar.state.watermarks import (
 from flow_windowing.columnar.storage.segment_reader import build_shard_state, read_segment
 from flow_windowing.columnar.storage.segment_writer import write_segments
 from flow_windowing.columnar.storage.segments import SegmentContent
-from flow_windowing.columnar.values.records import Values, value_reader
+from flow_windowing.columnar.values.records import Values
 from flow_windowing.columnar.windows.row_batch import EnteringRows
 from flow_windowing.rules.watermark import COLUMNS, expires_at
 
@@ -230,44 +222,31 @@ class ClockedShard(ShardLogic):
         try:
             return self._rule.times(values, self._epoch.moment, value_of)
         except UnreadableTime as error:
-            row = int(np.flatnonzero(rows.order == error.row)[0])
-            run = int(np.searchsorted(np.cumsum(rows.counts), row, "right"))
-            key = rows.keys[run].as_py()
-            raise KeyFailure(key, value_of(error.row), error.rejected) from error.rejected
+            raise error.of_key(rows, value_of) from error.rejected
 
     def _process(self, arriving: ArrivingRows, pos_of_slot: Ints) -> None:
         """Advance the clocks of the keys with rows, and process the rows."""
-        state, rule, moment = self._state, self._rule, self._epoch.moment
+        state, rule, before = self._state, self._rule, self._epoch.before
         slots, counts, times_us = arriving.slots, arriving.counts, arriving.times_us
-        starts = starts_of(counts)
         run_of_row = np.repeat(np.arange(len(counts)), counts)
         slot_of_row = slots[run_of_row]
-        refused = rule.too_far_ahead(times_us, moment)
-        time_rows = ClockRows(
+        numbers = state.arrival_counts[slot_of_row] + numbers_in_runs(counts)
+        state.arrival_counts[slots] += counts
+        watermark_of_slot = rule.now(state.clocks, before)
+        clock_rows = ClockRows(
             run_of_row,
             times_us,
-            starts,
+            starts_of(counts),
             arriving.progress_us,
             arriving.bound_us,
             arriving.own_progress_us,
         )
-        before = self._epoch.before
-        watermark_us, candidate_us = rule.advanced(
-            time_rows, state.clocks.take(slots), refused, before
+        advance = rule.advance(state.clocks, slots, clock_rows, before, self._epoch.moment)
+        watermark_of_slot[slots] = advance.of_keys_us
+        entering = EnteringRows(
+            arriving.order, slot_of_row, times_us, numbers, advance.watermark_us
         )
-        after_us = watermark_us[starts + counts - 1]
-        numbers = state.arrival_counts[slot_of_row] + numbers_in_runs(counts)
-        state.arrival_counts[slots] += counts
-        watermark_of_slot = rule.now(state.clocks, before)
-        watermark_of_slot[slots] = after_us
-        is_accepted = np.ones(len(slots), np.bool_)
-        if refused is not None:
-            is_accepted = np.add.reduceat(~refused, starts) > 0
-        rule.end_epoch(
-            state.clocks, KeyProgress(slots, candidate_us, after_us, is_accepted), moment
-        )
-        entering = EnteringRows(arriving.order, slot_of_row, times_us, numbers, watermark_us)
-        self._enter_rows(entering, refused, arriving, watermark_of_slot, pos_of_slot)
+        self._enter_rows(entering, advance.refused, arriving, watermark_of_slot, pos_of_slot)
 
     def _slots_of(self, keys: pa.Array) -> Ints:
         """Add new keys to the state, and return the slot of each key."""

@@ -10,25 +10,17 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, starts_of
-from flow.columns.chunks import Pairs
+from flow.columns.chunks import Pairs, value_reader
 from flow.instants import MIN_US, NEVER, Moment
 from flow.keyed.due import split_dues
 from flow.keyed.id_table import IdTable
 from flow.keyed.ids import IdOf
 from flow.keyed.logic import Counted
-from flow.keyed.shard_ids import add_passing, emit, ids_of, value_reader
-from flow.keyed.shard_logic import (
-    KeyFailure,
-    SegmentDump,
-    ShardEpoch,
-    ShardLogic,
-    ShardOutput,
-    ShardRows,
-)
+from flow.keyed.shard_ids import add_passing, emit, ids_of
+from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardOutput, ShardRows
 from flow_windowing.columnar.state.key_clocks import KeyClocks
 from flow_windowing.columnar.state.watermarks import (
     ClockRows,
-    KeyProgress,
     UnreadableTime,
     WatermarkRule,
 )
@@ -154,10 +146,7 @@ class ShardTimedIds(ShardLogic):
         try:
             times = self._rule.times(rows.values, self._epoch.moment, value_of)
         except UnreadableTime as error:
-            row = int(np.flatnonzero(rows.order == error.row)[0])
-            run = int(np.searchsorted(np.cumsum(rows.counts), row, "right"))
-            key = rows.keys[run].as_py()
-            raise KeyFailure(key, value_of(error.row), error.rejected) from error.rejected
+            raise error.of_key(rows, value_of) from error.rejected
         if times.dropped is not None:
             is_dropped = times.dropped[rows.order]
             note = f"dropped a value: {times.note}"
@@ -169,30 +158,20 @@ class ShardTimedIds(ShardLogic):
 
     def _advanced(self, rows: ShardRows, times_us: Ints) -> _TimedRows:
         """Return rows with the watermark at each, and advance the clocks of their keys."""
-        rule, before = self._rule, self._epoch.before
         slots = self._table.slots_of(rows.keys)
         new = len(self._table.keys) - len(self._clocks.base_us)
         self._clocks = self._clocks.concat(KeyClocks.initial(new))
-        starts = starts_of(rows.counts)
-        refused = rule.too_far_ahead(times_us, self._moment)
         clock_rows = ClockRows(
             np.repeat(np.arange(len(slots)), rows.counts),
             times_us,
-            starts,
+            starts_of(rows.counts),
             rows.reached_us,
             rows.others_us,
             rows.own_us,
         )
-        watermark_us, candidate_us = rule.advanced(
-            clock_rows, self._clocks.take(slots), refused, before
-        )
-        is_accepted = np.ones(len(slots), np.bool_)
-        if refused is not None:
-            is_accepted = np.add.reduceat(~refused, starts) > 0
-        after_us = watermark_us[starts + rows.counts - 1]
-        progress = KeyProgress(slots, candidate_us, after_us, is_accepted)
-        rule.end_epoch(self._clocks, progress, self._moment)
-        return _TimedRows(rows, slots, times_us, watermark_us, refused)
+        before, after = self._epoch.before, self._moment
+        advance = self._rule.advance(self._clocks, slots, clock_rows, before, after)
+        return _TimedRows(rows, slots, times_us, advance.watermark_us, advance.refused)
 
     def _emit_late(self, timed: _TimedRows, is_late: Mask, is_ahead: Mask) -> None:
         """Emit and count the rows that are late or too far ahead."""

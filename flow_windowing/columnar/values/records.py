@@ -24,13 +24,6 @@ def object_reader(values: Values) -> Callable[[Ints], list[Any]]:
     return lambda rows: pick(values, rows)
 
 
-def value_reader(values: Values) -> Callable[[int], Any]:
-    """Return a function that converts the value of one row to a Python object."""
-    if isinstance(values, pa.RecordBatch):
-        return lambda row: rows_of(values.slice(row, 1))[0]
-    return values.__getitem__
-
-
 def fields_as_records(values: list[Any], fields: tuple[str, ...]) -> Values:
     """Return some fields of dicts as records; the values themselves if columns would change them.
 
