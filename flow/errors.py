@@ -6,6 +6,8 @@ the objects that its message names as attributes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from reprlib import Repr
 from typing import Any
 
@@ -27,6 +29,11 @@ def shorten(value: object, limit: int = 400) -> str:
         text = _short.repr(value)
     except RAISED as error:  # A user's __repr__ may raise any exception.
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    return _cut(text, limit)
+
+
+def _cut(text: str, limit: int) -> str:
+    """Return a text in at most `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -62,14 +69,13 @@ def error_message(error: BaseException | None) -> str:
         return f"<its message cannot be shown: {type(raised).__name__}>"
 
 
-def brief(error: BaseException, limit: int = 500) -> str:
-    """Return an exception's type and message in at most `limit` characters.
+def brief(error: BaseException) -> str:
+    """Return an exception's type and message in at most 500 characters.
 
     >>> brief(ValueError("bad"))
     'ValueError: bad'
     """
-    text = f"{type(error).__name__}: {error_message(error)}"
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return _cut(f"{type(error).__name__}: {error_message(error)}", 500)
 
 
 def first_line(error: BaseException | None) -> str:
@@ -152,6 +158,38 @@ class CheckpointError(FlowError, RuntimeError):
 
 class EnvironmentProblem(FlowError, RuntimeError):
     """A requirement of a run, such as Java, that the machine lacks."""
+
+
+@contextmanager
+def package_of_extra(
+    extra: str, package: str, user: str, *, on_workers: bool = False
+) -> Iterator[None]:
+    """Report a failed import in the block as a missing package, with the command that installs it.
+
+    Args:
+        extra: the extra that installs the package.
+        package: the name of the package.
+        user: the part of the product that imports the package.
+        on_workers: True if workers import the package too.
+
+    Raises:
+        EnvironmentProblem: an import in the block failed.
+
+    >>> with package_of_extra("kafka", "confluent-kafka", "Kafka", on_workers=True):
+    ...     raise ImportError("No module named 'confluent_kafka'")
+    Traceback (most recent call last):
+    flow.errors.EnvironmentProblem: Kafka needs confluent-kafka, which cannot be imported \
+(No module named 'confluent_kafka'): install it with pip install 'flow-windows[kafka]', where the \
+flow is started and on its workers
+    """
+    try:
+        yield
+    except ImportError as error:
+        places = ", where the flow is started and on its workers" if on_workers else ""
+        raise EnvironmentProblem(
+            f"{user} needs {package}, which cannot be imported ({error}): install it with "
+            f"pip install 'flow-windows[{extra}]'{places}"
+        ) from None
 
 
 class EngineError(FlowError, RuntimeError):

@@ -15,14 +15,7 @@ from flow.connectors.source import Source
 from flow.dataflow import Dataflow, Step
 from flow.engine.epoch.summary import Summary
 from flow.engine.plan.compiler import compile_flow
-from flow.errors import (
-    EnvironmentProblem,
-    FlowBuildError,
-    FlowError,
-    StepError,
-    brief,
-    error_message,
-)
+from flow.errors import FlowBuildError, FlowError, StepError, brief, error_message, package_of_extra
 from flow.operators.edges import Input, Output
 from flow.operators.tables import LookupTable
 from flow.reports.failure_text import describe_failure
@@ -249,12 +242,7 @@ def _api() -> Any:
     Raises:
         EnvironmentProblem: the package is not installed.
     """
-    try:
+    with package_of_extra("openlineage", "openlineage-python", "OpenLineageEvents"):
         from openlineage import client
         from openlineage.client import event_v2, facet_v2, uuid  # noqa: F401
-    except ImportError as error:
-        raise EnvironmentProblem(
-            f"OpenLineageEvents needs openlineage-python, which cannot be imported ({error}): "
-            "install it with pip install 'flow-windows[openlineage]'"
-        ) from None
     return client

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flow.dataflow import Dataflow
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.plan.compiler import compile_flow
-from flow.errors import EnvironmentProblem
+from flow.errors import package_of_extra
 from flow.monitoring.metrics import METRICS, Metric, MetricType
 from flow.monitoring.recorder import Recorder
 
@@ -101,11 +101,6 @@ def _api() -> Any:
     Raises:
         EnvironmentProblem: the package is not installed.
     """
-    try:
+    with package_of_extra("otel", "opentelemetry-api", "OpenTelemetryMetrics"):
         from opentelemetry import metrics
-    except ImportError as error:
-        raise EnvironmentProblem(
-            f"OpenTelemetryMetrics needs opentelemetry-api, which cannot be imported ({error}): "
-            "install it with pip install 'flow-windows[otel]'"
-        ) from None
     return metrics

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, first_line, shorten
+from flow.errors import FlowBuildError, FlowTypeError, first_line, package_of_extra, shorten
 
 _PLAIN = {
     "null": pa.null(),
@@ -37,13 +37,8 @@ def fastavro() -> Any:
     Raises:
         EnvironmentProblem: it is not installed.
     """
-    try:
+    with package_of_extra("kafka", "fastavro", "Avro", on_workers=True):
         import fastavro
-    except ImportError as error:
-        raise EnvironmentProblem(
-            f"Avro needs fastavro, which cannot be imported ({error}): install it with "
-            "pip install 'flow-windows[kafka]', where the flow is started and on its workers"
-        ) from error
     return fastavro
 
 

@@ -31,7 +31,7 @@ from flow.connectors.sql.values import (
     unchanged,
     utf8_text,
 )
-from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, package_of_extra, shorten
 
 if TYPE_CHECKING:
     import psycopg
@@ -303,13 +303,8 @@ class PostgresDatabase(Database):
 
 
 def _psycopg() -> Any:
-    try:
+    with package_of_extra("postgres", "psycopg 3", "PostgresSink"):
         import psycopg
-    except ImportError as error:
-        raise EnvironmentProblem(
-            f"PostgresSink needs psycopg 3, which cannot be imported ({error}): install it with "
-            "pip install 'flow-windows[postgres]'"
-        ) from error
     return psycopg
 
 

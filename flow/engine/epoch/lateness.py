@@ -50,17 +50,16 @@ def source_name(planners: Mapping[str, Planner], partition: SourcePartition) -> 
     return f"{name} (input {step_id!r})"
 
 
-def wait_needed_us(late_by_us: Mapping[int, int], share: float = ENOUGH) -> int:
-    """Return the least addition to the wait, in µs, with which a share of values is not late.
+def wait_needed_us(late_by_us: Mapping[int, int]) -> int:
+    """Return the least addition to the wait, in µs, that makes the share `ENOUGH` on time.
 
     Args:
         late_by_us: the number of late values by lateness in µs.
-        share: the share of the late values, from 0 to 1.
 
     >>> wait_needed_us({100: 98, 5_000: 1, 90_000: 1})
     5000
     """
-    needed = share * sum(late_by_us.values())
+    needed = ENOUGH * sum(late_by_us.values())
     total = 0
     for duration_us, count in sorted(late_by_us.items()):
         total += count

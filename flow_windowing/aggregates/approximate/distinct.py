@@ -16,7 +16,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import check_whole
-from flow.errors import EnvironmentProblem, FlowBuildError
+from flow.errors import FlowBuildError, package_of_extra
 from flow_windowing.aggregates.aggregator import FieldAggregator
 from flow_windowing.aggregates.approximate.canonical import canonical_text
 from flow_windowing.contract.arrival import Arrival
@@ -30,14 +30,8 @@ def datasketches() -> Any:
     Raises:
         EnvironmentProblem: the package is not installed.
     """
-    try:
+    with package_of_extra("sketches", "datasketches", "ApproxCountDistinct", on_workers=True):
         import datasketches as package
-    except ImportError as error:
-        raise EnvironmentProblem(
-            f"ApproxCountDistinct needs datasketches, which cannot be imported ({error}): install "
-            "it with pip install 'flow-windows[sketches]', where the flow is started and on its "
-            "workers"
-        ) from error
     return package
 
 

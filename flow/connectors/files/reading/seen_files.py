@@ -84,11 +84,6 @@ class SeenFiles:
         """Greatest modification time of the files, in ns since the Unix epoch; 0 if unknown."""
         return int(self._mtime.max(initial=0))
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the table in memory."""
-        return sum(getattr(self, f"_{name}").nbytes for name in _COLUMNS)
-
     def copy(self) -> SeenFiles:
         """Return an independent copy."""
         other = SeenFiles()

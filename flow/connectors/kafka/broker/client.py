@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from flow.connectors.kafka.broker.properties import SERVERS, Properties
-from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, SourceError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, SourceError, package_of_extra, shorten
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -28,13 +28,8 @@ def kafka() -> Any:
     Raises:
         EnvironmentProblem: the package is not installed.
     """
-    try:
+    with package_of_extra("kafka", "confluent-kafka", "Kafka", on_workers=True):
         import confluent_kafka
-    except ImportError as error:
-        raise EnvironmentProblem(
-            f"Kafka needs confluent-kafka, which cannot be imported ({error}): install it with "
-            "pip install 'flow-windows[kafka]', where the flow is started and on its workers"
-        ) from error
     return confluent_kafka
 
 

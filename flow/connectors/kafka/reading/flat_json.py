@@ -21,7 +21,7 @@ from typing_extensions import override
 from flow.connectors.formats.json_decoding import type_as_read
 from flow.connectors.formats.line_parser import is_utf8
 from flow.connectors.kafka.reading.deserializers import Data, JsonColumns
-from flow.errors import EnvironmentProblem
+from flow.errors import package_of_extra
 
 _PYTHON_TYPES: tuple[tuple[Callable[[Any], bool], type], ...] = (
     (pa.types.is_boolean, bool),
@@ -98,13 +98,8 @@ class FlatJsonColumns(JsonColumns):
         Raises:
             EnvironmentProblem: msgspec is not installed.
         """
-        try:
+        with package_of_extra("kafka", "msgspec", "JSON of Kafka", on_workers=True):
             import msgspec
-        except ImportError as error:
-            raise EnvironmentProblem(
-                f"JSON of Kafka needs msgspec, which cannot be imported ({error}): install it with "
-                "pip install 'flow-windows[kafka]', where the flow is started and on its workers"
-            ) from error
         names = {_name(number): field.name for number, field in enumerate(self.schema)}
         kinds: list[Any] = [_python_type(field.type) for field in self.schema]
         fields = [(name, kind | None, None) for name, kind in zip(names, kinds, strict=True)]
