@@ -1,6 +1,9 @@
 // The charts of the epochs.
 
-const PHASES = [["planning", "--four"], ["starting", "--two"], ["steps", "--one"], ["commit", "--three"]];
+const PHASES = [
+  ["planning", "--four"], ["starting", "--two"], ["reading", "--reading"], ["levels", "--one"],
+  ["sinks", "--sinks"], ["spark", "--spark"], ["commit", "--three"],
+];
 
 const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
