@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from time import sleep
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from typing_extensions import override
 
 import flow.operators as op
 from flow import Dataflow, EpochReport, run
+from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.sink import WriteContext, Written
 from flow.connectors.source import Batch, Split
 from flow.testing import TestingSink, TestingSource
@@ -80,6 +82,23 @@ def test_the_longest_phase_is_that_of_the_slow_part(
     _, second = (report.phases for report in reports if report.count("in", "out"))
     assert NAP <= second[phase] < NAP + 1.0
     assert max(second, key=second.__getitem__) == phase, second
+
+
+def slow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    sleep(NAP)
+    yield from batches
+
+
+def test_a_data_frame_is_read_while_tasks_wait_for_its_rows(spark: SparkSession) -> None:
+    frame = spark.range(0, 1, 1, 1).mapInArrow(slow_rows, "id long")
+    flow = Dataflow("frame")
+    op.output("out", op.input("in", flow, DataFrameSource(frame)), TestingSink([]))
+    reports: list[EpochReport] = []
+    run(flow, spark=spark, engine="batch", shards=2, partitions=2, on_epoch=reports.append)
+    (phases,) = (report.phases for report in reports)
+    # The frame's worker already sleeps while Spark starts the worker of the reading.
+    assert 0.5 < phases["reading"] < NAP + 1.0
+    assert phases["levels"] + phases["sinks"] < 0.5
 
 
 @pytest.mark.parametrize(("slow", "phase"), [("source", "reading"), ("sink", "sinks")])
