@@ -4,13 +4,17 @@ Run with ``python benchmarks/live_page.py [--epochs N] [--pairs N]``. A run read
 files in epochs of one file, counts rows in windows by key over columns, and keeps a checkpoint. The
 reader takes server-sent events as a browser does, in a process of its own. Runs with and without
 the page alternate in one session after a warm-up, and each pair swaps its order, so that a machine
-that slows down slows both. The ratio is the median over pairs of the time with a page by the time
-without; the spread beside it is that of the pairs, and a ratio within it shows nothing.
+that slows down slows both. Two times are compared: elapsed seconds, and seconds of processor time
+of the driver, the JVM and the Python workers, without the reader. Other programs of the machine
+hardly disturb the processor time; the elapsed time has the waits too. A ratio is the median over
+pairs of the time with a page by the time without; the spread beside it is that of the pairs, and
+a ratio within it shows nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import socket
 import statistics
 import subprocess
@@ -18,6 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +31,7 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
+from benchmarks.nexmark.processor_time import processor_seconds
 from flow import Dataflow, run
 from flow.connectors.files import ParquetSink, ParquetSource
 from flow.engine.spark.session.session import SparkSettings, make_session
@@ -60,8 +66,32 @@ def write_rows(folder: Path, epochs: int) -> None:
         pq.write_table(table, folder / f"{number:05}.parquet")
 
 
-def seconds_of(spark: SparkSession, source: Path, address: str | None) -> float:
-    """Return the seconds of a run, with a page at an address or without a page."""
+class Spent(NamedTuple):
+    """Elapsed seconds, and seconds of processor time."""
+
+    elapsed: float
+    processor: float
+
+    @classmethod
+    def now(cls, reader: int) -> Spent:
+        """Return the times so far of this process and its descendants, without the reader's."""
+        processor = (processor_seconds() or 0.0) - (processor_seconds(reader) or 0.0)
+        return cls(time.monotonic(), processor)
+
+    def since(self, before: Spent) -> Spent:
+        """Return the times between two moments."""
+        return Spent(self.elapsed - before.elapsed, self.processor - before.processor)
+
+    def ratio_to(self, other: Spent) -> Spent:
+        """Return the ratio of each time to that of another run."""
+        return Spent(
+            self.elapsed / other.elapsed,
+            self.processor / other.processor if other.processor else math.nan,
+        )
+
+
+def spent_on(spark: SparkSession, source: Path, address: str | None, reader: int) -> Spent:
+    """Return the times of a run, with a page at an address or without a page."""
     with tempfile.TemporaryDirectory() as folder:
         graph = Dataflow("live_page")
         rows = op.input("in", graph, ParquetSource(str(source), rows_per_epoch=ROWS_PER_EPOCH))
@@ -71,9 +101,9 @@ def seconds_of(spark: SparkSession, source: Path, address: str | None) -> float:
         counts = win.aggregate_window("minutes", keyed, clock, minutes, n=win.Count())
         op.output("out", counts.down, ParquetSink(f"{folder}/out"))
         recovery = RecoveryConfig(f"{folder}/checkpoint")
-        start = time.monotonic()
+        start = Spent.now(reader)
         run(graph, spark=spark, recovery=recovery, web=address)
-        return time.monotonic() - start
+        return Spent.now(reader).since(start)
 
 
 def free_address() -> str:
@@ -82,21 +112,35 @@ def free_address() -> str:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def ratios(spark: SparkSession, source: Path, address: str, pairs: int) -> list[float]:
-    """Return the ratio of each pair of runs, and print their times."""
+def ratios(spark: SparkSession, source: Path, address: str, pairs: int, reader: int) -> list[Spent]:
+    """Return the ratios of each pair of runs, and print their times."""
     found = []
     for number in range(pairs + 1):  # The first pair warms up.
-        times: dict[str | None, float] = {}
+        times: dict[str | None, Spent] = {}
         for one in (address, None) if number % 2 else (None, address):
-            times[one] = seconds_of(spark, source, one)
+            times[one] = spent_on(spark, source, one, reader)
         if number:
-            found.append(times[address] / times[None])
-            print(f"pair {number}: {times[None]:.2f} s without, {times[address]:.2f} s with a page")
+            without, with_page = times[None], times[address]
+            found.append(with_page.ratio_to(without))
+            print(
+                f"pair {number}: {without.elapsed:.2f} s elapsed and {without.processor:.2f} s of "
+                f"processors without, {with_page.elapsed:.2f} s and {with_page.processor:.2f} s "
+                "with a page"
+            )
     return found
 
 
+def show(what: str, found: list[float]) -> None:
+    """Print the median of ratios, and their spread."""
+    spread = f"{min(found):.3f} to {max(found):.3f}"
+    print(
+        f"with a page and one reader: {statistics.median(found):.3f} of the {what} without "
+        f"({spread}; aim {AIM})"
+    )
+
+
 def main() -> None:
-    """Print the ratio of the time with a page and a reader to the time without a page."""
+    """Print the ratios of the times with a page and a reader to the times without a page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--pairs", type=int, default=6)
@@ -107,14 +151,14 @@ def main() -> None:
         write_rows(Path(folder, "rows"), options.epochs)
         reader = subprocess.Popen([sys.executable, "-c", READER, f"http://{address}/"])
         try:
-            found = ratios(spark, Path(folder, "rows"), address, options.pairs)
+            rows = Path(folder, "rows")
+            found = ratios(spark, rows, address, options.pairs, reader.pid)
         finally:
             reader.kill()
             reader.wait()
     spark.stop()
-    ratio = statistics.median(found)
-    spread = f"{min(found):.3f} to {max(found):.3f}"
-    print(f"with a page and one reader: {ratio:.3f} of the time without ({spread}; aim {AIM})")
+    show("processor time", [one.processor for one in found])
+    show("elapsed time", [one.elapsed for one in found])
 
 
 if __name__ == "__main__":

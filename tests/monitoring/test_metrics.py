@@ -55,7 +55,7 @@ def test_a_scrape_agrees_with_the_reports() -> None:
     assert found["flow_epochs_total", ()] == 2
     assert found["flow_run_state", ("running",)] == 1
     assert found["flow_run_state", ("failed",)] == 0
-    assert found["flow_last_epoch_phase_seconds", ("steps",)] == 0.3
+    assert found["flow_last_epoch_phase_seconds", ("levels",)] == 0.6
     assert found["flow_workers_memory_bytes", ()] == 3_000
     assert found["flow_source_behind_items", ("visits", "visits/0")] == 5
     lags = [

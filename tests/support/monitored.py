@@ -15,6 +15,17 @@ from flow.engine.plan.plan import Plan
 from flow.monitoring.recorder import Recorder
 from flow.testing import TestingSink, TestingSource
 
+PHASES = {
+    "planning": 0.1,
+    "starting": 0.2,
+    "reading": 0.3,
+    "levels": 0.6,
+    "sinks": 0.15,
+    "spark": 0.25,
+    "commit": 0.4,
+}
+"""The seconds of an epoch's phases; the epoch has waited for nothing."""
+
 SCRIPT = "<script>alert(1)</script>"
 
 
@@ -54,7 +65,7 @@ def epoch_report(epoch: int = 0, items: int = 100, **changes: Any) -> EpochRepor
             "gauges": Counter({("hours", "keys"): 7, ("hours", "state_bytes"): 900}),
             "system_time": datetime(2026, 1, 1, tzinfo=UTC),
             "behind": {"visits": {"visits/0": 5, "visits/1": 0}},
-            "phases": {"planning": 0.1, "starting": 0.2, "steps": 0.3, "commit": 0.4},
+            "phases": PHASES,
             "busy": {"visits": 0.5, "hours": 1.5},
             "lags": {"hours": WatermarkLag(10.0, 12.0, 60.0, 4)},
             "workers": {"host:1": 1_000, "host:2": 2_000},

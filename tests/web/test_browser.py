@@ -25,7 +25,7 @@ from flow.web.hub import Hub
 from flow.web.live_page import LivePage
 from flow.web.server import PageServer
 from tests.support.browsing import Browser, headless_chromium
-from tests.support.monitored import SCRIPT, epoch_report
+from tests.support.monitored import PHASES, SCRIPT, epoch_report
 from tests.web.conftest import Site
 from tests.web.test_live_run import free_address, minutes_flow, sixteen
 
@@ -223,6 +223,27 @@ def three_steps() -> Dataflow:
     numbers = op.input("numbers", flow, TestingSource([]))
     op.output("out", op.map("double", numbers, lambda n: 2 * n), TestingSink([]))
     return flow
+
+
+def test_the_legend_names_each_phase_and_waiting_is_not_work(
+    browser: Browser, site_at: Callable[..., Site]
+) -> None:
+    site = site_of(three_steps(), site_at)
+    site.page.report(epoch_report(21, phases={"waiting": 9.0, **PHASES}))
+    browser.resize(*LAPTOP)
+    browser.open(f"http://{site.server.address}/")
+    browser.wait("document.querySelectorAll('#chart-phases .u-legend tr').length === 9")
+    labels = browser.run(
+        "return [...document.querySelectorAll('#chart-phases .u-label')].map(at => at.textContent)"
+    )
+    top_down = ["commit", "spark", "sinks", "levels", "reading", "starting", "planning"]
+    assert labels == ["committed", *top_down, "trigger"]
+    assert "the last took 2.0 s" in browser.text("#facts")
+    colors = browser.run(
+        "return [...document.querySelectorAll('#chart-phases .u-marker')].map("
+        "at => getComputedStyle(at).backgroundColor)"
+    )
+    assert len(set(colors[1:8])) == len(top_down)
 
 
 def overlapping(boxes: list[list[float]]) -> Iterator[tuple[list[float], list[float]]]:

@@ -19,7 +19,7 @@ from flow.web.hub import Hub
 from flow.web.live_page import live_page
 from flow.web.pages import FILES, content
 from flow.web.server import PageServer
-from tests.support.monitored import SCRIPT, epoch_report, hourly_flow, hourly_plan, recorded
+from tests.support.monitored import PHASES, SCRIPT, epoch_report, hourly_flow, hourly_plan, recorded
 from tests.web.conftest import Site
 
 TOKEN = "a-token-of-the-tests"
@@ -85,7 +85,7 @@ def test_the_status_is_json_and_escapes_nothing_wrongly(site: Site) -> None:
     ]
     assert found["edges"][0] == {"items": 100, "rate": 0.0}
     (epoch,) = json.loads(site.ask("/api/epochs").body)["epochs"]
-    assert epoch["phases"] == {"planning": 0.1, "starting": 0.2, "steps": 0.3, "commit": 0.4}
+    assert epoch["phases"] == PHASES
 
 
 def test_health_has_a_code_and_a_reason(site: Site) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from flow.engine.epoch import late_items
 from flow.engine.epoch.late_items import LateItem
+from flow.engine.epoch.work import TaskWork, Work, WorkPhase
 from flow.engine.tables.contents import Change, Contents
 from flow.engine.tables.stores import TableStore
 from flow.engine.tables.versions import TableVersion
@@ -166,6 +167,7 @@ class Stats:
         late_sources: the number of late values by names of partitions; set in the driver only.
         notes: a few descriptions of dropped values, for messages.
         busy_ns: the time that tasks worked in each step, in ns.
+        work_ns: the time that tasks worked in each phase of the job, in ns.
         workers: the memory of each Python worker, in bytes, by the worker's name.
         lags: the number of keys that the epoch touched, by (step, lag of the key's watermark behind
             system time in µs, rounded up).
@@ -184,6 +186,7 @@ class Stats:
     late_from: Counter[tuple[str, SourcePartition]] = field(default_factory=Counter)
     late_sources: Counter[LateSource] = field(default_factory=Counter)
     busy_ns: Counter[str] = field(default_factory=Counter)
+    work_ns: Counter[Work] = field(default_factory=Counter)
     workers: dict[str, int] = field(default_factory=dict)
     lags: Counter[tuple[str, int]] = field(default_factory=Counter)
     late_items: list[LateItem] = field(default_factory=list)
@@ -220,6 +223,7 @@ class Stats:
         self.lateness.update(other.lateness)
         self.late_from.update(other.late_from)
         self.busy_ns.update(other.busy_ns)
+        self.work_ns.update(other.work_ns)
         self.lags.update(other.lags)
         self.late_items = late_items.newest([*self.late_items, *other.late_items])
         for worker, size in other.workers.items():
@@ -238,13 +242,17 @@ class Stats:
         late = [[*of_step, count] for of_step, count in self.lateness.items()]
         late_from = [[name, *one, count] for (name, one), count in self.late_from.items()]
         lags = [[*of_step, count] for of_step, count in self.lags.items()]
+        work = [
+            [stage, worker, phase.value, ns] for (stage, worker, phase), ns in self.work_ns.items()
+        ]
         content = [*tables, self.due_us, self.notes, self.dues, reached, late, late_from]
-        return json.dumps([*content, self.busy_ns, self.workers, lags, self.late_items]).encode()
+        content += [self.busy_ns, work, self.workers, lags, self.late_items]
+        return json.dumps(content).encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> Stats:
         """Return the statistics in bytes made by `encode`."""
-        *content, busy, workers, lags, sample = json.loads(payload)
+        *content, busy, work, workers, lags, sample = json.loads(payload)
         counts, gauges, due_us, notes, dues, rows, late, came = content
         reached = {(name, number): reached_us for name, number, reached_us in rows}
         lateness = Counter({(step_id, late_us): count for step_id, late_us, count in late})
@@ -252,6 +260,9 @@ class Stats:
         counters = _counter(counts), _counter(gauges)
         stats = cls(*counters, due_us, notes, dues, reached, lateness, late_from)
         stats.busy_ns, stats.workers = Counter(busy), workers
+        stats.work_ns = Counter(
+            {Work(stage, worker, WorkPhase(phase)): ns for stage, worker, phase, ns in work}
+        )
         stats.lags = Counter({(step_id, lag_us): count for step_id, lag_us, count in lags})
         stats.late_items = [late_items.from_json(row) for row in sample]
         return stats
@@ -285,6 +296,7 @@ class TaskContext:
         table_store: the tables of the plan; ``None`` for a plan without tables.
         changes: the changes of tables, by table, each with its position; only while an epoch is
             planned.
+        work: the time that the task works in each phase of the job.
     """
 
     moment: Moment
@@ -296,6 +308,7 @@ class TaskContext:
     calls: Counter[bytes] = field(default_factory=Counter)
     table_store: TableStore | None = None
     changes: dict[str, list[tuple[int, Change]]] = field(default_factory=dict)
+    work: TaskWork = field(default_factory=TaskWork)
 
     def table(self, step_id: str) -> Contents:
         """Return the contents of a table in the epoch."""

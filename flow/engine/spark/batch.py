@@ -182,7 +182,7 @@ def run_batch(
     summary = Summary(plan.flow_id, "batch")
     with jvm_needed(spark):
         disks = disks_of(spark)
-        timer = EpochTimer()
+        timer = EpochTimer(slots=cores_of(spark))
         timer.start_planning()
         job = BatchJob.of(plan, spark, settings)
         timer.end_planning()

@@ -121,7 +121,7 @@ class EpochOutputs:
         try:
             to_driver = frame.filter(~F.col("dest").isin(*self.left_out())) if frames else frame
             stats, messages = self._decoded(_collected(to_driver))
-            self.timer.end_job()
+            self.timer.end_job(stats.work_ns)
             self.on_written(epoch)
             for edge, sink in frames.items():
                 self._call_function(frame, edge, sink, epoch)

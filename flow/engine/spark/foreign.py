@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from flow.columns.arrow_types import with_leaves
 from flow.connectors.dataframe import DataFrameSource
+from flow.engine.epoch.work import TaskWork, WorkPhase
 from flow.engine.packets.packets import PACKET_DDL, Packet
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.rows import Layout
@@ -94,12 +95,14 @@ def _foreign_task(
     names: list[str],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[Packet]:
-    first = next(batches, None)
+    work = TaskWork()
+    waited = work.iterated(WorkPhase.READING, batches)
+    first = next(waited, None)
     if first is None:
         return
     now_us = first.column(0)[0].as_py() if first.num_rows else 0
-    plain = (_named(batch, names) for batch in chain([first], batches))
-    yield from read_batches(plan, layout.shards, step_id, origin, order, plain, now_us)
+    plain = (_named(batch, names) for batch in chain([first], waited))
+    yield from read_batches(plan, layout.shards, step_id, origin, order, plain, now_us, work)
 
 
 def _named(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:

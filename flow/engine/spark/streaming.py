@@ -154,7 +154,7 @@ class StreamingRun:
         )
         self._failure: BaseException | None = None
         self._feed: Feed | None = None
-        self._timer = EpochTimer()
+        self._timer = EpochTimer(slots=cores_of(self.spark))
         outputs = EpochOutputs(
             self.plan,
             self._layout,

@@ -10,9 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-from flow.dataflow import Step
+from flow.columns.chunks import Chunk
+from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Control, Stats, TaskContext
 from flow.engine.epoch.failures import encode_failure
+from flow.engine.epoch.work import TaskWork, WorkPhase
 from flow.engine.packets.packets import CONTROL, ERROR, PROGRESS, STATS, Packet, sorted_chunks
 from flow.engine.plan.plan import Edge, Plan
 from flow.engine.progress.meter import Marks, Partition
@@ -110,6 +112,7 @@ class _LevelRun:
             control=control,
             place=(level, shard, slice_number),
             table_store=plan.table_store,
+            work=TaskWork(level),
         )
         origin = (level << LEVEL_BITS) | shard
         partition = Partition.of_level(level)
@@ -126,14 +129,21 @@ class _LevelRun:
         yield from self._pipeline.report()
 
     def _run_step(self, step: Step, arrived: Arrived, states_of: StatesOf) -> None:
+        with self._context.work.timed(WorkPhase.LEVELS):
+            sent = self._sent(step, arrived, states_of)
+        for down, chunk in sent:
+            self._context.count(step.step_id, counted_as(step, down), len(chunk))
+            self._pipeline.push(down, chunk)
+
+    def _sent(
+        self, step: Step, arrived: Arrived, states_of: StatesOf
+    ) -> list[tuple[StreamId, Chunk]]:
+        """Return the chunks that a keyed step emits, or those that have arrived for another."""
         if isinstance(step.operator, Stateful):
             state = states_of(step)
             keyed = KeyedStep(self._plan, step, arrived, state, self._control, self._context)
             with self._context.stats.timed(step.step_id):
-                sent = keyed.run()
-        else:
-            sent = [(step.downs[0], chunk) for chunk in sorted_chunks(arrived.items)]
-            self._context.count(step.step_id, "in", sum(len(chunk) for _, chunk in sent))
-        for down, chunk in sent:
-            self._context.count(step.step_id, counted_as(step, down), len(chunk))
-            self._pipeline.push(down, chunk)
+                return keyed.run()
+        sent = [(step.downs[0], chunk) for chunk in sorted_chunks(arrived.items)]
+        self._context.count(step.step_id, "in", sum(len(chunk) for _, chunk in sent))
+        return sent

@@ -12,6 +12,8 @@ from flow.columns.row_views import view_of
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import encode_failure
+from flow.engine.epoch.work import TaskWork, WorkPhase
+from flow.engine.epoch.worker_memory import worker_name
 from flow.engine.packets.packets import ERROR, STATS, Packet, sorted_chunks
 from flow.engine.plan.plan import Edge, Plan
 from flow.engine.steps.pipeline import SLICE_BITS
@@ -50,6 +52,14 @@ def sink_of(plan: Plan, edge: Edge) -> Sink[Any]:
     return operator.sink
 
 
+def writing_stage(plan: Plan) -> int:
+    """Return the number of the stage that writes the outputs: that of the last level.
+
+    Without levels, it is one of its own: a task writes after it has read, in another process.
+    """
+    return max(1, len(plan.levels))
+
+
 class OutputTask:
     """Buffer of packets for sinks, which a task writes after its last packet.
 
@@ -80,14 +90,15 @@ class OutputTask:
             Each sink's message, and the time that the sinks needed.
         """
         packets_of, self._buffered = self._buffered, {}
-        stats = Stats()
+        stats, work = Stats(), TaskWork(writing_stage(self._plan))
         for dest, packets in sorted(packets_of.items()):
             if not self._failed:
                 edge = self._plan.edges[dest]
-                with stats.timed(edge.step_id):
+                with work.timed(WorkPhase.SINKS), stats.timed(edge.step_id):
                     message = _write(self._plan, edge, self._writing, packets)
                 yield message
         if stats.busy_ns:
+            stats.work_ns = work.of_worker(worker_name())
             yield Packet(STATS, 0, self._writing.partition, 0, stats.encode())
 
     @property

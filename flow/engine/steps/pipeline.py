@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from flow.columns.chunks import SOURCE_BITS, Chunk, in_order
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import SourcePartition, TaskContext
+from flow.engine.epoch.work import WorkPhase
 from flow.engine.epoch.worker_memory import resident_bytes, worker_name
 from flow.engine.packets.packets import (
     PRINTED,
@@ -59,6 +60,10 @@ class Pipeline:
 
     def push(self, stream: StreamId, chunk: Chunk) -> None:
         """Run a chunk through the steps that follow a stream, up to the edges."""
+        with self._context.work.timed(WorkPhase.LEVELS):
+            self._push(stream, chunk)
+
+    def _push(self, stream: StreamId, chunk: Chunk) -> None:
         todo: list[tuple[StreamId, Chunk]] = [(stream, chunk)]
         while todo:
             stream, chunk = todo.pop()
@@ -109,8 +114,10 @@ class Pipeline:
             lines = "\n".join(self._context.printed).encode()
             yield Packet(PRINTED, self._shard, self._origin, 0, lines)
             self._context.printed.clear()
-        self._context.stats.workers[worker_name()] = resident_bytes()
-        yield Packet(STATS, self._shard, self._origin, 0, self._context.stats.encode())
+        stats, worker = self._context.stats, worker_name()
+        stats.workers[worker] = resident_bytes()
+        stats.work_ns.update(self._context.work.of_worker(worker))
+        yield Packet(STATS, self._shard, self._origin, 0, stats.encode())
 
     def _run(self, step: Step, chunk: Chunk) -> list[tuple[StreamId, Chunk]]:
         self._context.count(step.step_id, "in", len(chunk))
@@ -129,6 +136,10 @@ class Pipeline:
 
     def _pack(self, edge: Edge, chunks: list[Chunk], slice_number: int) -> Iterator[Packet]:
         """Yield the packets of an edge's chunks, measured and stamped if the step needs it."""
+        packets = self._packed(edge, chunks, slice_number)
+        return self._context.work.iterated(WorkPhase.LEVELS, packets)
+
+    def _packed(self, edge: Edge, chunks: list[Chunk], slice_number: int) -> Iterator[Packet]:
         meter, hold_meter = self._meter(edge), self._hold_meter(edge)
         for chunk in in_order(chunks):
             if hold_meter is not None:

@@ -12,6 +12,7 @@ from flow.connectors.source import Batch, Invalid, Source, Split
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Control, TaskContext
 from flow.engine.epoch.failures import encode_failure, naming
+from flow.engine.epoch.work import TaskWork, WorkPhase
 from flow.engine.packets.packets import ERROR, Packet
 from flow.engine.plan.plan import Plan
 from flow.engine.progress.meter import Partition
@@ -154,6 +155,7 @@ def read_batches(
     order: int,
     batches: Iterable[pa.RecordBatch],
     now_us: int,
+    work: TaskWork,
 ) -> Iterator[Packet]:
     """Run the stateless steps over Arrow batches that Spark itself has read.
 
@@ -165,12 +167,14 @@ def read_batches(
         order: the rank of these rows among those of other tasks.
         batches: the rows.
         now_us: the system time.
+        work: the task's work, to which the caller adds that of reading.
     """
     context = TaskContext(
         Moment(now_us),
         run_id=plan.plan_id,
         place=(step_id, origin),
         table_store=plan.table_store,
+        work=work,
     )
     shard = origin % shards
     pipeline = Pipeline(plan, shards, shard, origin, Partition(step_id, 0), context)
@@ -233,7 +237,7 @@ def _chunks(
 
 def _timed(batches: Iterable[Batch], step_id: str, context: TaskContext) -> Iterator[Batch]:
     """Yield the batches of an input; the time that its source needs is the step's."""
-    remaining = iter(batches)
+    remaining = context.work.iterated(WorkPhase.READING, batches)
     while True:
         with context.stats.timed(step_id):
             batch = next(remaining, None)

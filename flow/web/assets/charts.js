@@ -1,6 +1,9 @@
 // The charts of the epochs.
 
-const PHASES = [["planning", "--four"], ["starting", "--two"], ["steps", "--one"], ["commit", "--three"]];
+const PHASES = [
+  ["planning", "--four"], ["starting", "--two"], ["reading", "--reading"], ["levels", "--one"],
+  ["sinks", "--sinks"], ["spark", "--spark"], ["commit", "--three"],
+];
 
 const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -11,6 +14,7 @@ function options(place, series, bands, isSeconds) {
   return {
     width: Math.max(240, place.clientWidth),
     height: 210,
+    padding: [null, 32, null, null],  // Half of a time, which may stand at the right edge.
     series: [{ label: "committed", value: (_, seconds) => (seconds == null ? "–" : clock(seconds)) }, ...series],
     bands,
     axes: [{ ...axis, space: 80, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 56, values }],

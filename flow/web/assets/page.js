@@ -51,7 +51,7 @@ function inputs() {
 function showFacts() {
   const read = inputs();
   const last = epochs[epochs.length - 1];
-  const busy = last ? sum(["planning", "starting", "steps", "commit"].map((phase) => last.phases[phase] || 0)) : 0;
+  const busy = last ? sum(Object.values(last.phases)) - (last.phases.waiting || 0) : 0;
   const age = status.last_commit_at === null ? null : Math.max(0, Date.now() / 1000 - status.last_commit_at);
   const trigger = status.trigger_seconds;
   const behind = sum(Object.values(status.behind).flatMap((counts) => Object.values(counts)));

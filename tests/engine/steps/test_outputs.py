@@ -17,6 +17,7 @@ from flow.columns.chunks import Items, Pairs
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import decode_failure, encode_failure
+from flow.engine.epoch.work import WorkPhase
 from flow.engine.packets.packets import ERROR, STATS, Packet, encode_whole
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
@@ -98,7 +99,11 @@ def test_each_sink_gets_all_of_a_task_s_items_once_in_order_of_position() -> Non
     *messages, times = outgoing[1:]
     assert [pickle.loads(one.payload) for one in messages] == ["one: 4", "two: 1"]
     assert [one.dest for one in messages] == [edge.dest for edge in plan.outputs]
-    assert set(Stats.decode(times.payload).busy_ns) == {"one", "two"}
+    stats = Stats.decode(times.payload)
+    assert set(stats.busy_ns) == {"one", "two"}
+    ((work, ns),) = stats.work_ns.items()
+    assert (work.stage, work.phase) == (1, WorkPhase.SINKS)
+    assert ns >= sum(stats.busy_ns.values()) > 0
 
 
 def test_nothing_is_written_before_all_items_have_arrived() -> None:
