@@ -15,7 +15,7 @@ T = TypeVar("T")
 class WorkPhase(Enum):
     """A phase of a job in which tasks work.
 
-    Members:
+    Attributes:
         READING: sources read; for a data frame, tasks wait for Spark's rows.
         LEVELS: steps run, keyed steps with their state, and items are packed for shuffles.
         SINKS: sinks write.

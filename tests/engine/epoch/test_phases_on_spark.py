@@ -101,11 +101,10 @@ def test_a_data_frame_is_read_while_tasks_wait_for_its_rows(spark: SparkSession)
     assert phases["levels"] + phases["sinks"] < 0.5
 
 
-@pytest.mark.parametrize(("slow", "phase"), [("source", "reading"), ("sink", "sinks")])
-def test_a_batch_has_the_phases_of_its_only_job(spark: SparkSession, slow: str, phase: str) -> None:
+def test_a_batch_has_the_phases_of_its_only_job(spark: SparkSession) -> None:
     reports: list[EpochReport] = []
-    flow = pairs_flow(slow, is_keyed=False)
+    flow = pairs_flow("sink", is_keyed=False)
     run(flow, spark=spark, engine="batch", shards=2, partitions=2, on_epoch=reports.append)
     (phases,) = (report.phases for report in reports)
-    assert NAP <= phases[phase] < NAP + 1.0
-    assert sum(phases[name] for name in ("reading", "levels", "sinks")) < NAP + 2.0
+    assert NAP <= phases["sinks"] < NAP + 1.0
+    assert phases["reading"] + phases["levels"] < 1.0
