@@ -96,6 +96,23 @@ def test_a_replayed_epoch_sees_the_logged_version_though_the_sources_have_change
     assert shop.take() == [("tea", 3, 3, "shelf 1"), ("tea", 4, 4, "shelf 2")]
 
 
+def test_a_missing_version_of_an_interrupted_epoch_is_found_after_a_move(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = Shop(spark, tmp_path, ["tea", EOF(), "tea", ABORT()])
+    shop.changes[:] = [("tea", 3)]
+    shop.place(tea="shelf 1")
+    shop.run()
+    shop.changes += [("tea", 4)]
+    assert shop.run().aborted
+    recovery.rescale(shop.checkpoint, shards=3, spark=spark)
+    assert recovery.verify(shop.checkpoint, spark=spark) == []
+    newest = max((shop.checkpoint / "tables" / "prices").iterdir())
+    newest.unlink()
+    (problem,) = recovery.verify(shop.checkpoint, spark=spark)
+    assert (problem.file, problem.problem) == (f"tables/prices/{newest.name}", "is missing")
+
+
 def test_a_checkpoint_with_tables_can_be_shown_checked_set_back_and_moved(
     spark: SparkSession, tmp_path: Path
 ) -> None:
