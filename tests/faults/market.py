@@ -31,8 +31,9 @@ import flow_windowing as win
 from flow import Dataflow, KeyedStream, Stream
 from flow.connectors.files import JsonLinesSink, ParquetSink
 from flow_windowing import EventClock, TumblingWindower
+from tests.faults import shop
 from tests.faults.market_inputs import ChangesSource, Editions, Pace, PacedSource, trades_of
-from tests.faults.shop import Record, Size, StruckSource, late_of, source_of, struck, value_of
+from tests.faults.shop import Record, Size, StruckSource, source_of, struck, value_of
 from tests.faults.striking import NO_FAULT, Fault
 
 CLOCK = EventClock("at", "2m", on_idle="hold")
@@ -141,7 +142,7 @@ def _windows(symbols: KeyedStream[Any]) -> list[Stream[Any]]:
             for name, out in (("piece", pieces), ("top", top), ("site", site))
         ),
         *(
-            op.map(f"late_{name}", out.late, late_of)
+            op.map(f"late_{name}", out.late, partial(late_of, name))
             for name, out in (("runs", runs), ("pieces", pieces), ("top", top), ("site", site))
         ),
     ]
@@ -165,7 +166,7 @@ def _joins(trades: KeyedStream[Any], quotes: KeyedStream[Any]) -> list[Stream[An
         spread,
         op.map_window("spreads_of", spreads.down, partial(window_of, "spreads")),
         *(
-            op.map(f"late_{name}", out.late, late_of)
+            op.map(f"late_{name}", out.late, partial(late_of, name))
             for name, out in (("paired", paired), ("quoted", quoted), ("spreads", spreads))
         ),
     ]
@@ -286,6 +287,11 @@ def state_of(what: str, item: Any) -> Record:
     """Return the record of state that has expired."""
     key, state = item
     return {"what": what, "key": key, "state": state}
+
+
+def late_of(step: str, item: Any) -> Record:
+    """Return the record of a late value of a step."""
+    return {**shop.late_of(item), "step": step}
 
 
 def window_of(what: str, key: str, window: win.WindowMetadata, value: Any) -> Record:

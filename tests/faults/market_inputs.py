@@ -17,7 +17,15 @@ from typing import Any
 from flow.connectors.files import JsonLinesSource
 from flow.connectors.source import Batch, Json, Planner, Slice, Source, SourceLog, Split
 from flow.connectors.then import Then
-from tests.faults.shop import START, Record, Size, StruckSource, by_arrival, write_files
+from tests.faults.shop import (
+    START,
+    Record,
+    Size,
+    StruckSource,
+    by_arrival,
+    up_to_four_minutes,
+    write_files,
+)
 from tests.faults.striking import Fault
 
 SYMBOLS = 8
@@ -30,7 +38,7 @@ HISTORY_SHARE = 0.4
 def write_inputs(home: Path, size: Size, seed: int = 1) -> None:
     """Write trades and quotes, in the order in which they are heard of: nearly in time."""
     rng = random.Random(seed)
-    trades = _numbered(by_arrival(rng, _trades(rng, size)))
+    trades = _numbered(by_arrival(rng, _trades(rng, size), _delay))
     history = int(len(trades) * HISTORY_SHARE)
     write_files(home / "trades" / "history", trades[:history])
     write_files(home / "trades" / "live", trades[history:])
@@ -51,6 +59,11 @@ def _trades(rng: random.Random, size: Size) -> Iterator[tuple[float, Record]]:
         yield minute, trade
         if rng.random() < 0.15:
             yield minute + rng.random() * 15, trade
+
+
+def _delay(rng: random.Random) -> float:
+    """Return the minutes after which a trade is heard of: some after the end of their window."""
+    return up_to_four_minutes(rng) + (8 if rng.random() < 0.15 else 0)
 
 
 def _quotes(rng: random.Random, size: Size) -> Iterator[tuple[float, Record]]:

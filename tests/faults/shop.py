@@ -78,10 +78,19 @@ def _orders(rng: random.Random, size: Size) -> Iterator[tuple[float, Record]]:
         yield rng.random() * size.hours * 60, {"user": user, "amount": rng.randint(1, 99)}
 
 
-def by_arrival(rng: random.Random, events: Iterator[tuple[float, Record]]) -> list[Record]:
-    """Records with their time, each heard of up to four minutes after it happened."""
+def up_to_four_minutes(rng: random.Random) -> float:
+    """Return the minutes after which something is heard of."""
+    return 4 * rng.random()
+
+
+def by_arrival(
+    rng: random.Random,
+    events: Iterator[tuple[float, Record]],
+    delay: Callable[[random.Random], float] = up_to_four_minutes,
+) -> list[Record]:
+    """Records with their time, in the order in which they are heard of."""
     timed = sorted(
-        ((minute + 4 * rng.random(), minute, record) for minute, record in events),
+        ((minute + delay(rng), minute, record) for minute, record in events),
         key=lambda one: one[0],
     )
     return [
