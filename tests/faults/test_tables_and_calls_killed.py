@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
 SIZE = Size(hours=2, epochs=6)
 EPOCH = 4
 """An epoch in which the lookup table is read anew, after 12 minutes."""
-TRADE = 100
+TRADE = 88
 """A trade of that epoch."""
 Watch = Callable[[Child], Child]
 
