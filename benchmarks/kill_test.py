@@ -2,15 +2,17 @@
 
 ::
 
-    python benchmarks/kill_test.py [--kills 500] [--seed N] [--at-once N] [--only runs|tools]
-                                   [--hours 20] [--epochs 40] [--folder DIR]
+    python benchmarks/kill_test.py [--flow shop|market] [--kills 500] [--seed N] [--at-once N]
+                                   [--only runs|tools] [--hours 20] [--epochs 40] [--folder DIR]
 
-The flow has two inputs, two levels of keyed steps, sessions, two joins, and two file sinks; see
-``tests/faults/shop.py``. Each of its runs is a process of its own. SIGKILL kills its driver, its
-JVM, or both, until the flow is done. Between two runs, the test uses some of the recovery tools on
-the checkpoint, and kills them too: ``verify``, ``rewind`` to an earlier epoch, ``rescale`` to
-another layout, and ``relocate`` after the checkpoint has been moved to another folder. Then inputs
-end, the flow is drained, and the next flow begins.
+The flow ``shop`` has two inputs, two levels of keyed steps, sessions, two joins, and two file
+sinks; see ``tests/faults/shop.py``. The flow ``market`` has tables that change, calls, joins by
+time, triggers, windows over all keys, state that expires and approximate aggregates; see
+``tests/faults/market.py``. Each run of a flow is a process of its own. SIGKILL kills its driver,
+its JVM, or both, until the flow is done. Between two runs, the test uses some of the recovery tools
+on the checkpoint, and kills them too: ``verify``, ``status``, ``rewind`` to an earlier epoch,
+``rescale`` to another layout, and ``relocate`` after the checkpoint has been moved to another
+folder. Then inputs end, the flow is drained, and the next flow begins.
 
 ``--at-once 2`` kills two flows at the same time; ``--only runs`` uses no tools, and with
 ``--only tools`` the test asks runs to stop instead; ``--hours 6 --epochs 12`` makes smaller flows.
@@ -43,13 +45,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from flow.engine.spark.session.session import SparkSettings, make_session
 from tests.faults.killing import Killer, Tally, kill_until_done
-from tests.faults.shop import Size, write_inputs
+from tests.faults.market_runs import Market
+from tests.faults.shop import Size
 from tests.faults.tools import ToolUser
 from tests.support.faults import STANDING, Child, Results, Shop, assert_same, no_leftovers
 
 State = dict[tuple[str, str], Any]
 OPEN = ("--now", STANDING, "--no-drain")
 DRAINED = ("--now", STANDING)
+KINDS: dict[str, type[Shop]] = {kind.FLOW: kind for kind in (Shop, Market)}
 
 
 @dataclass(frozen=True)
@@ -68,10 +72,11 @@ def main() -> None:
     size = Size(options.hours, options.epochs)
     folder = Path(options.folder or tempfile.mkdtemp(prefix="flow-kills-"))
     spark = make_session("kill-test", SparkSettings("local[1]", {"spark.driver.memory": "1g"}))
-    golden = left_alone(folder / "golden", size, spark)
+    kind = KINDS[options.flow]
+    golden = left_alone(kind, folder / "golden", size, spark)
     output = f"it writes {dict(golden.drained[0].kinds())}, and kept {_keys(golden.opened[1])}"
     print(f"left alone {output} keys before it was drained", flush=True)
-    hunt = Hunt(folder, size, spark, golden, options.kills, options.only)
+    hunt = Hunt(kind, folder, size, spark, golden, options.kills, options.only)
     rngs = [random.Random(f"{seed}, {number}") for number in range(options.at_once)]
     with ThreadPoolExecutor(options.at_once) as pool:
         for ended in [pool.submit(hunt.kill_flows, rng) for rng in rngs]:
@@ -86,6 +91,7 @@ class Hunt:
     """A series of flows that are killed, until there have been enough kills.
 
     Attributes:
+        kind: the class of the flows.
         folder: the parent of the flows' folders.
         size: the size of each flow.
         spark: the session that reads state.
@@ -95,6 +101,7 @@ class Hunt:
         tally: the counts so far.
     """
 
+    kind: type[Shop]
     folder: Path
     size: Size
     spark: SparkSession
@@ -111,7 +118,7 @@ class Hunt:
         killer = Killer(rng, gentle=self.only == "tools")
         while self.tally.count < self.kills:
             number = next(self._numbers)
-            shop = _new_shop(self.folder / f"flow-{number:03d}", self.size)
+            shop = _new_shop(self.kind, self.folder / f"flow-{number:03d}", self.size)
             try:
                 with no_leftovers() as children:
                     self._kill_flow(shop, killer, children)
@@ -132,6 +139,7 @@ class Hunt:
             if options is DRAINED and shop.identity["generation"]:  # `rescale` changed the layout
                 got, wanted = got.in_any_layout(), wanted.in_any_layout()
             assert_same(got, wanted)
+            shop.check()
             with self._reading:  # Reading state sets configuration that the session shares.
                 assert_same_state(shop.state(self.spark), golden[1])
         self.tally.finished += 1
@@ -141,15 +149,16 @@ class Hunt:
         print(f"kill {self.tally.count} of {self.kills}, {minutes:.1f} min: {kill}", flush=True)
 
 
-def left_alone(home: Path, size: Size, spark: SparkSession) -> Golden:
+def left_alone(kind: type[Shop], home: Path, size: Size, spark: SparkSession) -> Golden:
     """Run a flow without interruption, and return its results and state."""
-    shop = _new_shop(home, size)
+    shop = _new_shop(kind, home, size)
     found = []
     for options in (OPEN, DRAINED):
         shop.options = options
         with no_leftovers() as children:
             children.append(shop.start())
             children[0].finish(seconds=1_000)
+        shop.check()
         found.append((shop.results(), shop.state(spark)))
     return Golden(*found)
 
@@ -168,15 +177,17 @@ def _keys(state: State) -> dict[str, int]:
     return dict(Counter(step for step, key in state if key))
 
 
-def _new_shop(home: Path, size: Size) -> Shop:
+def _new_shop(kind: type[Shop], home: Path, size: Size) -> Shop:
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    write_inputs(home, size)
-    return Shop(home, size)
+    shop = kind(home, size)
+    shop.write_inputs()
+    return shop
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--flow", choices=KINDS, default="shop", help="the flow that is killed")
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, help="where the kills fall; chosen when left out")
     parser.add_argument("--at-once", type=int, default=1, help="how many flows run side by side")

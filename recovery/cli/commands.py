@@ -91,7 +91,7 @@ def _add_status(commands: Any) -> None:
 
 
 def _add_inspect(commands: Any) -> None:
-    parser = _new(commands, "inspect", "show the state of a step, key by key", _inspect)
+    parser = _new(commands, "inspect", "show the state of a step, or a table, key by key", _inspect)
     _add_step(parser)
     parser.add_argument("--key", help="the one key to show")
     _add_epoch(parser)
@@ -131,7 +131,8 @@ def _add_verify(commands: Any) -> None:
 
 
 def _add_export(commands: Any) -> None:
-    parser = _new(commands, "export", "write the state of a step to a Parquet file", _export)
+    text = "write the state of a step, or a table, to a Parquet file"
+    parser = _new(commands, "export", text, _export)
     parser.add_argument("file", metavar="FILE", help="the Parquet file to write")
     _add_step(parser)
     _add_epoch(parser)

@@ -146,6 +146,11 @@ class CheckpointReader:
         return dict(self._recovery.get("fingerprint", {}).get("inputs", {}))
 
     @property
+    def tables(self) -> Mapping[str, Json]:
+        """The fingerprints of the tables, by id, in the order of the flow."""
+        return dict(self._recovery.get("fingerprint", {}).get("tables", {}))
+
+    @property
     def graph(self) -> Json:
         """The graph of the flow as JSON; ``None`` in a checkpoint of an older version."""
         return self._recovery.get("graph")

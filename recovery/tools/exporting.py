@@ -1,9 +1,9 @@
-"""Export of a step's state to a Parquet file."""
+"""Export of a step's state, or of a table, to a Parquet file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -22,6 +22,7 @@ from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.epoch_state import EpochState, KeySnapshot, load_snapshot
 from recovery.reading.paths import PathLike
 from recovery.reading.rendering import plain
+from recovery.reading.tables import TableState, TableValue, read_table, tables_at
 from recovery.reading.windows import WindowingStep
 from recovery.tools.inspecting import keys_of_step, windowing_step
 
@@ -33,7 +34,8 @@ Row: TypeAlias = dict[str, Any]
 BATCH_ROWS = 8_192
 
 _TIME = pa.timestamp("us", tz="UTC")
-_KEY = [pa.field("key", pa.string(), nullable=False), pa.field("due", _TIME)]
+_KEY = pa.field("key", pa.string(), nullable=False)
+_DUE = pa.field("due", _TIME)
 _WINDOW = [
     pa.field("window_id", pa.int64()),
     pa.field("open_time", _TIME),
@@ -41,6 +43,7 @@ _WINDOW = [
     pa.field("value", pa.string()),
 ]
 _SNAPSHOT = pa.field("snapshot", pa.binary(), nullable=False)
+_FROM = pa.field("from", _TIME, nullable=False)
 
 _FLAT: dict[type, pa.DataType] = {
     bool: pa.bool_(),
@@ -86,7 +89,7 @@ def export(
     epoch: int | None = None,
     spark: SparkSession | None = None,
 ) -> Export:
-    """Write a step's state to a Parquet file; an existing file is replaced.
+    """Write a step's state, or a table, to a Parquet file; an existing file is replaced.
 
     The file has a row for each key, with the columns ``key``, ``due`` and ``state``. The column
     ``state`` has the type of the states if all of them are numbers, booleans, texts or times, and
@@ -95,9 +98,14 @@ def export(
     has one row without a window. The column ``snapshot`` has the pickled state in the checkpoint,
     unchanged.
 
+    For a table the file has a row for each key, sorted by key, with the columns ``key``, ``value``
+    and ``snapshot``, the pickled value. The column ``value`` has a type as ``state`` has one. For
+    a table with `as_of` the file has a row for each value, with the time ``from`` which it holds;
+    a row without value or snapshot removes the key from that time on.
+
     Args:
         path: the checkpoint's directory, as given to `RecoveryConfig`.
-        step: the step's id.
+        step: the id of a keyed step, or of a table.
         file: the file to write, a path or a URI.
         epoch: a retained epoch, at whose end to read the state; by default the newest.
         spark: the session that reads it; by default the active one, else a new local one.
@@ -108,12 +116,43 @@ def export(
     """
     checkpoint = open_checkpoint(path, spark)
     state = EpochState(checkpoint, checkpoint.chosen(epoch))
-    total = keys_of_step(state, step)
-    name = checkpoint.state_name(step)
-    shape = _Shape.of(state.keys(name), step)
-    rows = _rows(state.keys(name), step, windowing_step(state, step), shape)
-    written = _write(rows, shape.schema(), str(file))
+    version = tables_at(checkpoint, state.epoch).get(step)
+    if version is None:
+        total = keys_of_step(state, step)
+        rows, schema = _step_rows(state, step)
+    else:
+        table = read_table(checkpoint, step, version)
+        total = len(table.contents)
+        rows, schema = _table_rows(table)
+    written = _write(rows, schema, str(file))
     return Export(step, state.epoch, total, written, str(file))
+
+
+def _step_rows(state: EpochState, step_id: str) -> tuple[Iterator[Row], pa.Schema]:
+    """Return the rows of a keyed step, and the schema of the file."""
+    name = state.checkpoint.state_name(step_id)
+    shape = _Shape.of(state.keys(name), step_id)
+    rows = _rows(state.keys(name), step_id, windowing_step(state, step_id), shape)
+    return rows, shape.schema()
+
+
+def _table_rows(table: TableState) -> tuple[Iterator[Row], pa.Schema]:
+    """Return the rows of a table, and the schema of the file."""
+    kind = _column_type(value.value for value in table.values() if value.content is not None)
+    times = [_FROM] if table.has_history else []
+    fields = [
+        *(_KEY, *times),
+        pa.field("value", pa.string() if kind is None else kind),
+        _SNAPSHOT.with_nullable(table.has_history),
+    ]
+
+    def row(found: TableValue) -> Row:
+        is_json = kind is None and found.content is not None
+        value = _json(found.value) if is_json else found.value
+        row = {"key": found.key, "value": value, "snapshot": found.content}
+        return {**row, "from": from_us(found.at_us)} if table.has_history else row
+
+    return map(row, table.values()), pa.schema(fields)
 
 
 @dataclass
@@ -133,14 +172,21 @@ class _Shape:
         """Read all keys to find the columns."""
         snapshots = (load_snapshot(kept, step_id) for kept in keys)
         kinds = {_kind(snapshot) for snapshot in snapshots}
-        if kinds == {DriverState}:
-            return cls(windowed=True)
-        return cls(kind=_FLAT.get(kinds.pop()) if len(kinds) == 1 else None)
+        return cls(windowed=True) if kinds == {DriverState} else cls(kind=_common_type(kinds))
 
     def schema(self) -> pa.Schema:
         """Return the schema of the file."""
         state = pa.field("state", pa.string() if self.kind is None else self.kind)
-        return pa.schema([*_KEY, *(_WINDOW if self.windowed else [state]), _SNAPSHOT])
+        return pa.schema([_KEY, _DUE, *(_WINDOW if self.windowed else [state]), _SNAPSHOT])
+
+
+def _column_type(values: Iterable[Any]) -> pa.DataType | None:
+    """Return the type of a column of values; ``None`` for JSON."""
+    return _common_type({_kind(value) for value in values})
+
+
+def _common_type(kinds: set[type]) -> pa.DataType | None:
+    return _FLAT.get(*kinds) if len(kinds) == 1 else None
 
 
 def _kind(snapshot: Any) -> type:

@@ -1,10 +1,10 @@
-"""Inspection of a step's state, key by key."""
+"""Inspection of a step's state, or of a table, key by key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
@@ -13,6 +13,7 @@ from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.epoch_state import EpochState, KeySnapshot, load_snapshot, totals
 from recovery.reading.paths import PathLike
 from recovery.reading.rendering import due_text, indented, plain, time_text
+from recovery.reading.tables import TableState, TableValue, read_table, tables_at
 from recovery.reading.windows import WindowingStep
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ class KeyState:
         due: the due time, RFC 3339; ``None`` without a timer; a sentence for a held watermark.
         state: the snapshot as JSON; for a windowing step the watermark, the open windows and the
             buffered values; for a join by time the watermark and the retained values of each
-            side. An object whose class is not rebuilt is shown by the class's name and
-            the contents of its pickle.
+            side; for a table the value, or the values with the times from which they hold. An
+            object whose class is not rebuilt is shown by the class's name and the contents of
+            its pickle.
     """
 
     key: str
@@ -51,6 +53,7 @@ class StepState:
         now: the epoch's system time, RFC 3339.
         total: the number of the step's keys.
         keys: the states of the keys that are shown.
+        version: the number of the version of a table; ``None`` for a keyed step.
     """
 
     step: str
@@ -58,6 +61,7 @@ class StepState:
     now: str | None
     total: int
     keys: tuple[KeyState, ...]
+    version: int | None = None
 
     def to_json(self) -> Json:
         """Return the state as JSON."""
@@ -81,7 +85,7 @@ def inspect(
 
     Args:
         path: the checkpoint's directory, as given to `RecoveryConfig`.
-        step: the step's id.
+        step: the id of a keyed step, or of a table.
         key: the only key to show; by default, all keys up to `limit`.
         epoch: a retained epoch, at whose end to read the state; by default the newest.
         limit: the greatest number of keys to return.
@@ -92,14 +96,39 @@ def inspect(
     """
     checkpoint = open_checkpoint(path, spark)
     state = EpochState(checkpoint, checkpoint.chosen(epoch))
-    total = keys_of_step(state, step)
-    view = KeyView(state, step)
-    found = state.keys(checkpoint.state_name(step), key)
-    keys = tuple(view.shown(kept) for kept in islice(found, limit))
+    version = tables_at(checkpoint, state.epoch).get(step)
+    if version is None:
+        total = keys_of_step(state, step)
+        found = _step_keys(state, step, key)
+    else:
+        table = read_table(checkpoint, step, version)
+        total = len(table.contents)
+        found = _table_keys(table, key)
+    keys = tuple(islice(found, limit))
     if key is not None and not keys:
         raise CheckpointError(f"step {step!r} keeps nothing of key {key!r} at epoch {state.epoch}")
     now = time_text(checkpoint.log(state.epoch).moment.now_us)
-    return StepState(step, state.epoch, now, total, keys)
+    number = None if version is None else version.number
+    return StepState(step, state.epoch, now, total, keys, number)
+
+
+def _step_keys(state: EpochState, step_id: str, key: str | None) -> Iterator[KeyState]:
+    """Yield the keys of a step with their states; a given key alone."""
+    view = KeyView(state, step_id)
+    return map(view.shown, state.keys(state.checkpoint.state_name(step_id), key))
+
+
+def _table_keys(table: TableState, key: str | None) -> Iterator[KeyState]:
+    """Yield the keys of a table with their values; a given key alone."""
+    for each, values in groupby(table.values(), lambda value: value.key):
+        if key in (None, each):
+            shown = [_table_value(table, value) for value in values]
+            yield KeyState(each, None, shown if table.has_history else shown[0])
+
+
+def _table_value(table: TableState, value: TableValue) -> Json:
+    shown = plain(value.value)
+    return {"from": time_text(value.at_us), "value": shown} if table.has_history else shown
 
 
 def keys_of_step(state: EpochState, step_id: str) -> int:
@@ -113,9 +142,10 @@ def keys_of_step(state: EpochState, step_id: str) -> int:
     name = checkpoint.state_name(step_id)
     if name in headers:
         return totals(headers[name]).keys
-    there = list(dict.fromkeys([*checkpoint.keyed, *map(checkpoint.step_of, sorted(headers))]))
-    if step_id in there:
+    kept = list(dict.fromkeys([*checkpoint.keyed, *map(checkpoint.step_of, sorted(headers))]))
+    if step_id in kept:
         return 0
+    there = [*kept, *tables_at(checkpoint, state.epoch)]
     listed = f"steps that do: {', '.join(map(repr, there))}" if there else "no step does"
     raise CheckpointError(
         f"{checkpoint.root}: step {step_id!r} keeps no state at epoch {state.epoch}; {listed}"
@@ -155,7 +185,10 @@ def windowing_step(state: EpochState, step_id: str) -> WindowingStep:
 def _lines(found: StepState) -> Iterator[str]:
     keys = "1 key" if found.total == 1 else f"{found.total:,} keys"
     shown = f", of which {len(found.keys)} are shown" if len(found.keys) < found.total else ""
-    yield f"step {found.step} after epoch {found.epoch}, at {found.now}: {keys}{shown}"
+    is_table = found.version is not None
+    what = f"version {found.version} of table {found.step}" if is_table else f"step {found.step}"
+    yield f"{what} after epoch {found.epoch}, at {found.now}: {keys}{shown}"
     for one in found.keys:
+        due = {} if is_table else {"due": one.due or "never"}
         yield ""
-        yield from indented({"key": one.key, "due": one.due or "never", "state": one.state})
+        yield from indented({"key": one.key, **due, "value" if is_table else "state": one.state})

@@ -64,11 +64,14 @@ def seeds_of(state: UnplacedState, shards: int) -> Iterator[Seed]:
 
 
 def write_seeds(root: str, seeds: Iterable[Seed]) -> None:
-    """Write seeds to a new directory."""
+    """Write seeds to a new directory; without seeds, a file without rows.
+
+    So a missing directory, or a directory without files, is damage.
+    """
     place = locate(root)
     filesystem, path = place.filesystem, place.path
     filesystem.create_dir(path)
-    rows: dict[int, list[Seed]] = defaultdict(list)
+    rows: dict[int, list[Seed]] = defaultdict(list, {0: []})
     writers: dict[int, pq.ParquetWriter] = {}
     try:
         for seed in seeds:
@@ -123,11 +126,8 @@ def _write(
     if number not in writers:
         name = f"{path}/part-{number:02d}.parquet"
         writers[number] = pq.ParquetWriter(name, SCHEMA, filesystem=filesystem)
-    columns = [
-        pa.array(column, field.type)
-        for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)
-    ]
-    writers[number].write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+    columns = {field.name: [getattr(row, field.name) for row in rows] for field in SCHEMA}
+    writers[number].write_table(pa.table(columns, SCHEMA))
 
 
 def _shard(key: str, step_id: str, shards: int) -> int:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.engine.feed.offsets import EpochOffset
-from flow.engine.tables.contents import Contents, History, Newest
-from flow.engine.tables.files import decode, files_of, folder_of
-from flow.engine.tables.versions import TableVersion
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow_windowing.rules.key_state import DriverState
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, spans
 from recovery.reading.epoch_state import EpochState, StepTotals, load_snapshot, totals
 from recovery.reading.epochs import EpochLog
-from recovery.reading.inert import load_inert
 from recovery.reading.paths import PathLike
 from recovery.reading.rendering import time_text
+from recovery.reading.tables import read_table, tables_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,7 +157,7 @@ def status(path: PathLike, *, spark: SparkSession | None = None) -> CheckpointSt
         in_use=_in_use(checkpoint),
         sources=tuple(_sources(checkpoint, log)),
         steps=() if last is None else tuple(_steps(EpochState(checkpoint, last))),
-        tables=() if control is None else tuple(_tables(checkpoint, control.tables)),
+        tables=() if last is None else tuple(_tables(checkpoint, last)),
     )
 
 
@@ -179,22 +176,11 @@ def _sources(checkpoint: CheckpointReader, log: EpochLog | None) -> Iterator[Sou
         yield SourceStatus(f"Spark's source {number + 1}", offset)
 
 
-def _tables(
-    checkpoint: CheckpointReader, versions: Mapping[str, TableVersion]
-) -> Iterator[TableStatus]:
-    for name, version in versions.items():
-        changes = [
-            change
-            for file in files_of(version)
-            for change in decode(
-                *(file, checkpoint.files.read_checked(f"{folder_of(name)}/{file}")), load_inert
-            )
-        ]
-        has_times = any(change.at_us for change in changes)
-        contents: Contents = History() if has_times else Newest()
-        size = contents.apply(changes)
+def _tables(checkpoint: CheckpointReader, epoch: int) -> Iterator[TableStatus]:
+    for step_id, version in tables_at(checkpoint, epoch).items():
+        found = read_table(checkpoint, step_id, version)
         read = None if version.read_at_us is None else time_text(version.read_at_us)
-        yield TableStatus(checkpoint.step_of(name), version.number, len(contents), size, read)
+        yield TableStatus(step_id, version.number, len(found.contents), found.size, read)
 
 
 def _steps(state: EpochState) -> Iterator[StepStatus]:

@@ -197,14 +197,20 @@ def _seed(checkpoint: CheckpointReader) -> Iterator[Problem]:
 
 
 def _tables(checkpoint: CheckpointReader, epochs: list[int]) -> Iterator[Problem]:
-    """Yield the problems of the files of tables that epochs see, or the start of a generation."""
+    """Yield the problems of the files of tables that epochs see.
+
+    The versions at the start of a generation, and those of the epoch that was interrupted before
+    it, are needed until an epoch of the generation is logged.
+    """
     from flow.engine.feed.offsets import EpochOffset
     from flow.engine.tables.files import SEAL, files_of, folder_of
 
     def read(files: CheckpointFiles, name: str) -> None:
         SEAL.open(name, files.read_checked(name))
 
-    offsets = [EpochOffset.from_json(checkpoint.identity.start or {})]
+    identity = checkpoint.identity
+    starts = [] if checkpoint.logged else [identity.start, identity.begun]
+    offsets = [EpochOffset.from_json(start) for start in starts if start]
     for epoch in epochs:
         with contextlib.suppress(CheckpointError):  # Problems of logs are reported by themselves.
             offsets.append(checkpoint.log(epoch).offset)

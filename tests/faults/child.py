@@ -1,4 +1,4 @@
-"""A run of the shop in a process to be killed: ``python -m tests.faults.child HOME``."""
+"""A run of a flow in a process to be killed: ``python -m tests.faults.child HOME``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from flow import EpochReport, FlowError, run
 from recovery import RecoveryConfig
-from tests.faults.shop import Size, make_flow
+from tests.faults.flows import FLOWS
+from tests.faults.shop import Size
 from tests.faults.striking import Fault, Whom
 
 
@@ -25,7 +26,7 @@ def main() -> None:
         print(f"epoch {done.epoch}", flush=True)  # noqa: T201  (the parent reads it)
         fault.strike("after outputs", done.epoch)
 
-    flow = make_flow(home, Size(options.hours, options.epochs), fault)
+    flow = FLOWS[options.flow].make_flow(home, Size(options.hours, options.epochs), fault)
     try:
         summary = run(
             flow,
@@ -46,6 +47,7 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
     parser.add_argument("home", type=Path)
+    parser.add_argument("--flow", choices=FLOWS, default="shop")
     parser.add_argument("--checkpoint", type=Path)
     parser.add_argument("--hours", type=float, default=Size.hours)
     parser.add_argument("--epochs", type=int, default=Size.epochs)

@@ -41,6 +41,7 @@ class Tool(Enum):
     """A command of ``python -m recovery``."""
 
     VERIFY = "verify"
+    STATUS = "status"
     REWIND = "rewind"
     RESCALE = "rescale"
     RELOCATE = "relocate"
@@ -50,7 +51,7 @@ class ToolPhase(Enum):
     """Phase of a tool when it was killed, as the checkpoint's files tell it.
 
     Attributes:
-        STARTING: it held no lock; `Tool.VERIFY` takes none.
+        STARTING: it held no lock; the tools that only read take none.
         LOCKED: it held the lock, and had changed nothing.
         CHANGED: it had changed files, some of them or all.
     """

@@ -55,11 +55,11 @@ def write_inputs(home: Path, size: Size, seed: int = 1) -> None:
     """Write what the shop's users did, in the order in which it is heard of: nearly in time."""
     rng = random.Random(seed)
     records_by_input = {
-        "clicks": _by_arrival(rng, _clicks(rng, size)),
-        "orders": _by_arrival(rng, _orders(rng, size)),
+        "clicks": by_arrival(rng, _clicks(rng, size)),
+        "orders": by_arrival(rng, _orders(rng, size)),
     }
     for name, records in records_by_input.items():
-        _write_files(home / name, [{**record, "n": n} for n, record in enumerate(records)])
+        write_files(home / name, [{**record, "n": n} for n, record in enumerate(records)])
 
 
 def _clicks(rng: random.Random, size: Size) -> Iterator[tuple[float, Record]]:
@@ -78,10 +78,19 @@ def _orders(rng: random.Random, size: Size) -> Iterator[tuple[float, Record]]:
         yield rng.random() * size.hours * 60, {"user": user, "amount": rng.randint(1, 99)}
 
 
-def _by_arrival(rng: random.Random, events: Iterator[tuple[float, Record]]) -> list[Record]:
-    """Records with their time, each heard of up to four minutes after it happened."""
+def up_to_four_minutes(rng: random.Random) -> float:
+    """Return the minutes after which something is heard of."""
+    return 4 * rng.random()
+
+
+def by_arrival(
+    rng: random.Random,
+    events: Iterator[tuple[float, Record]],
+    delay: Callable[[random.Random], float] = up_to_four_minutes,
+) -> list[Record]:
+    """Records with their time, in the order in which they are heard of."""
     timed = sorted(
-        ((minute + 4 * rng.random(), minute, record) for minute, record in events),
+        ((minute + delay(rng), minute, record) for minute, record in events),
         key=lambda one: one[0],
     )
     return [
@@ -90,7 +99,8 @@ def _by_arrival(rng: random.Random, events: Iterator[tuple[float, Record]]) -> l
     ]
 
 
-def _write_files(folder: Path, records: list[Record]) -> None:
+def write_files(folder: Path, records: list[Record]) -> None:
+    """Write records as three files of JSON lines."""
     folder.mkdir(parents=True)
     files = 3
     for number in range(files):
@@ -102,8 +112,8 @@ def _write_files(folder: Path, records: list[Record]) -> None:
 def make_flow(home: Path, size: Size, fault: Fault = NO_FAULT) -> Dataflow:
     """The flow, over the inputs in a folder, with a fault that strikes somewhere in it."""
     flow = Dataflow("shop")
-    clicks = op.input("clicks", flow, StruckSource(_source(home, "clicks", size), fault))
-    orders = op.input("orders", flow, _source(home, "orders", size))
+    clicks = op.input("clicks", flow, StruckSource(source_of(home, "clicks", size), fault))
+    orders = op.input("orders", flow, source_of(home, "orders", size))
     clicks_by_user = op.key_on("clicks_by_user", clicks, "user")
     orders_by_user = op.key_on("orders_by_user", orders, "user")
     visits = win.fold_window(
@@ -138,7 +148,8 @@ def make_flow(home: Path, size: Size, fault: Fault = NO_FAULT) -> Dataflow:
     return flow
 
 
-def _source(home: Path, name: str, size: Size) -> JsonLinesSource:
+def source_of(home: Path, name: str, size: Size) -> JsonLinesSource:
+    """Return the source of an input, which an epoch reads a part of."""
     total = sum(file.stat().st_size for file in (home / name).iterdir())
     return JsonLinesSource(home / name, bytes_per_epoch=total // size.epochs)
 

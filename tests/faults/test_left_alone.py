@@ -66,7 +66,7 @@ def test_events_of_a_town_are_numbered_without_a_gap(golden: Golden) -> None:
 
 
 def test_hours_join_visits_with_orders(golden: Golden) -> None:
-    hours = [json.loads(row) for row in golden.results.hours.elements()]
+    hours = [json.loads(row) for row in golden.results.rows.elements()]
     assert len({(row["town"], row["hour"]) for row in hours}) == len(hours) > TOWNS
     assert any("visitor" in row and "buyer" in row for row in hours)
 

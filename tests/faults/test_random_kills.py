@@ -11,13 +11,15 @@ from pyspark.sql import SparkSession
 
 from tests.faults.conftest import ALIKE
 from tests.faults.killing import Killer, Tally, kill_until_done
-from tests.faults.shop import Size, write_inputs
+from tests.faults.market_runs import new_market
+from tests.faults.shop import Size
 from tests.faults.tools import ToolUser
 from tests.support.faults import Shop, assert_same, no_leftovers
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 SIZE = Size(hours=8, epochs=16)
+MARKET_SIZE = Size(hours=2, epochs=6)
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 """Where the kills fall, as far as that can be repeated."""
 
@@ -59,7 +61,26 @@ def test_random_kills_of_runs_and_tools_lose_and_double_nothing(
     assert shop.state(spark) == golden.state(spark)
 
 
+@pytest.mark.faults
+def test_random_kills_of_a_flow_with_tables_calls_and_triggers_lose_and_double_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    print(f"FAULTS_SEED={SEED}")  # noqa: T201  (shown when the test fails)
+    golden = new_market(tmp_path / "golden", size=MARKET_SIZE)
+    golden.run_here(spark)
+    rng, tally, kills = random.Random(SEED), Tally(), 12
+    market = new_market(tmp_path / "market", size=MARKET_SIZE, options=ALIKE)
+    with no_leftovers() as children:
+        user = ToolUser(rng, market, children, tally, kills)
+        kill_until_done(market, Killer(rng), children, tally, kills, between=user.use)
+    print(*tally.lines(), sep="\n")  # noqa: T201
+    assert_same(market.results(), golden.results())
+    assert market.state(spark) == golden.state(spark)
+    market.check()
+
+
 def new_shop(home: Path) -> Shop:
     home.mkdir()
-    write_inputs(home, SIZE)
-    return Shop(home, SIZE)
+    shop = Shop(home, SIZE)
+    shop.write_inputs()
+    return shop

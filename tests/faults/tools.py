@@ -20,7 +20,8 @@ SHARE = 0.5
 """Chance that a tool is used between two runs, or after another tool."""
 KILLED = 0.7
 """Share of the tools in use that are killed."""
-OFTEN = {Tool.VERIFY: 1, Tool.REWIND: 4, Tool.RESCALE: 3, Tool.RELOCATE: 3}
+READERS = (Tool.VERIFY, Tool.STATUS)
+OFTEN = {Tool.VERIFY: 1, Tool.STATUS: 1, Tool.REWIND: 4, Tool.RESCALE: 3, Tool.RELOCATE: 3}
 PLACES = ("checkpoint", "moved")
 
 
@@ -51,7 +52,7 @@ class ToolUser:
     def use(self) -> None:
         """Use some tools, or none, one after the other, each until it is done."""
         while self.rng.random() < SHARE and self.shop.identity:
-            tools = list(OFTEN) if self.shop.epochs("commits") else [Tool.VERIFY, Tool.RELOCATE]
+            tools = list(OFTEN) if self.shop.epochs("commits") else [*READERS, Tool.RELOCATE]
             (tool,) = self.rng.choices(tools, [OFTEN[tool] for tool in tools])
             self._use(tool)
             self.tally.tools[tool.value] += 1
@@ -93,7 +94,7 @@ class ToolUser:
                 return ["--shards", str(shards), "--partitions", str(partitions)]
             case Tool.RELOCATE:
                 return ["--yes"]
-            case Tool.VERIFY:
+            case Tool.VERIFY | Tool.STATUS:
                 return []
 
     def _start(self, tool: Tool, arguments: list[str]) -> Child:
@@ -121,7 +122,7 @@ class ToolUser:
     def _wait_for_the_moment(self, tool: Tool, child: Child, before: dict[str, int]) -> None:
         """Wait some time from its start, from its lock, or from the first file that it changes."""
         since = self.rng.choice(("start", "lock", "lock", "change", "change"))
-        if since == "start" or tool is Tool.VERIFY:
+        if since == "start" or tool in READERS:
             self._wait(child, 1.5 * self.start_seconds)
             return
         started = time.monotonic()

@@ -16,6 +16,7 @@ import recovery
 from flow import Dataflow, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import JsonLinesSource
+from flow.engine.tables import log
 from flow.errors import CheckpointError, FlowBuildError, StepError
 from flow.testing import ABORT, EOF, Advance, TestingSink, TestingSource
 from recovery import RecoveryConfig
@@ -57,11 +58,11 @@ class Shop:
         op.output("out", op.map_with("third", second, places, extended), TestingSink(self.received))
         return flow
 
-    def run(self, **options: Any) -> Any:
+    def run(self, keep_epochs: int = 100, **options: Any) -> Any:
         return run(
             self.flow(),
             spark=self.spark,
-            recovery=RecoveryConfig(str(self.checkpoint)),
+            recovery=RecoveryConfig(str(self.checkpoint), keep_epochs=keep_epochs),
             shards=4,
             partitions=1,
             **{"drain": False, "system_time": 0, **options},
@@ -93,6 +94,23 @@ def test_a_replayed_epoch_sees_the_logged_version_though_the_sources_have_change
     shop.place(tea="shelf 2")
     shop.run()
     assert shop.take() == [("tea", 3, 3, "shelf 1"), ("tea", 4, 4, "shelf 2")]
+
+
+def test_a_missing_version_of_an_interrupted_epoch_is_found_after_a_move(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = Shop(spark, tmp_path, ["tea", EOF(), "tea", ABORT()])
+    shop.changes[:] = [("tea", 3)]
+    shop.place(tea="shelf 1")
+    shop.run()
+    shop.changes += [("tea", 4)]
+    assert shop.run().aborted
+    recovery.rescale(shop.checkpoint, shards=3, spark=spark)
+    assert recovery.verify(shop.checkpoint, spark=spark) == []
+    newest = max((shop.checkpoint / "tables" / "prices").iterdir())
+    newest.unlink()
+    (problem,) = recovery.verify(shop.checkpoint, spark=spark)
+    assert (problem.file, problem.problem) == (f"tables/prices/{newest.name}", "is missing")
 
 
 def test_a_checkpoint_with_tables_can_be_shown_checked_set_back_and_moved(
@@ -218,3 +236,23 @@ def test_a_table_for_a_streamed_data_frame_needs_a_shuffle_before(spark: SparkSe
     op.output("out", op.map_with("price", rates, prices, max), TestingSink([]))
     with pytest.raises(FlowBuildError, match=r"step 'price' .* put op.redistribute"):
         run(flow, spark=spark, engine="streaming")
+
+
+def test_a_rescaled_checkpoint_is_whole_without_the_files_of_old_versions(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "REMOVAL_VERSIONS", 2)
+    shop = Shop(spark, tmp_path, ["tea"] * 2 + [EOF()] + ["tea"] * 24 + [EOF(), "tea"])
+    second = Advance("1s")
+    shop.changes[:] = [one for price in range(30) for one in (("tea", price), second)]
+    shop.place(tea="shelf 1")
+    shop.run(keep_epochs=2)
+    recovery.rescale(shop.checkpoint, shards=3, spark=spark)
+    first = {file.name for file in (shop.checkpoint / "tables" / "prices").iterdir()}
+    shop.run(keep_epochs=2)
+    left = {file.name for file in (shop.checkpoint / "tables" / "prices").iterdir()}
+    assert not first & left, "the version at the move is not needed any more"
+    assert recovery.verify(shop.checkpoint, spark=spark) == []
+    shop.take()
+    shop.run(keep_epochs=2)
+    assert shop.take()[0][0] == "tea"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pickle
@@ -13,10 +14,10 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
@@ -29,7 +30,8 @@ from flow.engine.state.store import PROGRESS_SEGMENT
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 from recovery import RecoveryConfig
-from tests.faults.shop import Size, make_flow
+from tests.faults.flows import FLOWS
+from tests.faults.shop import Size
 from tests.faults.striking import NO_FAULT, Fault, Whom
 
 PROJECT = Path(__file__).parents[2]
@@ -81,11 +83,14 @@ class Shop:
     """A folder with the shop's inputs, checkpoint and outputs.
 
     Attributes:
+        FLOW: the name of the flow.
         home: the folder.
         size: how much there is to do.
         options: what every run is given, as `tests.faults.child` takes it.
         place: the name of the checkpoint's folder.
     """
+
+    FLOW: ClassVar[str] = "shop"
 
     home: Path
     size: Size = field(default_factory=Size)
@@ -110,9 +115,14 @@ class Shop:
         generation = self.identity.get("generation", 0)
         return self.checkpoint / (f"spark-{generation}" if generation else "spark")
 
+    def write_inputs(self) -> None:
+        """Write the inputs of the flow."""
+        FLOWS[self.FLOW].write_inputs(self.home, self.size)
+
     def start(self, *options: str) -> Child:
         """Start a run in a process of its own."""
         command = [sys.executable, "-m", "tests.faults.child", str(self.home)]
+        command += ["--flow", self.FLOW]
         command += ["--hours", str(self.size.hours), "--epochs", str(self.size.epochs)]
         command += ["--checkpoint", str(self.checkpoint)]
         return Child.start([*command, *self.options, *options], self.home)
@@ -126,7 +136,7 @@ class Shop:
         """Run it in this process."""
         chosen = {"drain": False, "system_time": STANDING, **options}
         return run(
-            make_flow(self.home, self.size, fault),
+            FLOWS[self.FLOW].make_flow(self.home, self.size, fault),
             spark=spark,
             recovery=RecoveryConfig(self.checkpoint),
             shards=SHARDS,
@@ -137,9 +147,12 @@ class Shop:
     def results(self) -> Results:
         """Read the outputs, which are the same for all runs that lose and double nothing."""
         return Results(
-            Counter(_text(row) for row in _rows(self.home / "out" / "hours")),
-            Counter(_text(line) for line in _lines(self.home / "out" / "log")),
+            Counter(as_text(row) for row in rows_in(self.home / "out" / "hours")),
+            Counter(as_text(line) for line in lines_in(self.home / "out" / "log")),
         )
+
+    def check(self) -> None:
+        """Check what must hold in each flow, killed or not, and differs between two of them."""
 
     def state(self, spark: SparkSession) -> dict[tuple[str, str], Any]:
         """Return the state of each (step, key) after the last epoch.
@@ -193,14 +206,19 @@ class Shop:
 
 @dataclass(frozen=True)
 class Results:
-    """Rows of the outputs as text, each with its number of occurrences."""
+    """Rows of the outputs as text, each with its number of occurrences.
 
-    hours: Counter[str]
+    Attributes:
+        rows: the rows of the Parquet files.
+        log: the records of the JSON lines.
+    """
+
+    rows: Counter[str]
     log: Counter[str]
 
     def kinds(self) -> Counter[str]:
         """Return the number of rows of each kind."""
-        kinds = Counter({"hour": self.hours.total()})
+        kinds = Counter({"row": self.rows.total()})
         for line, times in self.log.items():
             kinds[json.loads(line)["what"]] += times
         return kinds
@@ -215,15 +233,15 @@ class Results:
         for line, times in self.log.items():
             row = json.loads(line)
             number = row.pop("number", None)
-            separated[_text(row)] += times
+            separated[as_text(row)] += times
             if number is not None:
-                separated[_text({"town": row["town"], "number": number})] += times
-        return Results(self.hours, separated)
+                separated[as_text({"town": row["town"], "number": number})] += times
+        return Results(self.rows, separated)
 
 
 def assert_same(got: Results, wanted: Results) -> None:
     """Nothing lost, nothing twice; shows a few rows of what is."""
-    for name in ("hours", "log"):
+    for name in (output.name for output in fields(wanted)):
         lost = getattr(wanted, name) - getattr(got, name)
         extra = getattr(got, name) - getattr(wanted, name)
         assert not lost, f"{name}: {lost.total()} rows lost, such as {sorted(lost)[:3]}"
@@ -383,24 +401,46 @@ def _is_victim(victims: Victims, is_driver: bool, is_jvm: bool) -> bool:
 def _kept(step: str, content: bytes) -> dict[tuple[str, str], Any]:
     """Return the state and the due time of each key in a segment, of either format."""
     segment = Segment.decode(content, step, _snapshots_in)
-    return {(step, key): (pickle.loads(one), due) for key, (one, due) in segment.kept.items()}
+    return {(step, key): (_comparable(one), due) for key, (one, due) in segment.kept.items()}
+
+
+@dataclass(frozen=True)
+class _Sketch:
+    """The content of a sketch, which has no equality of its own."""
+
+    precision: int
+    content: bytes
+
+
+class _Comparable(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        if global_name == "DistinctSketch":
+            return _Sketch
+        return super().find_class(module_name, global_name)
+
+
+def _comparable(snapshot: bytes) -> Any:
+    """Return a snapshot that is equal to another one with the same content."""
+    return _Comparable(io.BytesIO(snapshot)).load()
 
 
 def _snapshots_in(content: bytes) -> Iterator[tuple[str, Any, int]]:
     return snapshots_of_content(SegmentContent.decode(content))
 
 
-def _rows(folder: Path) -> list[Mapping[str, Any]]:
+def rows_in(folder: Path) -> list[Mapping[str, Any]]:
+    """Return the rows of the Parquet files of all epochs."""
     files = sorted(folder.glob("epoch=*/*.parquet"))
     return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
 
 
-def _lines(folder: Path) -> list[Mapping[str, Any]]:
-    files = sorted(folder.glob("epoch=*/*.jsonl"))
+def lines_in(folder: Path, epochs: str = "epoch=*") -> list[Mapping[str, Any]]:
+    """Return the records of the JSON lines of all epochs, or of some by their folders' names."""
+    files = sorted(folder.glob(f"{epochs}/*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
 
 
-def _text(row: Mapping[str, Any]) -> str:
+def as_text(row: Mapping[str, Any]) -> str:
     """A row as text; in Parquet a column may come later than a row, where there is nothing."""
     values = {name: value for name, value in row.items() if value is not None}
     return json.dumps(values, sort_keys=True, default=str)

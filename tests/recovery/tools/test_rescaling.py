@@ -19,7 +19,7 @@ from flow.engine.plan.compiler import compile_flow
 from flow.engine.state.header import Header
 from flow.keyed.step import Stateful
 from flow.testing import ABORT, EOF, TestingSink, TestingSource, key_by_key
-from recovery import RecoveryConfig
+from recovery import RecoveryConfig, verify
 from recovery.tools.relayout import read_seed_rows
 from recovery.tools.rescaling import rescale
 
@@ -159,6 +159,24 @@ def test_state_can_be_moved_repeatedly(
     case.run()
     assert case.sorted() == golden
     assert json.loads((tmp_path / "checkpoint/flow.json").read_text())["generation"] == 2
+
+
+def test_a_checkpoint_whose_steps_keep_no_key_is_moved(spark: SparkSession, tmp_path: Path) -> None:
+    received: list[Any] = []
+    flow = Dataflow("forgets")
+    stream = op.input("in", flow, TestingSource([*items(0, 5), EOF(), *items(5, 7)]))
+    op.output("out", op.stateful_map("last", stream, forget), TestingSink(received))
+    config = RecoveryConfig(tmp_path / "checkpoint")
+    options = {"spark": spark, "recovery": config, "drain": False}
+    run(flow, **options, shards=4, partitions=1)
+    assert rescale(config.path, shards=2, spark=spark).keys == 0
+    assert verify(config.path, spark=spark) == []
+    run(flow, **options)
+    assert [number for _, number in received] == list(range(7))
+
+
+def forget(_state: None, value: int) -> tuple[None, int]:
+    return None, value
 
 
 def test_a_checkpoint_in_use_is_not_moved(spark: SparkSession, tmp_path: Path) -> None:
