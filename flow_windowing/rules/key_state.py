@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from flow.keyed.state_counts import StateCounts
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.rules.waiting import WaitState
+from flow_windowing.rules.waiting import WaitState, count_waiting
 
 
 class RetainedValue(NamedTuple):
@@ -70,3 +71,15 @@ class IntervalState(NamedTuple):
     clock: Any
     arrived: int
     retained: list[tuple[int, int, Any]]
+
+
+def counts_of(state: DriverState | IntervalState) -> StateCounts:
+    """Return the number of open windows and of buffered values of a key.
+
+    >>> counts_of(IntervalState(None, 2, [(0, 0, "left"), (5, 3, "right")]))
+    StateCounts(windows=0, values=2)
+    """
+    if isinstance(state, DriverState):
+        values = len(state.retained) + count_waiting(state.waiting)
+        return StateCounts(len(state.windows), values)
+    return StateCounts(0, len(state.retained))

@@ -58,6 +58,14 @@ WaitState: TypeAlias = tuple[list[Waiting], list[Run]]
 """The values of the heap, and the runs of blocks."""
 
 
+def count_waiting(state: WaitState | None) -> int:
+    """Return the number of values in a snapshot of a `WaitQueue`, ``None`` for an empty one."""
+    if state is None:
+        return 0
+    live, runs = state
+    return len(live) + sum(block.size for run in runs for block in run)
+
+
 class WaitQueue:
     """The buffered values of a key, in timestamp order, then order of arrival."""
 
