@@ -175,7 +175,9 @@ class SegmentedStates(StoredState, KeyStates):
         builder = self._builder
         snapshots_in = builder.snapshots_in if isinstance(builder, LogicBuilder) else None
         for number, content in zip(missing, contents, strict=True):
-            self._loaded[number] = Segment.decode(content, self._step_id, snapshots_in)
+            segment = self._loaded[number] = Segment.decode(content, self._step_id, snapshots_in)
+            if self._counter is None:  # The step counted in an earlier run.
+                segment.counts.clear()
 
     def _hash(self, keys: list[str]) -> Hashes:
         return hash_keys(key_array(keys, self._step_id))
