@@ -23,8 +23,8 @@ class StateCounts(NamedTuple):
     values: int = 0
 
     @classmethod
-    def total(cls, counts: Iterable[StateCounts]) -> StateCounts:
-        """Return the sum of counts."""
+    def total(cls, counts: Iterable[tuple[int, int]]) -> StateCounts:
+        """Return the sum of counts, or of pairs of the same numbers."""
         return cls(*map(sum, zip(*counts, strict=True)))
 
 

@@ -63,7 +63,8 @@ def count_waiting(state: WaitState | None) -> int:
     if state is None:
         return 0
     live, runs = state
-    return len(live) + sum(block.size for run in runs for block in run)
+    blocks = sum(block.size for run in runs for block in run) if runs else 0
+    return len(live) + blocks
 
 
 class WaitQueue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -216,9 +216,11 @@ def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> lis
         return [KeySnapshot(*kept, shard) for kept in _of_ids(content, where)]
     try:
         stored = WholeKeys.decode(content, step_id, load_inert)
-        counts: Sequence[StateCounts | None] = stored.counts or [None] * len(stored.keys)
-        rows = zip(stored.keys, stored.snapshots, stored.due_us, counts, strict=True)
-        kept = [KeySnapshot(key, bytes(one), due, shard, of_key) for key, one, due, of_key in rows]
+        rows = zip(stored.keys, stored.snapshots, stored.due_us, strict=True)
+        kept = [KeySnapshot(key, bytes(snapshot), due, shard) for key, snapshot, due in rows]
+        if stored.counts is not None:
+            counts = map(StateCounts._make, stored.counts)
+            kept = [one._replace(counts=of) for one, of in zip(kept, counts, strict=True)]
     except (pickle.UnpicklingError, TypeError, ValueError) as error:
         raise CheckpointError(f"{where} cannot be read: {error}") from error
     return kept

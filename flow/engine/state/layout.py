@@ -6,6 +6,8 @@ thus stay small as the number of keys grows, and are merged again as it decrease
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from flow.columns.chunks import key_array
@@ -62,7 +64,7 @@ def lay_out(
     kept: dict[str, tuple[bytes, int]],
     step_id: str,
     settings: str = "",
-    counts: dict[str, StateCounts] | None = None,
+    counts: Mapping[str, tuple[int, int]] | None = None,
 ) -> tuple[Header, list[Segment]]:
     """Return the header and segments of a shard's keys.
 

@@ -47,7 +47,7 @@ class Segment:
 
     kept: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     changed: bool = False
-    counts: dict[str, StateCounts] = field(default_factory=dict)
+    counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     stored_keys: int = 0
 
     @property
@@ -75,8 +75,8 @@ class Segment:
         content = (list(self.kept), list(snapshots), np.array(dues, "<i8").tobytes())
         if not self.counts:
             return bytes([FORMAT]) + pickle.dumps(content, 5)
-        windows, values = zip(*map(self.counts.__getitem__, self.kept), strict=True)
-        return bytes([FORMAT_WITH_COUNTS]) + pickle.dumps((*content, windows, values), 5)
+        counts = zip(*map(self.counts.__getitem__, self.kept), strict=True)
+        return bytes([FORMAT_WITH_COUNTS]) + pickle.dumps((*content, *counts), 5)
 
     def count(self, counter: StateCounter) -> StateCounts:
         """Return the counts of all keys; a key without counts is counted by its snapshot."""
@@ -110,7 +110,7 @@ class Segment:
         if snapshots_in is not None:
             snapshots = [_of_key(snapshot, snapshots_in) for snapshot in snapshots]
         kept = dict(zip(stored.keys, zip(snapshots, stored.due_us, strict=True), strict=True))
-        counts = {} if stored.counts is None else dict(zip(stored.keys, stored.counts, strict=True))
+        counts = dict(zip(stored.keys, stored.counts or (), strict=stored.counts is not None))
         return cls(kept, counts=counts, stored_keys=len(kept))
 
     @classmethod
@@ -134,7 +134,7 @@ class WholeKeys(NamedTuple):
     keys: list[str]
     snapshots: list[bytes]
     due_us: list[int]
-    counts: list[StateCounts] | None = None
+    counts: list[tuple[int, int]] | None = None
 
     @classmethod
     def decode(
@@ -156,7 +156,7 @@ class WholeKeys(NamedTuple):
         if not counts:
             return cls(keys, snapshots, due_us)
         windows, values = counts
-        return cls(keys, snapshots, due_us, list(map(StateCounts, windows, values)))
+        return cls(keys, snapshots, due_us, list(zip(windows, values, strict=True)))
 
 
 def _of_key(snapshot: bytes, snapshots_in: SnapshotsIn) -> bytes:
