@@ -17,6 +17,8 @@ from flow import Dataflow, KeyedStream
 from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.engine.state.header import Header
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from flow_windowing.interval.join_builder import TimeJoinBuilder
+from flow_windowing.lowering import DriverBuilder
 from flow_windowing.object.state_by_time import TimedState
 from flow_windowing.rules.key_state import DriverState, IntervalState
 from flow_windowing.rules.waiting import WaitQueue
@@ -241,3 +243,30 @@ def test_a_step_without_windows_and_buffered_values_has_no_totals() -> None:
     with TestDriver(flow, now=START) as t:
         t.send("in", [("a", 1)])
         assert {name for _, name in t.stats.gauges} == {"keys", "state_bytes"}
+
+
+# The in-process engine of a version without counts is this one, with builders that do not count.
+@pytest.mark.parametrize("path", ["columns", "keys"])
+@pytest.mark.parametrize("kind", ["tumbling, ordered", "interval join"])
+def test_totals_of_state_without_counts_are_unknown_until_it_is_read(
+    kind: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(kind)
+    with (
+        key_by_key() if path == "keys" else nullcontext(),
+        TestDriver(flow_of(kind), now=START, shards=SHARDS) as t,
+    ):
+        with monkeypatch.context() as earlier:
+            earlier.setattr(DriverBuilder, "counter", None)
+            earlier.setattr(TimeJoinBuilder, "counter", None)
+            t.send("left", records(rng, 0, 25))
+            assert {name for step, name in t.stats.gauges if step == STEP} == {
+                "keys",
+                "state_bytes",
+            }
+        t.send("right", [])
+        names = {name for step, name in t.stats.gauges if step == STEP}
+        assert names == {"keys", "state_bytes", "uncounted_keys"}
+        assert t.stats.gauges[STEP, "uncounted_keys"] == t.stats.gauges[STEP, "keys"] == 6
+        t.send("left", records(rng, 0, 25))
+        assert shown(t) == found_in_state(t) != (0, 0)

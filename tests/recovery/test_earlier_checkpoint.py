@@ -41,7 +41,7 @@ def test_resumed_outputs_equal_those_of_the_earlier_version(
     assert sorted(outputs) == sorted(wanted)
     for name in wanted:
         assert outputs[name] == wanted[name], name
-    # The drain has written all keys again, so all are counted.
+    # The end of the input has loaded all keys, so all are counted.
     steps = {one.step: one for one in recovery.status(work / "checkpoint").steps}
     assert not any(one.uncounted_keys for one in steps.values())
     assert (steps["hours_objects"].open_windows, steps["hours_objects"].buffered_values) == (0, 0)

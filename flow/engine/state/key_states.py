@@ -152,7 +152,13 @@ class SegmentedStates(StoredState, KeyStates):
 
     def flush(self) -> int:
         self._adapt_layout()
-        changed = {number: segment for number, segment in self._loaded.items() if segment.changed}
+        counts = self._header.counts
+        uncounted = set[int]() if counts is None else counts.missing(self._loaded)
+        changed = {
+            number: segment
+            for number, segment in self._loaded.items()
+            if segment.changed or number in uncounted
+        }
         self._count(changed)
         contents = {number: segment.encode() for number, segment in changed.items()}
         self._store.write_segments(self._step_id, contents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,8 +17,8 @@ from flow.keyed.state_counts import StateCounts
 class SegmentCounts:
     """The open windows and buffered values of a step's segments in a shard.
 
-    An earlier version wrote segments without counts. Such a segment is counted once it is written
-    again. Invariant: while `uncounted` is 0, no segment is uncounted.
+    An earlier version wrote segments without counts. Such a segment is counted, and written again,
+    by the first epoch that loads it. Invariant: while `uncounted` is 0, no segment is uncounted.
 
     Attributes:
         counts: the open windows and the buffered values of each segment, int32, shape
@@ -46,6 +47,12 @@ class SegmentCounts:
     def total(self) -> StateCounts | None:
         """The counts of all segments; ``None`` while there are uncounted keys."""
         return None if self.uncounted else StateCounts(*self.counts.sum(1, np.int64).tolist())
+
+    def missing(self, numbers: Iterable[int]) -> set[int]:
+        """Return the segments among `numbers` that are uncounted."""
+        if not self.uncounted:
+            return set()
+        return {number for number in numbers if self.counts[0, number] < 0}
 
     def set(self, number: int, counts: StateCounts, keys_before: int) -> None:
         """Set the counts of a segment.

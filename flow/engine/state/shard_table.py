@@ -137,8 +137,10 @@ class SegmentedTable(StoredState, ShardTable):
         # Changed settings may change the due times of keys whose state has not changed.
         has_new_settings = self._changed_from is not None
         is_changed = self._logic.changed() | has_new_settings
-        changed = np.flatnonzero(np.bincount(numbers[is_changed])).tolist()
-        dumps = self._dump(numbers, changed)
+        changed: set[int] = {*np.flatnonzero(np.bincount(numbers[is_changed])).tolist()}
+        if self._header.counts is not None:
+            changed |= self._header.counts.missing(self._loaded)
+        dumps = self._dump(numbers, sorted(changed))
         size = self._header.size + sum(
             len(dump.content or b"") - self._loaded[number].size for number, dump in dumps.items()
         )

@@ -126,6 +126,20 @@ def test_a_key_that_is_not_touched_is_counted_with_its_segment() -> None:
     assert (one.counts(), one.uncounted()) == (StateCounts(4, 7), 0)
 
 
+def test_a_segment_without_counts_is_counted_once_it_is_loaded() -> None:
+    store = MemoryStore()
+    play(store, Held, {}, {"a": (1, 2, ""), "b": (3, 4, "")})
+    one = SegmentedStates(store, "step", Counting())
+    one.flush()
+    assert (one.counts(), one.uncounted()) == (None, 2)
+    one = SegmentedStates(store, "step", Counting())
+    assert one.all() == ["a", "b"]
+    one.flush()
+    assert (one.counts(), one.uncounted()) == (StateCounts(4, 6), 0)
+    (content,) = store.read_segments("step", [0])
+    assert (content or b"")[0] == 5
+
+
 def test_a_step_that_counts_no_longer_leaves_no_counts() -> None:
     store = MemoryStore()
     play(store, Counting(), {}, {"a": (1, 2, "")})
