@@ -268,5 +268,9 @@ def test_totals_of_state_without_counts_are_unknown_until_it_is_read(
         names = {name for step, name in t.stats.gauges if step == STEP}
         assert names == {"keys", "state_bytes", "uncounted_keys"}
         assert t.stats.gauges[STEP, "uncounted_keys"] == t.stats.gauges[STEP, "keys"] == 6
+        # One of two shards is counted: its totals alone would be less than those of the step.
+        t.send("left", records(rng, 0, 1))
+        assert {name for step, name in t.stats.gauges if step == STEP} == names
+        assert 0 < t.stats.gauges[STEP, "uncounted_keys"] < 6
         t.send("left", records(rng, 0, 25))
         assert shown(t) == found_in_state(t) != (0, 0)
