@@ -28,5 +28,6 @@ class StateCounts(NamedTuple):
         return cls(*map(sum, zip(*counts, strict=True)))
 
 
-StateCounter: TypeAlias = Callable[[Any], StateCounts]
-"""A function that counts the open windows and buffered values in the snapshot of a key's logic."""
+StateCounter: TypeAlias = "Callable[[Any], StateCounts | tuple[int, int]]"
+"""A function that counts the open windows and buffered values in the snapshot of a key's logic. A
+pair of the two numbers stands for a `StateCounts`."""

@@ -48,7 +48,7 @@ class TimedState(NamedTuple):
 
 
 def _counts_of(state: TimedState) -> StateCounts:
-    return StateCounts(0, count_waiting(state.waiting))
+    return StateCounts(0, 0 if state.waiting is None else count_waiting(state.waiting))
 
 
 _NEW_KEY = TimedState(None, None, 0, None, None)

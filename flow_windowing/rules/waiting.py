@@ -58,13 +58,10 @@ WaitState: TypeAlias = tuple[list[Waiting], list[Run]]
 """The values of the heap, and the runs of blocks."""
 
 
-def count_waiting(state: WaitState | None) -> int:
-    """Return the number of values in a snapshot of a `WaitQueue`, ``None`` for an empty one."""
-    if state is None:
-        return 0
+def count_waiting(state: WaitState) -> int:
+    """Return the number of values in a snapshot of a `WaitQueue`."""
     live, runs = state
-    blocks = sum(block.size for run in runs for block in run) if runs else 0
-    return len(live) + blocks
+    return len(live) + sum(block.size for run in runs for block in run) if runs else len(live)
 
 
 class WaitQueue:

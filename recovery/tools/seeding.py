@@ -13,6 +13,7 @@ from flow.dataflow import Dataflow
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
+from flow.keyed.state_counts import StateCounts
 from flow.keyed.step import Stateful
 from recovery.identity.admitting import admit
 from recovery.reading.paths import directory_path
@@ -126,7 +127,7 @@ def _snapshot(step_id: str, operator: Stateful, key: str, state: Any) -> KeySnap
     try:
         logic = operator.builder(state)
         made, due_us = logic.snapshot(), int(logic.notify_at_us())
-        counts = None if operator.counter is None else operator.counter(made)
+        counts = None if operator.counter is None else StateCounts(*operator.counter(made))
         return KeySnapshot(key, pickle.dumps(made, 5), due_us, 0, counts)
     except Exception as error:
         problem = f"cannot go on from a state that it is seeded with: {brief(error)}"

@@ -66,7 +66,7 @@ class SegmentCounts:
             self.uncounted -= keys_before
             if not self.uncounted:  # The other uncounted segments have no keys.
                 np.maximum(self.counts, 0, out=self.counts)
-        self.counts[:, number] = counts
+        self.counts[0, number], self.counts[1, number] = counts
 
     def resize(self, segments: int) -> None:
         """Change the number of segments; new segments have no windows and values."""
