@@ -493,22 +493,6 @@ def test_the_table_leaves_out_empty_columns(flow_of_two: Dataflow) -> None:
     ]
 
 
-def test_the_table_has_open_windows_and_buffered_values_if_any(flow_of_two: Dataflow) -> None:
-    made = Summary("example", "streaming")
-    made.gauges = Counter({
-        ("both", "keys"): 4, ("both", "uncounted_keys"): 3,
-        ("odd", "keys"): 12, ("odd", "open_windows"): 1_500, ("odd", "buffered_values"): 7,
-    })  # fmt: skip
-    assert summary_table(flow_of_two, made).splitlines()[:-1] == [
-        "step   in  out  keys  windows  buffered",
-        "left",
-        "right",
-        "both               4  unknown   unknown",
-        "odd               12    1,500         7",
-        "out",
-    ]
-
-
 def test_the_table_can_be_made_of_a_plan(flow_of_two: Dataflow) -> None:
     plan = compile_flow(flow_of_two)
     assert summary_table(plan, summary()) == summary_table(flow_of_two, summary())
