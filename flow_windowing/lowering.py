@@ -18,6 +18,7 @@ from flow.columns.stream_columns import StreamColumns
 from flow.fields import field_path
 from flow.instants import MAX_US, MIN_US, Moment, from_us
 from flow.keyed.id_segments import IdState
+from flow.keyed.state_counts import StateCounter
 from flow.keyed.step import KeyByKey, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now
@@ -44,7 +45,7 @@ from flow_windowing.object.dedup import DedupConfig, DedupDriver
 from flow_windowing.object.driver import WindowDriver
 from flow_windowing.object.pane_driver import PaneDriver
 from flow_windowing.result_columns import columns_of_port
-from flow_windowing.rules.key_state import DriverState
+from flow_windowing.rules.key_state import DriverState, counts_of
 from flow_windowing.rules.settings import settings_of
 from flow_windowing.rules.streams import DOWN, DUPLICATES, LATE
 from flow_windowing.rules.waiting import WaitQueue
@@ -68,6 +69,11 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
         if isinstance(self.emit, AfterWatermark):
             return PaneDriver(self, self.emit, snapshot)
         return WindowDriver(self, snapshot)
+
+    @property
+    @override
+    def counter(self) -> StateCounter:
+        return counts_of
 
     @override
     def lower(self) -> Lowering:

@@ -286,6 +286,7 @@ PUBLIC: dict[str, list[str]] = {
         "RejectedValue",
         "Retry",
         "Stamped",
+        "StateCounts",
         "StatefulBatchLogic",
         "StatefulLogic",
         "TTLCache",

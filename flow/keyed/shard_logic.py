@@ -26,6 +26,7 @@ from flow.columns.chunks import Chunk
 from flow.columns.sided_records import SidedRecords
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import Counted
+from flow.keyed.state_counts import StateCounts
 
 
 class ShardRows(NamedTuple):
@@ -136,12 +137,15 @@ class SegmentDump(NamedTuple):
         due_us: the least due time of its keys, in µs.
         held_us: the least watermark at which a held key of the segment is due, in µs; `NEVER` if no
             key is held.
+        counts: the open windows and buffered values of its keys; not used for a step whose builder
+            has no `flow.keyed.step.LogicBuilder.counter`.
     """
 
     content: bytes | None
     keys: int
     due_us: int
     held_us: int = NEVER
+    counts: StateCounts = StateCounts()
 
 
 class ShardLogic(ABC):

@@ -17,6 +17,7 @@ from flow.dataflow import Operator
 from flow.instants import Moment
 from flow.keyed.logic import KeyLogic, Progress
 from flow.keyed.shard_logic import ShardLogicBuilder
+from flow.keyed.state_counts import StateCounter
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,16 @@ class LogicBuilder(ABC):
         """
         return ""
 
+    @property
+    def counter(self) -> StateCounter | None:
+        """The function that counts open windows and buffered values in a snapshot of a key.
+
+        The engine calls it once for each key and epoch that changes the key's state, and stores the
+        counts with the state. The step then has the gauges ``open_windows`` and
+        ``buffered_values``. ``None`` for a step that has neither windows nor buffered values.
+        """
+        return None
+
     def lower(self) -> Lowering:
         """Return the lowering to columns, or the reason for running key by key."""
         return KeyByKey(f"{type(self).__name__} has no columnar form")
@@ -201,6 +212,11 @@ class Stateful(Operator):
     def settings(self) -> str:
         """The builder's `LogicBuilder.settings`."""
         return self.builder.settings if isinstance(self.builder, LogicBuilder) else ""
+
+    @property
+    def counter(self) -> StateCounter | None:
+        """The builder's `LogicBuilder.counter`."""
+        return self.builder.counter if isinstance(self.builder, LogicBuilder) else None
 
     def lower(self) -> Lowering:
         """Return the lowering to columns, or the reason for running key by key."""

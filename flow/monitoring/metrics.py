@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.monitoring.status import RunState, RunStatus
 
 MAX_PARTITIONS = 50
@@ -234,6 +235,18 @@ METRICS = (
         *(_GAUGE, "bytes", ("step",)),
         "size of the state, after the last epoch",
         _gauge("state_bytes"),
+    ),
+    Metric(
+        "flow_step_open_windows",
+        *(_GAUGE, "windows", ("step",)),
+        "open windows of a step with windows, after the last epoch; 0 for a join by time",
+        _gauge(OPEN_WINDOWS),
+    ),
+    Metric(
+        "flow_step_buffered_values",
+        *(_GAUGE, "values", ("step",)),
+        "values that wait for the watermark, or that a join by time retains, after the last epoch",
+        _gauge(BUFFERED_VALUES),
     ),
     Metric(
         "flow_step_partitions_apart_seconds",

@@ -12,6 +12,7 @@ from flow.keyed.logic import (
     StatefulBatchLogic,
     StatefulLogic,
 )
+from flow.keyed.state_counts import StateCounts
 from flow.keyed.step import LogicBuilder
 from flow.operators.batching import map_batches, records
 from flow.operators.calling import CallId, Retry, call_id, map_async
@@ -77,6 +78,7 @@ __all__ = [
     "RejectedValue",
     "Retry",
     "Stamped",
+    "StateCounts",
     "StatefulBatchLogic",
     "StatefulLogic",
     "TTLCache",

@@ -6,13 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from flow.backlog import behind_text
 from flow.dataflow import Dataflow
+from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS, UNCOUNTED_KEYS
 from flow.engine.epoch.summary import Summary
 from flow.engine.plan.plan import Plan
 from flow.errors import printable
 from flow.operators.edges import Input
 from flow.reports.loss_warnings import wait_advice
 
-_COLUMNS = ("in", "out", "filtered", "late", "gap", "dropped", "invalid", "errors", "keys")
+_COUNTS = ("in", "out", "filtered", "late", "gap", "dropped", "invalid", "errors")
+_GAUGES = {"keys": "keys", "windows": OPEN_WINDOWS, "buffered": BUFFERED_VALUES}
+"""The gauges of the table, by the name of the column."""
+_COLUMNS = (*_COUNTS, *_GAUGES)
 _ALWAYS = ("in", "out", "keys")
 """The columns of the table that are shown even if they are empty."""
 
@@ -54,9 +58,12 @@ def table_rows(step_ids: Sequence[str], summary: Summary) -> list[tuple[str, ...
     columns = [
         column
         for column in _COLUMNS
-        if column in _ALWAYS or any(_number(step_id, column, summary) for step_id in step_ids)
+        if column in _ALWAYS or any(_cell(step_id, column, summary) for step_id in step_ids)
     ]
-    rows = [(_short(step_id), *_cells(step_id, columns, summary)) for step_id in step_ids]
+    rows = [
+        (_short(step_id), *(_cell(step_id, column, summary) for column in columns))
+        for step_id in step_ids
+    ]
     return [("step", *columns), *rows]
 
 
@@ -72,15 +79,15 @@ def lines_below(step_ids: Sequence[str], inputs: Sequence[str], summary: Summary
             yield f"{step_id}: {summary.count(step_id, 'late'):,} late{advice}"
 
 
-def _number(step_id: str, column: str, summary: Summary) -> int:
-    numbers = summary.gauges if column == "keys" else summary.counts
-    return numbers[step_id, column]
-
-
-def _cells(step_id: str, columns: Sequence[str], summary: Summary) -> Iterator[str]:
-    for column in columns:
-        number = _number(step_id, column, summary)
-        yield f"{number:,}" if number else ""
+def _cell(step_id: str, column: str, summary: Summary) -> str:
+    """Return a count of a step as text; empty for 0."""
+    if column not in _GAUGES:
+        number = summary.counts[step_id, column]
+    elif column != "keys" and summary.gauges[step_id, UNCOUNTED_KEYS]:
+        return "unknown"
+    else:
+        number = summary.gauges[step_id, _GAUGES[column]]
+    return f"{number:,}" if number else ""
 
 
 def _short(step_id: str) -> str:

@@ -9,13 +9,14 @@ from typing import Any
 from typing_extensions import override
 
 from flow.instants import Moment
+from flow.keyed.state_counts import StateCounter
 from flow.keyed.step import KeyByKey, Lowering
 from flow_windowing.clocks.clocked_builder import ClockedBuilder
 from flow_windowing.columnar.state.watermarks import WatermarkRule, rule_of
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 from flow_windowing.interval.rules import LEFT, RIGHT
-from flow_windowing.rules.key_state import IntervalState
+from flow_windowing.rules.key_state import IntervalState, counts_of
 from flow_windowing.rules.tags import side_of
 
 
@@ -25,6 +26,11 @@ class TimeJoinBuilder(ClockedBuilder):
     @abstractmethod
     def lower_with(self, rule: WatermarkRule) -> Lowering:
         """Choose the path of a step whose clock has a columnar form."""
+
+    @property
+    @override
+    def counter(self) -> StateCounter:
+        return counts_of
 
     @override
     def lower(self) -> Lowering:

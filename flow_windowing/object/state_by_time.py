@@ -16,6 +16,7 @@ from typing_extensions import override
 from flow.errors import RAISED, brief
 from flow.instants import NEVER, Moment, from_us
 from flow.keyed.logic import DISCARD, KEEP, Keep, RejectedValue
+from flow.keyed.state_counts import StateCounter, StateCounts
 from flow.keyed.step import KeyByKey, Lowering
 from flow.operators.expiring import Expirable, TtlFrom
 from flow_windowing.clocks.clock import Clock, check_clock
@@ -24,7 +25,7 @@ from flow_windowing.object.clocked_driver import ClockedDriver
 from flow_windowing.rules.lateness import is_behind
 from flow_windowing.rules.settings import settings_of
 from flow_windowing.rules.streams import DOWN, EXPIRED
-from flow_windowing.rules.waiting import Waiting, WaitQueue, WaitState
+from flow_windowing.rules.waiting import Waiting, WaitQueue, WaitState, count_waiting
 
 
 class TimedState(NamedTuple):
@@ -44,6 +45,10 @@ class TimedState(NamedTuple):
     arrived: int
     since_us: int | None
     state: Any
+
+
+def _counts_of(state: TimedState) -> StateCounts:
+    return StateCounts(0, 0 if state.waiting is None else count_waiting(state.waiting))
 
 
 _NEW_KEY = TimedState(None, None, 0, None, None)
@@ -81,6 +86,11 @@ class StateByTime(ClockedBuilder):
     @override
     def settings(self) -> str:
         return f"{settings_of('close', self.clock, None)} ttl {self.ttl_us}"
+
+    @property
+    @override
+    def counter(self) -> StateCounter:
+        return _counts_of
 
     @override
     def lower(self) -> Lowering:

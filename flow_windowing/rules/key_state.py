@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.rules.waiting import WaitState
+from flow_windowing.rules.waiting import WaitState, count_waiting
 
 
 class RetainedValue(NamedTuple):
@@ -70,3 +70,18 @@ class IntervalState(NamedTuple):
     clock: Any
     arrived: int
     retained: list[tuple[int, int, Any]]
+
+
+def counts_of(state: DriverState | IntervalState) -> tuple[int, int]:
+    """Return the number of open windows and of buffered values of a key.
+
+    >>> counts_of(IntervalState(None, 2, [(0, 0, "left"), (5, 3, "right")]))
+    (0, 2)
+    """
+    # The function is called for each touched key, and a `StateCounts` would double its time.
+    values = len(state.retained)
+    if isinstance(state, IntervalState):
+        return 0, values
+    if state.waiting is not None:
+        values += count_waiting(state.waiting)
+    return len(state.windows), values

@@ -58,6 +58,12 @@ WaitState: TypeAlias = tuple[list[Waiting], list[Run]]
 """The values of the heap, and the runs of blocks."""
 
 
+def count_waiting(state: WaitState) -> int:
+    """Return the number of values in a snapshot of a `WaitQueue`."""
+    live, runs = state
+    return len(live) + sum(block.size for run in runs for block in run) if runs else len(live)
+
+
 class WaitQueue:
     """The buffered values of a key, in timestamp order, then order of arrival."""
 

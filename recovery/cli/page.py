@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flow.config.web_address import web_address
 from flow.engine.checkpoint.lock import has_ended, holder_of
+from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS, UNCOUNTED_KEYS
 from flow.instants import Moment
 from flow.monitoring.graph import Graph, GraphEdge, GraphStep
 from flow.monitoring.status import ErrorStatus, RunState, RunStatus, StepStatus
@@ -23,6 +24,7 @@ from flow.web.server import PageServer
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint
 from recovery.tools.inspecting import inspect
 from recovery.tools.status import CheckpointStatus, status
+from recovery.tools.status import StepStatus as CheckpointedStep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,11 +146,15 @@ def _steps(found: CheckpointStatus) -> Mapping[str, StepStatus]:
     return {one.step: StepStatus(gauges=dict(_gauges(one))) for one in found.steps}
 
 
-def _gauges(step: Any) -> Iterator[tuple[str, int]]:
+def _gauges(step: CheckpointedStep) -> Iterator[tuple[str, int]]:
     yield "keys", step.keys
     yield "state_bytes", step.bytes
     if step.open_windows is not None:
-        yield "open_windows", step.open_windows
+        yield OPEN_WINDOWS, step.open_windows
+    if step.buffered_values is not None:
+        yield BUFFERED_VALUES, step.buffered_values
+    if step.uncounted_keys:
+        yield UNCOUNTED_KEYS, step.uncounted_keys
 
 
 def _offset(offset: Any) -> str:

@@ -8,20 +8,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from flow.columns.chunks import key_array
 from flow.engine.packets.shards import hash_keys, shard_of
-from flow.engine.state.header import Header, check_format
+from flow.engine.state.header import Header
 from flow.engine.state.packed import unpack
-from flow.engine.state.segment import FORMAT_OF_SHARDS
+from flow.engine.state.segment import FORMAT_OF_SHARDS, WholeKeys
 from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.id_segments import FORMAT_OF_IDS, IdSegment, snapshots_of_segment
+from flow.keyed.state_counts import StateCounts
 from flow_windowing.columnar.storage.segments import SegmentContent
-from flow_windowing.columnar.storage.snapshots import snapshots_of_content, split_by_key
+from flow_windowing.columnar.storage.snapshots import (
+    counts_by_key,
+    snapshots_of_content,
+    split_by_key,
+)
 from recovery.reading.checkpoint import CheckpointReader
 from recovery.reading.inert import load_inert
 from recovery.reading.problems import java_reason
@@ -41,12 +45,14 @@ class KeySnapshot(NamedTuple):
         snapshot: the pickled snapshot of the key's logic, or a columnar segment of only this key.
         due_us: the key's due time, int µs; `NEVER` without a timer.
         shard: the key's shard.
+        counts: the key's open windows and buffered values; ``None`` if they are not counted.
     """
 
     key: str
     snapshot: bytes
     due_us: int
     shard: int
+    counts: StateCounts | None = None
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,16 @@ class StepTotals:
         size: the approximate size in bytes.
         segments: the number of segments.
         due_us: the least due time of a key.
+        counts: the open windows and buffered values; ``None`` if not all keys are counted.
+        uncounted: the number of keys that are not counted; 0 if no header has counts.
     """
 
     keys: int
     size: int
     segments: int
     due_us: int
+    counts: StateCounts | None
+    uncounted: int
 
 
 @dataclass(frozen=True)
@@ -177,11 +187,19 @@ def _chosen(
 def totals(headers: dict[int, Header]) -> StepTotals:
     """Return the totals of the headers of a step's shards."""
     every = list(headers.values())
+    counted = [one.counts for one in every if one.counts is not None]
+    found = [one.total for one in counted]
+    known = [one for one in found if one is not None]
+    uncounted = sum(one.uncounted for one in counted)
+    if counted:
+        uncounted += sum(one.keys for one in every if one.counts is None)
     return StepTotals(
         keys=sum(one.keys for one in every),
         size=sum(one.size for one in every),
         segments=sum(one.segments for one in every),
         due_us=min((int(one.dues.min()) for one in every), default=NEVER),
+        counts=StateCounts.total(known) if counted and not uncounted else None,
+        uncounted=uncounted,
     )
 
 
@@ -193,24 +211,27 @@ def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> lis
     """
     where = f"the state of step {step_id!r}: segment {number} of shard {shard}"
     if content[:1] == bytes([FORMAT_OF_SHARDS]):
-        return [KeySnapshot(*kept, shard) for kept in _apart(content, where)]
+        return _apart(content, where, shard)
     if content[:1] == bytes([FORMAT_OF_IDS]):
         return [KeySnapshot(*kept, shard) for kept in _of_ids(content, where)]
-    check_format(content, step_id)
     try:
-        keys, snapshots, dues = load_inert(memoryview(content)[1:])
-        due_list = np.frombuffer(dues, "<i8").tolist()
-        rows = zip(keys, snapshots, due_list, strict=True)
+        stored = WholeKeys.decode(content, step_id, load_inert)
+        rows = zip(stored.keys, stored.snapshots, stored.due_us, strict=True)
         kept = [KeySnapshot(key, bytes(snapshot), due, shard) for key, snapshot, due in rows]
+        if stored.counts is not None:
+            counts = map(StateCounts._make, stored.counts)
+            kept = [one._replace(counts=of) for one, of in zip(kept, counts, strict=True)]
     except (pickle.UnpicklingError, TypeError, ValueError) as error:
         raise CheckpointError(f"{where} cannot be read: {error}") from error
     return kept
 
 
-def _apart(content: bytes, where: str) -> list[tuple[str, bytes, int]]:
+def _apart(content: bytes, where: str, shard: int) -> list[KeySnapshot]:
     """Return the keys of a columnar segment, each with a segment of only this key."""
     try:
-        return list(split_by_key(SegmentContent.decode(content, load_inert)))
+        columns = SegmentContent.decode(content, load_inert)
+        keys = zip(split_by_key(columns), counts_by_key(columns), strict=True)
+        return [KeySnapshot(*of_key, shard, counts) for of_key, counts in keys]
     except (pickle.UnpicklingError, TypeError, ValueError) as error:
         raise CheckpointError(f"{where} cannot be read: {error}") from error
 

@@ -51,8 +51,13 @@ def seeds_of(state: UnplacedState, shards: int) -> Iterator[Seed]:
     numbers = shard_of(hash_keys(key_array(keys, step_id)), shards).tolist()
     for shard, kept in zip(numbers, state.keys, strict=True):
         dealt[shard][kept.key] = kept.snapshot, kept.due_us
+    known = {kept.key: kept.counts for kept in state.keys if kept.counts is not None}
     for shard, of_shard in sorted(dealt.items()):
-        header, segments = lay_out(of_shard, step_id, state.settings)
+        counts = {key: known[key] for key in of_shard if key in known}
+        is_counted = len(counts) == len(of_shard)
+        header, segments = lay_out(
+            of_shard, step_id, state.settings, counts if is_counted else None
+        )
         yield Seed(step_id, shard, name, None, header.encode())
         for number, segment in enumerate(segments):
             content = segment.encode()

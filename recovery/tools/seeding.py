@@ -13,6 +13,7 @@ from flow.dataflow import Dataflow
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
+from flow.keyed.state_counts import StateCounts
 from flow.keyed.step import Stateful
 from recovery.identity.admitting import admit
 from recovery.reading.paths import directory_path
@@ -20,6 +21,7 @@ from recovery.reading.paths import directory_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from recovery.reading.epoch_state import KeySnapshot
     from recovery.tools.relayout import UnplacedState
 
 
@@ -106,7 +108,6 @@ def _seed(
 
 
 def _state_of(plan: Plan, step_id: str, keys: Mapping[str, Any]) -> UnplacedState:
-    from recovery.reading.epoch_state import KeySnapshot
     from recovery.tools.relayout import UnplacedState
 
     step = plan.steps.get(step_id)
@@ -114,18 +115,20 @@ def _state_of(plan: Plan, step_id: str, keys: Mapping[str, Any]) -> UnplacedStat
         keyed = (name for name, one in plan.steps.items() if isinstance(one.operator, Stateful))
         known = ", ".join(map(repr, keyed)) or "none"
         raise FlowBuildError(f"step {step_id!r} keeps no state; those that do: {known}")
-    builder = step.operator.builder
-    kept = [
-        KeySnapshot(key, *_snapshot(step_id, builder, key, state), 0) for key, state in keys.items()
-    ]
+    operator = step.operator
+    kept = [_snapshot(step_id, operator, key, state) for key, state in keys.items()]
     return UnplacedState(step_id, step_id, kept)
 
 
-def _snapshot(step_id: str, builder: Any, key: str, state: Any) -> tuple[bytes, int]:
-    """Return a key's pickled snapshot and due time, from a logic built from the state."""
+def _snapshot(step_id: str, operator: Stateful, key: str, state: Any) -> KeySnapshot:
+    """Return a key's pickled snapshot, due time and counts, from a logic built from the state."""
+    from recovery.reading.epoch_state import KeySnapshot
+
     try:
-        logic = builder(state)
-        return pickle.dumps(logic.snapshot(), 5), int(logic.notify_at_us())
+        logic = operator.builder(state)
+        made, due_us = logic.snapshot(), int(logic.notify_at_us())
+        counts = None if operator.counter is None else StateCounts(*operator.counter(made))
+        return KeySnapshot(key, pickle.dumps(made, 5), due_us, 0, counts)
     except Exception as error:
         problem = f"cannot go on from a state that it is seeded with: {brief(error)}"
         raise step_error(step_id, problem, key=key, item=state) from error

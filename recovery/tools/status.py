@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from flow.engine.feed.offsets import EpochOffset
 from flow.errors import CheckpointError
 from flow.instants import NEVER
-from flow_windowing.rules.key_state import DriverState
+from flow.keyed.state_counts import StateCounts
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, spans
-from recovery.reading.epoch_state import EpochState, StepTotals, load_snapshot, totals
+from recovery.reading.epoch_state import EpochState, StepTotals, totals
 from recovery.reading.epochs import EpochLog
 from recovery.reading.paths import PathLike
 from recovery.reading.rendering import time_text
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = Any
 
-_NOTHING = StepTotals(0, 0, 0, NEVER)
+_NOTHING = StepTotals(0, 0, 0, NEVER, None, 0)
+_COUNTED = {"DriverBuilder", "IntervalJoin", "AsofJoin", "StateByTime"}
+"""Names in fingerprints of the builders of steps whose windows and values are counted."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,12 @@ class StepStatus:
         keys: the number of keys.
         bytes: the approximate size in bytes.
         segments: the number of segments.
-        open_windows: the number of open windows; ``None`` for a step without windows.
+        open_windows: the number of open windows; ``None`` for a step without windows, or if not all
+            keys are counted. It is 0 for joins by time.
+        buffered_values: the number of values that wait for the watermark, or that a join by time
+            retains; ``None`` as for `open_windows`.
+        uncounted_keys: the number of keys whose windows and values are not counted, because a
+            version of flow-windows without counts wrote them.
         due: the least due time of a key, RFC 3339; ``None`` without timers. The time is event time
             for a step with one watermark for all keys, and else system time.
     """
@@ -58,6 +65,8 @@ class StepStatus:
     bytes: int
     segments: int
     open_windows: int | None
+    buffered_values: int | None
+    uncounted_keys: int
     due: str | None
 
 
@@ -188,33 +197,31 @@ def _steps(state: EpochState) -> Iterator[StepStatus]:
     checkpoint = state.checkpoint
     by_step = {checkpoint.step_of(name): totals(one) for name, one in state.headers().items()}
     for step_id in dict.fromkeys([*checkpoint.keyed, *sorted(by_step)]):
-        kept = by_step.get(step_id, _NOTHING)
-        windows = open_windows(state, step_id) if kept.keys or step_id in checkpoint.keyed else None
-        yield StepStatus(
-            step_id, kept.keys, kept.size, kept.segments, windows, time_text(kept.due_us)
-        )
+        yield _step(step_id, by_step.get(step_id, _NOTHING), checkpoint.keyed.get(step_id))
 
 
-def open_windows(state: EpochState, step_id: str) -> int | None:
-    """Return the number of a step's open windows; ``None`` for a step without windows."""
-    checkpoint = state.checkpoint
-    described = checkpoint.keyed.get(step_id)
-    windowing = None if described is None else is_windowing(described["config"])
-    if windowing is False:
-        return None
-    count = 0
-    for kept in state.keys(checkpoint.state_name(step_id)):
-        snapshot = load_snapshot(kept, step_id)
-        if not isinstance(snapshot, DriverState):
-            return None
-        windowing = True
-        count += len(snapshot.windows)
-    return count if windowing else None
+def _step(step_id: str, kept: StepTotals, described: Json) -> StepStatus:
+    """Return the size of a step's state.
+
+    Args:
+        step_id: the step.
+        kept: the totals of its headers.
+        described: the step in the flow's fingerprint; ``None`` if it is not there.
+    """
+    counts, uncounted = kept.counts, kept.uncounted
+    if counts is None and not uncounted and described is not None:
+        # Headers of an earlier version have no counts; a step without keys has no headers.
+        is_counted = _is_counted(described["config"])
+        counts = StateCounts() if is_counted and not kept.keys else None
+        uncounted = kept.keys if is_counted else 0
+    windows, values = (None, None) if counts is None else counts
+    due = time_text(kept.due_us)
+    return StepStatus(step_id, kept.keys, kept.size, kept.segments, windows, values, uncounted, due)
 
 
-def is_windowing(config: Json) -> bool:
-    """Return True if a configuration in a fingerprint is that of a windowing step."""
-    return isinstance(config, dict) and config.get("type") == "DriverBuilder"
+def _is_counted(config: Json) -> bool:
+    """Return True if a configuration in a fingerprint is one of windows or of values that wait."""
+    return isinstance(config, dict) and config.get("type") in _COUNTED
 
 
 def _in_use(checkpoint: CheckpointReader) -> str | None:
@@ -256,17 +263,22 @@ def _lines(found: CheckpointStatus) -> Iterator[str]:
         yield from table(("table", "version", "keys", "bytes", "read at"), rows)
 
 
-_COLUMNS = ("step", "keys", "bytes", "segments", "open windows", "next due")
+_COLUMNS = ("step", "keys", "bytes", "segments", "open windows", "buffered values", "next due")
 
 
 def _step_row(one: StepStatus) -> tuple[str, ...]:
-    windows = "" if one.open_windows is None else f"{one.open_windows:,}"
+    unknown = "unknown" if one.uncounted_keys else ""
+    windows, values = (
+        unknown if count is None else f"{count:,}"
+        for count in (one.open_windows, one.buffered_values)
+    )
     return (
         one.step,
         f"{one.keys:,}",
         f"{one.bytes:,}",
         f"{one.segments:,}",
         windows,
+        values,
         one.due or "never",
     )
 
@@ -304,4 +316,4 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
 
 
 def _is_number(cell: str) -> bool:
-    return not cell or cell.replace(",", "").isdecimal()
+    return cell in ("", "unknown") or cell.replace(",", "").isdecimal()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,8 @@ def test_a_scrape_agrees_with_the_reports() -> None:
     assert found["flow_step_out_items_total", ("visits",)] == 150
     assert found["flow_step_late_items_total", ("hours",)] == 4
     assert found["flow_step_keys", ("hours",)] == 7
+    assert found["flow_step_open_windows", ("hours",)] == 1_200
+    assert found["flow_step_buffered_values", ("hours",)] == 30
     assert found["flow_step_busy_seconds_total", ("hours",)] == 3.0
     assert found["flow_epochs_total", ()] == 2
     assert found["flow_run_state", ("running",)] == 1
@@ -63,6 +66,13 @@ def test_a_scrape_agrees_with_the_reports() -> None:
         for name in ("least", "median", "greatest")
     ]
     assert lags == [10.0, 12.0, 60.0]
+
+
+def test_totals_that_are_unknown_are_missing() -> None:
+    gauges = Counter({("hours", "keys"): 7, ("hours", "uncounted_keys"): 3})
+    names = {name for name, _ in samples(recorded(epoch_report(gauges=gauges)).status)}
+    assert "flow_step_keys" in names
+    assert not names & {"flow_step_open_windows", "flow_step_buffered_values"}
 
 
 def test_the_openmetrics_format_is_read_by_its_parser() -> None:

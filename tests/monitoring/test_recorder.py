@@ -15,7 +15,7 @@ from flow.monitoring.graph import GraphEdge, graph_of
 from flow.monitoring.recorder import HISTORY_EPOCHS, Recorder
 from flow.monitoring.status import ErrorStatus, RunState, StepStatus
 from flow.testing import TestingSink, TestingSource
-from tests.support.monitored import Clock, epoch_report, hourly_plan, recorded
+from tests.support.monitored import SIZES, Clock, epoch_report, hourly_plan, recorded
 
 
 def test_the_graph_has_levels_and_the_path_of_each_keyed_step() -> None:
@@ -63,7 +63,7 @@ def test_counts_are_totals_and_equal_the_summary() -> None:
         for name, count in step.counts.items()
     }
     assert found == dict(summary)
-    assert status.steps["hours"].gauges == {"keys": 7, "state_bytes": 900}
+    assert status.steps["hours"].gauges == SIZES
     assert status.epochs == 2
     assert status.phase_seconds["commit"] == pytest.approx(0.8)
     assert status.steps["hours"].busy_seconds == 3.0

@@ -59,6 +59,7 @@ def test_the_page_has_the_graph_the_sizes_and_the_offsets(
     assert ("hourly", "hourly_out") in {(edge.up, edge.down) for edge in found.graph.edges}
     assert found.steps["hourly"].gauges["keys"] == 2
     assert found.steps["hourly"].gauges["open_windows"] == 2
+    assert found.steps["sessions"].gauges["buffered_values"] == 2
     assert "open_windows" not in found.steps["counts"].gauges
     assert found.lag["clicks"].startswith("read up to")
     assert found.epochs == 4

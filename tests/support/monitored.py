@@ -25,7 +25,8 @@ PHASES = {
     "commit": 0.4,
 }
 """The seconds of an epoch's phases; the epoch has waited for nothing."""
-
+SIZES = {"keys": 7, "state_bytes": 900, "open_windows": 1_200, "buffered_values": 30}
+"""The gauges of the step ``hours`` in reports."""
 SCRIPT = "<script>alert(1)</script>"
 
 
@@ -62,7 +63,7 @@ def epoch_report(epoch: int = 0, items: int = 100, **changes: Any) -> EpochRepor
         **{
             "epoch": epoch,
             "counts": Counter({**counts, ("late", "in"): 2}),
-            "gauges": Counter({("hours", "keys"): 7, ("hours", "state_bytes"): 900}),
+            "gauges": Counter({("hours", name): size for name, size in SIZES.items()}),
             "system_time": datetime(2026, 1, 1, tzinfo=UTC),
             "behind": {"visits": {"visits/0": 5, "visits/1": 0}},
             "phases": PHASES,

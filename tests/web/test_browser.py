@@ -25,7 +25,7 @@ from flow.web.hub import Hub
 from flow.web.live_page import LivePage
 from flow.web.server import PageServer
 from tests.support.browsing import Browser, headless_chromium
-from tests.support.monitored import PHASES, SCRIPT, epoch_report
+from tests.support.monitored import PHASES, SCRIPT, epoch_report, hourly_flow
 from tests.web.conftest import Site
 from tests.web.test_live_run import free_address, minutes_flow, sixteen
 
@@ -218,6 +218,24 @@ def test_a_small_and_a_large_flow_are_readable(
     assert_clean(browser, site.server.address)
 
 
+def test_the_page_shows_open_windows_and_buffered_values(
+    browser: Browser, site_at: Callable[..., Site]
+) -> None:
+    site = site_of(hourly_flow(), site_at)
+    browser.open(f"http://{site.server.address}/")
+    browser.wait("document.querySelectorAll('#steps tbody tr').length === 4")
+    row = browser.table("steps")["hours"]
+    assert (row["windows"], row["buffered"]) == ("1,200", "30")
+    assert browser.table("steps")["visits"]["windows"] == ""
+    assert "1,200 windows · 30 buffered" in browser.text("#graph")
+    gauges = Counter({("hours", "keys"): 7, ("hours", "uncounted_keys"): 7})
+    site.page.report(epoch_report(21, gauges=gauges))
+    browser.wait("document.querySelector('#graph').textContent.includes('not counted yet')")
+    row = browser.table("steps")["hours"]
+    assert (row["keys"], row["windows"], row["buffered"]) == ("7", "unknown", "unknown")
+    assert_clean(browser, site.server.address)
+
+
 def three_steps() -> Dataflow:
     flow = Dataflow("three")
     numbers = op.input("numbers", flow, TestingSource([]))
@@ -314,4 +332,4 @@ def test_a_click_on_a_step_shows_why_it_runs_key_by_key(
         "const filter = document.getElementById('filter'); filter.value = 'hourly';"
         "filter.dispatchEvent(new Event('input'))"
     )
-    browser.wait("document.querySelectorAll('#steps tbody tr').length === 5")
+    browser.wait("document.querySelectorAll('#steps tbody tr').length === 4")

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from flow.engine.state.segment_counts import SegmentCounts
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 
@@ -17,7 +18,18 @@ FORMAT_WITH_SETTINGS = 2
 """The version byte of a header that ends with the step's settings."""
 FORMAT_WITH_HELD = 4
 """The version byte of a header that also has the watermarks of held keys; 3 marks packing."""
-_FORMATS = (FORMAT, FORMAT_WITH_SETTINGS, FORMAT_WITH_HELD)
+FORMAT_WITH_COUNTS = 5
+"""The version byte of a header with settings that also has the counts of its segments."""
+FORMAT_WITH_HELD_AND_COUNTS = 6
+_FORMATS = (
+    FORMAT,
+    FORMAT_WITH_SETTINGS,
+    FORMAT_WITH_HELD,
+    FORMAT_WITH_COUNTS,
+    FORMAT_WITH_HELD_AND_COUNTS,
+)
+_HELD_FORMATS = (FORMAT_WITH_HELD, FORMAT_WITH_HELD_AND_COUNTS)
+_COUNTS_FORMATS = (FORMAT_WITH_COUNTS, FORMAT_WITH_HELD_AND_COUNTS)
 
 
 @dataclass
@@ -31,6 +43,8 @@ class Header:
         keys: the number of keys.
         size: the weight of all keys, in bytes.
         settings: the step's settings that the due times depend on, see `Stateful`.
+        counts: the open windows and buffered values of each segment; ``None`` if they are not
+            counted: the step has none, or an earlier version wrote the header.
     """
 
     _FIXED: ClassVar = struct.Struct("<BqqI")
@@ -41,6 +55,7 @@ class Header:
     size: int = 0
     settings: str = ""
     held: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    counts: SegmentCounts | None = None
 
     def __post_init__(self) -> None:
         if not len(self.held):
@@ -61,20 +76,30 @@ class Header:
         new = np.full(max(0, segments - self.segments), NEVER, np.int64)
         self.dues = np.concatenate([self.dues[:segments], new])
         self.held = np.concatenate([self.held[:segments], new])
+        if self.counts is not None:
+            self.counts.resize(segments)
 
     def encode(self) -> bytes:
         """Return the header as bytes."""
         has_held = bool((self.held < NEVER).any())
-        plain = FORMAT_WITH_SETTINGS if self.settings else FORMAT
-        version = FORMAT_WITH_HELD if has_held else plain
-        fixed = self._FIXED.pack(version, self.keys, self.size, self.segments)
-        content = fixed + self.dues.astype("<i8").tobytes()
+        version = self._version(has_held)
+        content = self._FIXED.pack(version, self.keys, self.size, self.segments)
+        content += self.dues.astype("<i8").tobytes()
         if version == FORMAT:
             return content
         if has_held:
             content += self.held.astype("<i8").tobytes()
+        if self.counts is not None:
+            content += self.counts.encode()
         settings = self.settings.encode()
         return content + self._LENGTH.pack(len(settings)) + settings
+
+    def _version(self, has_held: bool) -> int:
+        if self.counts is not None:
+            return FORMAT_WITH_HELD_AND_COUNTS if has_held else FORMAT_WITH_COUNTS
+        if has_held:
+            return FORMAT_WITH_HELD
+        return FORMAT_WITH_SETTINGS if self.settings else FORMAT
 
     @classmethod
     def decode(cls, content: bytes, step_id: str) -> Header:
@@ -84,14 +109,17 @@ class Header:
             CheckpointError: when the bytes were written in a format this version does not know.
         """
         check_format(content, step_id, _FORMATS)
-        _, keys, size, segments = cls._FIXED.unpack_from(content)
+        version, keys, size, segments = cls._FIXED.unpack_from(content)
         dues = np.frombuffer(content, "<i8", segments, cls._FIXED.size).astype(np.int64)
         # A store may have appended bytes of its own.
         settings = content[cls._before_settings(content) : cls.length_in(content)]
-        if content[0] != FORMAT_WITH_HELD:
-            return cls(dues, keys, size, settings.decode())
-        held = np.frombuffer(content, "<i8", segments, cls._FIXED.size + dues.nbytes)
-        return cls(dues, keys, size, settings.decode(), held.astype(np.int64))
+        header, at = cls(dues, keys, size, settings.decode()), cls._FIXED.size + dues.nbytes
+        if version in _HELD_FORMATS:
+            header.held = np.frombuffer(content, "<i8", segments, at).astype(np.int64)
+            at += dues.nbytes
+        if version in _COUNTS_FORMATS:
+            header.counts = SegmentCounts.decode(content, at, segments)
+        return header
 
     @classmethod
     def segments_in(cls, content: bytes) -> int:
@@ -109,13 +137,17 @@ class Header:
     @classmethod
     def _before_settings(cls, content: bytes) -> int:
         """Return the number of bytes before the text of the settings."""
-        columns = 2 if content[:1] == bytes([FORMAT_WITH_HELD]) else 1
-        fixed = cls._FIXED.size + 8 * columns * cls.segments_in(content)
-        return fixed + cls._LENGTH.size if cls._has_settings(content) else fixed
+        segments, version = cls.segments_in(content), content[0] if content else FORMAT
+        length = cls._FIXED.size + 8 * segments
+        if version in _HELD_FORMATS:
+            length += 8 * segments
+        if version in _COUNTS_FORMATS:
+            length += SegmentCounts.length_of(segments)
+        return length + cls._LENGTH.size if cls._has_settings(content) else length
 
     @staticmethod
     def _has_settings(content: bytes) -> bool:
-        return content[:1] in (bytes([FORMAT_WITH_SETTINGS]), bytes([FORMAT_WITH_HELD]))
+        return bool(content) and content[0] in _FORMATS and content[0] != FORMAT
 
 
 def check_format(content: bytes, step_id: str, known: tuple[int, ...] = (FORMAT,)) -> None:
@@ -128,15 +160,27 @@ def check_format(content: bytes, step_id: str, known: tuple[int, ...] = (FORMAT,
         )
 
 
-def read_header(content: bytes | None, step_id: str, settings: str) -> tuple[Header, str | None]:
+def read_header(
+    content: bytes | None, step_id: str, settings: str, *, is_counted: bool = False
+) -> tuple[Header, str | None]:
     """Return the header of a step with the step's present settings.
+
+    Args:
+        content: the bytes of the header; ``None`` for a step without state.
+        step_id: the step, for errors.
+        settings: the step's settings.
+        is_counted: True for a step whose open windows and buffered values are counted.
 
     Returns:
         The header, and the settings that it was written with if they differ from the present ones,
         else ``None``; empty settings if the header has none.
     """
-    if content is None:
-        return Header(Header.empty().dues, settings=settings), None
-    header = Header.decode(content, step_id)
+    header = Header.empty() if content is None else Header.decode(content, step_id)
+    if not is_counted:
+        header.counts = None
+    elif header.counts is None:
+        header.counts = SegmentCounts.unknown(header.segments, header.keys)
     before, header.settings = header.settings, settings
+    if content is None:
+        return header, None
     return header, before if settings and before != settings else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -72,8 +72,9 @@ class SegmentedStates(StoredState, KeyStates):
     def __init__(
         self, store: StateStore, step_id: str, builder: Callable[[Any], Any], settings: str = ""
     ) -> None:
-        super().__init__(store, step_id, settings)
-        self._builder = builder
+        counter = builder.counter if isinstance(builder, LogicBuilder) else None
+        super().__init__(store, step_id, settings, is_counted=counter is not None)
+        self._builder, self._counter = builder, counter
         if self._changed_from is not None:
             self._header.dues[:] = -NEVER  # All keys are due in an epoch with changed settings.
         self._loaded: dict[int, Segment] = {}
@@ -107,7 +108,8 @@ class SegmentedStates(StoredState, KeyStates):
         return None if kept is None else load_pickle(kept[0])
 
     def put(self, key: str, logic: Any, due_us: int) -> None:
-        snapshot = self._pickled(key, logic.snapshot())
+        state = logic.snapshot()
+        snapshot = self._pickled(key, state)
         segment = self._segment_of_key[key]
         before = segment.kept.get(key)
         if before == (snapshot, due_us):
@@ -119,6 +121,8 @@ class SegmentedStates(StoredState, KeyStates):
             self._header.size += len(snapshot) - len(before[0])
         segment.kept[key] = (snapshot, due_us)
         segment.changed = True
+        if self._counter is not None:
+            segment.counts[key] = self._counter(state)
 
     def drop(self, key: str) -> None:
         segment = self._segment_of_key[key]
@@ -127,6 +131,7 @@ class SegmentedStates(StoredState, KeyStates):
             self._header.keys -= 1
             self._header.size -= weight(key, before[0])
             segment.changed = True
+            segment.counts.pop(key, None)
 
     def due(self, limit: DueLimit) -> list[str]:
         due_keys: list[str] = []
@@ -147,13 +152,27 @@ class SegmentedStates(StoredState, KeyStates):
 
     def flush(self) -> int:
         self._adapt_layout()
-        changed = {number: segment for number, segment in self._loaded.items() if segment.changed}
+        counts = self._header.counts
+        uncounted = set[int]() if counts is None else counts.missing(self._loaded)
+        changed = {
+            number: segment
+            for number, segment in self._loaded.items()
+            if segment.changed or number in uncounted
+        }
+        self._count(changed)
         contents = {number: segment.encode() for number, segment in changed.items()}
         self._store.write_segments(self._step_id, contents)
         for number, segment in (changed if self._changed_from is None else self._loaded).items():
             self._header.dues[number] = segment.due_us
             self._header.held[number] = segment.held_us
         return self._write_header()
+
+    def _count(self, changed: Mapping[int, Segment]) -> None:
+        """Set the counts of changed segments in the header."""
+        counts = self._header.counts
+        if counts is not None and self._counter is not None:
+            for number, segment in changed.items():
+                counts.set(number, segment.count(self._counter), segment.stored_keys)
 
     def _load(self, numbers: Iterable[int]) -> None:
         """Load the segments that are not loaded yet."""
@@ -162,7 +181,9 @@ class SegmentedStates(StoredState, KeyStates):
         builder = self._builder
         snapshots_in = builder.snapshots_in if isinstance(builder, LogicBuilder) else None
         for number, content in zip(missing, contents, strict=True):
-            self._loaded[number] = Segment.decode(content, self._step_id, snapshots_in)
+            segment = self._loaded[number] = Segment.decode(content, self._step_id, snapshots_in)
+            if self._counter is None:  # The step counted in an earlier run.
+                segment.counts.clear()
 
     def _hash(self, keys: list[str]) -> Hashes:
         return hash_keys(key_array(keys, self._step_id))
@@ -192,6 +213,8 @@ class SegmentedStates(StoredState, KeyStates):
         self._load(sources)
         segments = [self._loaded[number] for number in sources]
         kept = {key: value for segment in segments for key, value in segment.kept.items()}
+        self._count(dict(zip(sources, segments, strict=True)))
+        counts = {key: value for segment in segments for key, value in segment.counts.items()}
         self._header.resize(wanted)
         for number in moved:
             self._loaded[number] = Segment(changed=True)
@@ -199,6 +222,8 @@ class SegmentedStates(StoredState, KeyStates):
             numbers = segment_of(self._hash(list(kept)), wanted).tolist()
             for number, (key, value) in zip(numbers, kept.items(), strict=True):
                 self._loaded[number].kept[key] = value
+                if key in counts:
+                    self._loaded[number].counts[key] = counts[key]
         self._store.write_segments(self._step_id, dict.fromkeys(range(wanted, before)))
         for number in range(wanted, before):
             del self._loaded[number]

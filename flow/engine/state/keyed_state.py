@@ -13,7 +13,8 @@ def states_in(store: StateStore, plan: Plan, step_id: str) -> KeyStates | ShardT
     """Return the state of a keyed step in a store."""
     operator, lowering = plan.keyed(step_id), plan.lowering_of(step_id)
     if isinstance(lowering, OverColumns):
-        return SegmentedTable(store, step_id, lowering.shard_logic, operator.settings)
+        is_counted = operator.counter is not None
+        return SegmentedTable(store, step_id, lowering.shard_logic, operator.settings, is_counted)
     return SegmentedStates(store, step_id, operator.builder, operator.settings)
 
 

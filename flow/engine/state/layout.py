@@ -6,12 +6,16 @@ thus stay small as the number of keys grows, and are merged again as it decrease
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from flow.columns.chunks import key_array
 from flow.engine.packets.shards import hash_keys, segment_of
 from flow.engine.state.header import Header
 from flow.engine.state.segment import Segment, weight
+from flow.engine.state.segment_counts import SegmentCounts
+from flow.keyed.state_counts import StateCounts
 
 TARGET_BYTES = 16_000
 """The target weight of a segment. Larger segments are faster if an epoch touches most keys of a
@@ -57,7 +61,10 @@ def moved_segments(before: int, after: int) -> set[int]:
 
 
 def lay_out(
-    kept: dict[str, tuple[bytes, int]], step_id: str, settings: str = ""
+    kept: dict[str, tuple[bytes, int]],
+    step_id: str,
+    settings: str = "",
+    counts: Mapping[str, tuple[int, int]] | None = None,
 ) -> tuple[Header, list[Segment]]:
     """Return the header and segments of a shard's keys.
 
@@ -65,6 +72,7 @@ def lay_out(
         kept: the snapshot and due time of each key.
         step_id: the step, for errors.
         settings: the step's settings that the due times depend on; empty if unknown.
+        counts: the open windows and buffered values of each key; ``None`` if they are not counted.
     """
     size = sum(weight(key, snapshot) for key, (snapshot, _) in kept.items())
     segments = [Segment() for _ in range(max(1, -(-size // TARGET_BYTES)))]
@@ -72,6 +80,14 @@ def lay_out(
     numbers = segment_of(hash_keys(key_array(keys, step_id)), len(segments)).tolist()
     for number, key in zip(numbers, keys, strict=True):
         segments[number].kept[key] = kept[key]
+        if counts is not None:
+            segments[number].counts[key] = counts[key]
     dues = np.array([segment.due_us for segment in segments], np.int64)
     held = np.array([segment.held_us for segment in segments], np.int64)
-    return Header(dues, len(keys), size, settings, held), segments
+    header = Header(dues, len(keys), size, settings, held)
+    if counts is not None:
+        header.counts = SegmentCounts.none(len(segments))
+        for number, segment in enumerate(segments):
+            total = StateCounts.total(segment.counts.values())
+            header.counts.set(number, total, keys_before=0)
+    return header, segments

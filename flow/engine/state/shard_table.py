@@ -29,6 +29,7 @@ from flow.keyed.shard_logic import (
     ShardOutput,
     ShardRows,
 )
+from flow.keyed.state_counts import StateCounts
 
 
 class ShardTable(StepState):
@@ -76,12 +77,18 @@ class SegmentedTable(StoredState, ShardTable):
         step_id: the step.
         builder: the function that returns the step's `ShardLogic`.
         settings: the step's settings.
+        is_counted: True for a step whose open windows and buffered values are counted.
     """
 
     def __init__(
-        self, store: StateStore, step_id: str, builder: ShardLogicBuilder, settings: str = ""
+        self,
+        store: StateStore,
+        step_id: str,
+        builder: ShardLogicBuilder,
+        settings: str = "",
+        is_counted: bool = False,
     ) -> None:
-        super().__init__(store, step_id, settings)
+        super().__init__(store, step_id, settings, is_counted)
         self._builder = builder
         self._loaded: dict[int, _SegmentSize] = {}
         self._ran = False
@@ -130,8 +137,10 @@ class SegmentedTable(StoredState, ShardTable):
         # Changed settings may change the due times of keys whose state has not changed.
         has_new_settings = self._changed_from is not None
         is_changed = self._logic.changed() | has_new_settings
-        changed = np.flatnonzero(np.bincount(numbers[is_changed])).tolist()
-        dumps = self._dump(numbers, changed)
+        changed: set[int] = {*np.flatnonzero(np.bincount(numbers[is_changed])).tolist()}
+        if self._header.counts is not None:
+            changed |= self._header.counts.missing(self._loaded)
+        dumps = self._dump(numbers, sorted(changed))
         size = self._header.size + sum(
             len(dump.content or b"") - self._loaded[number].size for number, dump in dumps.items()
         )
@@ -149,10 +158,10 @@ class SegmentedTable(StoredState, ShardTable):
         """Change the number of segments, and return those that gain or lose keys."""
         touched = moved_segments(now, wanted)
         self._load(sorted(one for one in touched if one < now and one not in self._loaded))
+        for number in range(wanted, now):
+            self._account(number, _SegmentSize(0, 0), StateCounts())
         self._header.resize(wanted)
         self._store.write_segments(self._step_id, dict.fromkeys(range(wanted, now)))
-        for number in range(wanted, now):
-            self._account(number, _SegmentSize(0, 0))
         return touched
 
     def _dump(self, numbers: Ints, wanted: list[int]) -> dict[int, SegmentDump]:
@@ -162,13 +171,16 @@ class SegmentedTable(StoredState, ShardTable):
         contents = {number: dump.content for number, dump in dumps.items()}
         self._store.write_segments(self._step_id, contents)
         for number, dump in dumps.items():
-            self._account(number, _SegmentSize(dump.keys, len(dump.content or b"")))
+            now = _SegmentSize(dump.keys, len(dump.content or b""))
+            self._account(number, now, dump.counts)
             self._header.dues[number] = dump.due_us
             self._header.held[number] = dump.held_us
 
-    def _account(self, number: int, now: _SegmentSize) -> None:
-        """Adjust the totals of the header to the new size of a segment."""
+    def _account(self, number: int, now: _SegmentSize, counts: StateCounts) -> None:
+        """Adjust the totals of the header to the new size and counts of a segment."""
         before = self._loaded.get(number, _SegmentSize(0, 0))
+        if self._header.counts is not None:
+            self._header.counts.set(number, counts, before.keys)
         self._header.keys += now.keys - before.keys
         self._header.size += now.size - before.size
         self._loaded[number] = now

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from flow.engine.state.header import read_header
 from flow.engine.state.store import PROGRESS_SEGMENT, StateStore
+from flow.keyed.state_counts import StateCounts
 
 
 class StepState(ABC):
@@ -33,6 +34,14 @@ class StepState(ABC):
     def size(self) -> int:
         """Return the bytes stored for later epochs."""
 
+    @abstractmethod
+    def counts(self) -> StateCounts | None:
+        """Return the stored open windows and buffered values; ``None`` if not all are counted."""
+
+    @abstractmethod
+    def uncounted(self) -> int:
+        """Return the number of stored keys whose windows and values are not counted yet."""
+
 
 class LiveState(StepState):
     """State in memory, for a batch run: nothing is stored for later epochs."""
@@ -56,6 +65,14 @@ class LiveState(StepState):
     def size(self) -> int:
         return 0
 
+    @override
+    def counts(self) -> StateCounts | None:
+        return StateCounts()
+
+    @override
+    def uncounted(self) -> int:
+        return 0
+
 
 class StoredState(StepState):
     """State in segments of a `StateStore`, with a header.
@@ -64,13 +81,18 @@ class StoredState(StepState):
         store: the store.
         step_id: the step.
         settings: the step's settings, see `flow.keyed.step.LogicBuilder.settings`.
+        is_counted: True for a step whose open windows and buffered values are counted.
     """
 
-    def __init__(self, store: StateStore, step_id: str, settings: str) -> None:
+    def __init__(
+        self, store: StateStore, step_id: str, settings: str, is_counted: bool = False
+    ) -> None:
         self._store = store
         self._step_id = step_id
         self._content = store.read_header(step_id)
-        self._header, self._changed_from = read_header(self._content, step_id, settings)
+        self._header, self._changed_from = read_header(
+            self._content, step_id, settings, is_counted=is_counted
+        )
 
     @override
     def progress(self) -> bytes | None:
@@ -88,6 +110,14 @@ class StoredState(StepState):
     @override
     def size(self) -> int:
         return self._header.size
+
+    @override
+    def counts(self) -> StateCounts | None:
+        return None if self._header.counts is None else self._header.counts.total
+
+    @override
+    def uncounted(self) -> int:
+        return 0 if self._header.counts is None else self._header.counts.uncounted
 
     def _write_header(self) -> int:
         """Write the header if it changed; return the least due time of a key that is not held."""

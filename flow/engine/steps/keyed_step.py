@@ -9,7 +9,13 @@ import numpy as np
 from flow.columns.arrays import Ints
 from flow.columns.chunks import Chunk
 from flow.dataflow import Step, StreamId
-from flow.engine.epoch.context import Control, TaskContext
+from flow.engine.epoch.context import (
+    BUFFERED_VALUES,
+    OPEN_WINDOWS,
+    UNCOUNTED_KEYS,
+    Control,
+    TaskContext,
+)
 from flow.engine.epoch.late_items import LATE_PORT, late_sample
 from flow.engine.packets.packets import PROGRESS, Packet
 from flow.engine.plan.plan import Plan
@@ -132,6 +138,17 @@ class KeyedStep:
                 stats.reach(partition, reached_us)
         stats.gauges[step_id, "keys"] += self.state.count()
         stats.gauges[step_id, "state_bytes"] += self.state.size()
+        if self.plan.keyed(step_id).counter is not None:
+            self._report_counts()
+
+    def _report_counts(self) -> None:
+        """Report the open windows and buffered values in the state, or the keys not counted."""
+        step_id, gauges, counts = self.step.step_id, self.context.stats.gauges, self.state.counts()
+        if counts is None:
+            gauges[step_id, UNCOUNTED_KEYS] += self.state.uncounted()
+        else:
+            gauges[step_id, OPEN_WINDOWS] += counts.windows
+            gauges[step_id, BUFFERED_VALUES] += counts.values
 
     def _count(self, counted: list[Counted]) -> None:
         """Add counts to the statistics, with their notes."""

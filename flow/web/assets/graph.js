@@ -22,8 +22,15 @@ export function losses(counts) {
   return LOSSES.filter((name) => counts[name]).map((name) => `${name.replaceAll("_", " ")} ${short(counts[name])}`);
 }
 
+// The open windows and buffered values of a step, if it has any or they are not known yet.
+function held(gauges) {
+  if (gauges.uncounted_keys) return "windows and values not counted yet";
+  const parts = [["open_windows", "windows"], ["buffered_values", "buffered"]].filter(([name]) => gauges[name]);
+  return parts.map(([name, word]) => `${short(gauges[name])} ${word}`).join(" · ");
+}
+
 function height(step) {
-  return 3 * LINE + 24 + (step.role === "keyed" ? 2 * LINE : 0);
+  return 3 * LINE + 24 + (step.role === "keyed" ? 3 * LINE : 0);
 }
 
 function positions(graph, direction) {
@@ -124,6 +131,7 @@ export class FlowGraph {
       svg("text", { x: 12, y: 21 + 2 * LINE }, "flow"),
       svg("text", { x: 12, y: 21 + 3 * LINE }, "small"),
       svg("text", { x: 12, y: 21 + 4 * LINE }, "small"),
+      svg("text", { x: 12, y: 21 + 5 * LINE }, "small"),
     ];
     const loss = svg("text", { x: width - 10, y: 21, "text-anchor": "end" }, "loss");
     const level = svg("text", { x: width - 10, y: 21 + 2 * LINE, "text-anchor": "end" }, "kind", `L${step.level}`);
@@ -161,9 +169,10 @@ export class FlowGraph {
     lines[2].textContent = status.engine === "checkpoint" ? "" : texts[step.role] || `in ${total("in")} · out ${total("out")}`;
     if (step.role === "keyed") {
       const lag = found.lag ? `lag ${duration(found.lag.median)}, at most ${duration(found.lag.greatest)}` : "";
-      const windows = gauges.open_windows === undefined ? "" : ` · ${short(gauges.open_windows)} windows`;
-      lines[3].textContent = `${short(gauges.keys || 0)} keys · ${bytes(gauges.state_bytes || 0)}${windows}`;
-      lines[4].textContent = cut(lag, LETTERS + 6);
+      const keys = `${short(gauges.keys || 0)} keys · ${bytes(gauges.state_bytes || 0)}`;
+      [keys, held(gauges), lag].filter(Boolean).concat("", "").slice(0, 3).forEach((text, at) => {
+        lines[3 + at].textContent = cut(text, LETTERS + 6);
+      });
     }
     const lost = losses(counts);
     loss.textContent = lost.length ? cut(lost[0], 14) : "";

@@ -92,6 +92,12 @@ function lagText(lag) {
   return lag ? `${duration(lag.least)} / ${duration(lag.median)} / ${duration(lag.greatest)}` : "";
 }
 
+// A step with keys that an earlier version wrote without counts has no totals yet.
+function heldText(gauges, name) {
+  if (gauges[name] !== undefined) return whole(gauges[name]);
+  return gauges.uncounted_keys ? "unknown" : "";
+}
+
 const counted = (count) => (isCounted() ? whole(count || 0) : "");
 
 const COLUMNS = [
@@ -104,6 +110,8 @@ const COLUMNS = [
   ["late and lost", (_, one) => losses(one.counts).join(", "), "loss"],
   ["keys", (_, one, step) => (step.role === "keyed" ? whole(one.gauges.keys || 0) : "")],
   ["state", (_, one, step) => (step.role === "keyed" ? bytes(one.gauges.state_bytes || 0) : "")],
+  ["windows", (_, one) => heldText(one.gauges, "open_windows")],
+  ["buffered", (_, one) => heldText(one.gauges, "buffered_values")],
   ["watermark lag", (_, one) => lagText(one.lag)],
   ["work", (_, one) => duration(one.busy_seconds)],
   ["busy", (_, one) => `${(100 * one.busy_share).toFixed(0)} %`],

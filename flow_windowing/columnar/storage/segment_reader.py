@@ -35,7 +35,8 @@ def read_segment(form: StateForm, content: bytes) -> Iterator[SegmentContent]:
     if content[0] == FORMAT:
         yield SegmentContent.decode(content)
         return
-    keys, snapshots, dues = load_pickle(memoryview(content)[1:])
+    # A segment of whole keys may also have the counts of each key.
+    keys, snapshots, dues, *_ = load_pickle(memoryview(content)[1:])
     due_us = np.frombuffer(dues, "<i8").astype(np.int64)
     # A snapshot is a segment of its key alone, or the pickled state of a `WindowDriver`.
     pickled = [at for at, snapshot in enumerate(snapshots) if snapshot[0] != FORMAT]

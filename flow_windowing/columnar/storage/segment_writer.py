@@ -11,6 +11,7 @@ from flow.columns.arrays import Ints
 from flow.instants import NEVER
 from flow.keyed.due import split_dues
 from flow.keyed.shard_logic import SegmentDump
+from flow.keyed.state_counts import StateCounts
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import Spans
 from flow_windowing.columnar.state.state_form import StateForm
@@ -123,7 +124,8 @@ class _SegmentWriter:
             held_watermark_us=self._held[keys],
         )
         due_us, held_us = self._due_us[begin:end].min(), self._held_due_us[begin:end].min()
-        return SegmentDump(content.encode(), end - begin, int(due_us), int(held_us))
+        counts = StateCounts(last - first, last_value - first_value)
+        return SegmentDump(content.encode(), end - begin, int(due_us), int(held_us), counts)
 
 
 def _encode_spans(spans: Spans | None) -> tuple[bytes, bytes, list[tuple[int, ...]]]:

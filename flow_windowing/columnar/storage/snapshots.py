@@ -10,6 +10,7 @@ import numpy as np
 
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
+from flow.keyed.state_counts import StateCounts
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.edges import Earliest, First, Last, Latest
 from flow_windowing.aggregates.extremes import Max, Min
@@ -203,6 +204,13 @@ def split_by_key(content: SegmentContent) -> Iterator[tuple[str, bytes, int]]:
         )
         yield key, alone.encode(), dues[at]
         begin, first_value = end, last_value
+
+
+def counts_by_key(content: SegmentContent) -> list[StateCounts]:
+    """Return the open windows and buffered values of each key of a segment."""
+    ends = (content.window_counts, content.buffered_counts)
+    windows, values = (np.diff(_ends(one, content.key_count), prepend=0).tolist() for one in ends)
+    return list(map(StateCounts, windows, values))
 
 
 def _slice(column: bytes, rows: slice, size: int = 8) -> bytes:

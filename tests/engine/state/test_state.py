@@ -435,9 +435,10 @@ def test_an_empty_segment_is_not_stored() -> None:
     assert Segment.decode(None, "step").kept == {}
 
 
-@pytest.mark.parametrize(("content", "shown"), [(b"\x05rest", "5"), (b"", "none")])
+@pytest.mark.parametrize(("content", "shown"), [(b"\x09rest", "9"), (b"", "none")])
 @pytest.mark.parametrize(
-    ("decode", "known"), [(Header.decode, "1 and 2 and 4"), (Segment.decode, "1")]
+    ("decode", "known"),
+    [(Header.decode, "1 and 2 and 4 and 5 and 6"), (Segment.decode, "1 and 5")],
 )
 def test_state_of_an_unknown_format_is_refused_by_name(
     decode: Callable[[bytes, str], Any], known: str, content: bytes, shown: str

@@ -15,8 +15,7 @@ from flow.engine.checkpoint.storage import Storage
 from flow.testing import ABORT
 from recovery import StepStatus, status
 from recovery.reading.checkpoint import open_checkpoint
-from recovery.reading.epoch_state import EpochState
-from recovery.tools.status import open_windows
+from recovery.reading.epoch_state import EpochState, totals
 from tests.recovery.damage import replace
 from tests.recovery.kept_flow import VALUES, run_on
 
@@ -41,23 +40,26 @@ def test_lists_the_state_of_keyed_steps_in_flow_order(
     checkpoint: Path, spark: SparkSession
 ) -> None:
     steps = status(checkpoint, spark=spark).steps
-    assert [(one.step, one.keys, one.open_windows, one.due) for one in steps] == [
-        # Each key has the window from 10:00 to 11:00; nothing but data moves the watermark.
-        ("hourly", 2, 2, None),
-        # 11:00 of a, and 10:40 of b, wait for ten minutes more.
-        ("sessions", 2, 2, "2023-12-14T10:10:00Z"),
+    assert [
+        (one.step, one.keys, one.open_windows, one.buffered_values, one.due) for one in steps
+    ] == [
+        # Each key has the window from 10:00 to 11:00; nothing but data moves the watermark, for
+        # which 11:00 of a and 10:40 of b wait.
+        ("hourly", 2, 2, 2, None),
+        # They wait for ten minutes more.
+        ("sessions", 2, 2, 2, "2023-12-14T10:10:00Z"),
         # By the stream's own time the windows close at 11:00.
-        ("whole", 2, 2, "2023-12-14T11:00:00Z"),
-        ("baskets", 2, None, None),
-        ("counts", 2, None, None),
-        ("named", 1, None, None),
+        ("whole", 2, 2, 1, "2023-12-14T11:00:00Z"),
+        ("baskets", 2, None, None, None),
+        ("counts", 2, None, None, None),
+        ("named", 1, None, None, None),
     ]
     assert all(one.bytes > 0 and one.segments >= 1 for one in steps)
 
 
 def test_counts_windows_and_not_keys(checkpoint: Path, spark: SparkSession) -> None:
     first = EpochState(open_checkpoint(checkpoint, spark), 0)
-    assert open_windows(first, "hourly") == 0  # the only value of each key waits
+    assert totals(first.headers()["hourly"]).counts == (0, 2)  # the value of each key waits
 
 
 def test_counts_the_windows_of_steps_that_the_checkpoint_does_not_describe(
@@ -78,10 +80,10 @@ def test_is_a_table_for_people(checkpoint: Path, spark: SparkSession) -> None:
     assert lines[4:7] == ["source  offset", "clicks  7", 'names   {"file": 1, "at": 0}']
     head, hourly, sessions, *_ = lines[8:]
     assert head.split("  ")[0] == "step"
-    assert head.endswith("open windows  next due")
+    assert head.endswith("open windows  buffered values  next due")
     assert hourly.split()[0] == "hourly"
-    assert hourly.split()[4:] == ["2", "never"]
-    assert sessions.split()[4:] == ["2", "2023-12-14T10:10:00Z"]
+    assert hourly.split()[4:] == ["2", "2", "never"]
+    assert sessions.split()[4:] == ["2", "2", "2023-12-14T10:10:00Z"]
 
 
 def test_is_json_for_programs(checkpoint: Path, spark: SparkSession) -> None:
