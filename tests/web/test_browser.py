@@ -332,4 +332,4 @@ def test_a_click_on_a_step_shows_why_it_runs_key_by_key(
         "const filter = document.getElementById('filter'); filter.value = 'hourly';"
         "filter.dispatchEvent(new Event('input'))"
     )
-    browser.wait("document.querySelectorAll('#steps tbody tr').length === 4")
+    browser.wait("document.querySelectorAll('#steps tbody tr').length === 5")
