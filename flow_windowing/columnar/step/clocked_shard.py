@@ -232,7 +232,7 @@ class ClockedShard(ShardLogic):
         slot_of_row = slots[run_of_row]
         numbers = state.arrival_counts[slot_of_row] + numbers_in_runs(counts)
         state.arrival_counts[slots] += counts
-        watermark_of_slot = rule.now(state.clocks, before)
+        watermark_of_slot = rule.now(state.clocks, before).copy()  # May be the clocks' own array.
         clock_rows = ClockRows(
             run_of_row,
             times_us,
