@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Json: TypeAlias = Any
 
 _NOTHING = StepTotals(0, 0, 0, NEVER, None, 0)
-_COUNTED = {"DriverBuilder", "IntervalJoin", "AsofJoin", "StateByTime"}
+COUNTED = {"DriverBuilder", "IntervalJoin", "AsofJoin", "StateByTime"}
 """Names in fingerprints of the builders of steps whose windows and values are counted."""
 
 
@@ -221,7 +221,7 @@ def _step(step_id: str, kept: StepTotals, described: Json) -> StepStatus:
 
 def _is_counted(config: Json) -> bool:
     """Return True if a configuration in a fingerprint is one of windows or of values that wait."""
-    return isinstance(config, dict) and config.get("type") in _COUNTED
+    return isinstance(config, dict) and config.get("type") in COUNTED
 
 
 def _in_use(checkpoint: CheckpointReader) -> str | None:

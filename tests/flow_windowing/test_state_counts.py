@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from inspect import isabstract
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import flow_windowing as win
 from flow import Dataflow, KeyedStream
 from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.engine.state.header import Header
+from flow.keyed.step import LogicBuilder
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing.interval.join_builder import TimeJoinBuilder
 from flow_windowing.lowering import DriverBuilder
@@ -23,6 +25,7 @@ from flow_windowing.object.state_by_time import TimedState
 from flow_windowing.rules.key_state import DriverState, IntervalState
 from flow_windowing.rules.waiting import WaitQueue
 from recovery.reading.epoch_state import decode_segment, load_snapshot
+from recovery.tools.status import COUNTED
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECONDS = int(START.timestamp())
@@ -243,6 +246,16 @@ def test_a_step_without_windows_and_buffered_values_has_no_totals() -> None:
     with TestDriver(flow, now=START) as t:
         t.send("in", [("a", 1)])
         assert {name for _, name in t.stats.gauges} == {"keys", "state_bytes"}
+
+
+def test_status_knows_the_builders_that_count() -> None:
+    def builders(kind: type[LogicBuilder]) -> Iterator[type[LogicBuilder]]:
+        for one in kind.__subclasses__():
+            yield from (one, *builders(one))
+
+    counting = {one for one in builders(LogicBuilder) if one.counter is not LogicBuilder.counter}
+    of_product = {one for one in counting if one.__module__.startswith("flow")}
+    assert {one.__name__ for one in of_product if not isabstract(one)} == COUNTED
 
 
 # The in-process engine of a version without counts is this one, with builders that do not count.

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flow.operators as op
@@ -39,6 +39,8 @@ from tests.support.windowed_flows import ORIGIN, bytes_up_to
 behinds = st.lists(st.sampled_from([(), ("left",), ("right",)]), max_size=6)
 
 
+# Another input's bound holds the watermark below the values of the epoch before the late one.
+@example((0, "hold", None), "key", None, "backward", "left", sided(b"\x00\x03\x1a\x00"), [])
 @sampled(500, by_default=100)
 @given(
     clocks,
