@@ -29,6 +29,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import flow.operators as op
 import flow_windowing as win
 from benchmarks.nexmark.processor_time import processor_seconds

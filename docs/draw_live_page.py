@@ -9,6 +9,7 @@ anew when the page changes, on a machine with nothing else to do, and look at it
 from __future__ import annotations
 
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -20,6 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import flow.operators as op
 import flow_windowing as win
