@@ -1,9 +1,10 @@
-"""Draws the picture of the live page: ``python docs/draw_live_page.py`` takes about three minutes.
+"""Draws the pictures of the live page: ``python docs/draw_live_page.py`` takes about two minutes.
 
-The picture is a screenshot of a flow that runs, on Spark and with a checkpoint. A thread writes a
-file of departures in each interval of the trigger, as a service would, some of them late. Chromium
-and its driver draw the page. The picture differs from run to run, so no test compares it: draw it
-anew when the page changes, on a machine with nothing else to do, and look at it.
+They are screenshots of a flow that runs, on Spark and with a checkpoint: of the page, and of the
+inside of a step. A thread writes a file of departures in each interval of the trigger, as a service
+would, some of them late. Chromium and its driver draw the page. The pictures differ from run to
+run, so no test compares them: draw them anew when the page changes, on a machine with nothing else
+to do, and look at them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from recovery import RecoveryConfig
 from tests.support.browsing import Browser, headless_chromium
 
 PICTURE = Path(__file__).parent / "_static/live_page.png"
-WIDTH, MOST_HIGH = 1280, 1400
+INSIDE = Path(__file__).parent / "_static/live_page_inside.png"
+WIDTH, MOST_HIGH, HEADER = 1280, 1400, 80
 TRIGGER = 2.0
 WARM_UP, EPOCHS = 5, 40
 """Epochs of a run that warms Spark up, and of the one in the picture, on the same checkpoint."""
@@ -72,8 +74,8 @@ def write_departures(folder: Path, is_over: threading.Event) -> None:
         table = pa.table(
             {
                 "airport": chances.choice(AIRPORTS, ROWS),
-                "at": at,
-                "delay": chances.exponential(12.0, ROWS),
+                "at": at.round(3),
+                "delay": chances.exponential(12.0, ROWS).round(1),
             }
         )
         hidden = folder / f".{number}"
@@ -111,6 +113,7 @@ def follow(spark: SparkSession, home: Path, epochs: int, then: Callable[[str], o
             recovery=RecoveryConfig(str(home / "checkpoint")),
             trigger=f"{TRIGGER}s",
             web=address,
+            web_values=True,
             on_epoch=on_epoch,
             stop=stop,
         )
@@ -120,7 +123,7 @@ def follow(spark: SparkSession, home: Path, epochs: int, then: Callable[[str], o
 
 
 def shoot(browser: Browser, address: str) -> None:
-    """Take the picture of a page, down to the charts of epochs."""
+    """Take the pictures of a page: down to the charts of epochs, and the inside of a step."""
     browser.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     browser.resize(WIDTH, MOST_HIGH)
     browser.open(f"http://{address}/")
@@ -129,6 +132,16 @@ def shoot(browser: Browser, address: str) -> None:
     charts = "document.querySelector('.charts').parentElement.getBoundingClientRect()"
     browser.resize(WIDTH, browser.run(f"return Math.ceil({charts}.bottom) + 12"))
     browser.screenshot(PICTURE)
+    browser.run(
+        "[...document.querySelectorAll('.node')].find(node => node.querySelector('.name')."
+        "textContent === 'ten_seconds').dispatchEvent(new MouseEvent('click'))"
+    )
+    browser.wait("document.querySelectorAll('#inside .of-key').length > 3")
+    browser.wait("document.querySelector('#inside td button') !== null")
+    inside = "document.getElementById('inside').getBoundingClientRect()"
+    browser.resize(WIDTH, browser.run(f"return Math.ceil({inside}.height)") + HEADER)
+    browser.run("document.getElementById('inside').scrollIntoView()")
+    browser.screenshot(INSIDE)
 
 
 def draw(home: Path) -> None:

@@ -145,6 +145,22 @@ def test_late_values_follow_the_run(browser: Browser, site: Site) -> None:
     assert "newer" in browser.text("#inside table tr:nth-child(2)")
 
 
+def test_five_late_values_are_listed_and_a_button_lists_all(browser: Browser, site: Site) -> None:
+    items = [LateItem("hours", "bob", str(n), "gap", n * S, None) for n in range(7)]
+    site.page.report(epoch_report(1, late_items=tuple(items)))
+    browser.open(f"http://{site.server.address}/")
+    choose(browser, "hours")
+    browser.wait("document.querySelectorAll('#inside table tr').length === 1 + 5")
+    browser.run(
+        "[...document.querySelectorAll('#inside button')]"
+        ".find(button => button.textContent === 'show all 8').click()"
+    )
+    assert browser.run("return document.querySelectorAll('#inside table tr').length") == 1 + 8
+    newer = LateItem("hours", "bob", "newer", "gap", 10 * S, None)
+    site.page.report(epoch_report(2, late_items=(newer,)))
+    browser.wait("document.querySelectorAll('#inside table tr').length === 1 + 9")
+
+
 def test_without_values_the_page_says_how_to_show_them(
     browser: Browser, site_at: Callable[..., Site]
 ) -> None:

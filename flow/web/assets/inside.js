@@ -7,6 +7,7 @@ const LANE = 16;
 const MOST_WINDOWS = 40;
 const MOST_LETTERS = 120;
 const MOST_LISTED = 3;
+const FIRST_LATE = 5;
 const REASONS = {
   late: "its windows had closed, or the watermark had passed it",
   gap: "the windower has no window at its timestamp",
@@ -43,6 +44,13 @@ function table(names, rows) {
   const wide = element("div", undefined, "wide");
   wide.append(made);
   return wide;
+}
+
+function plainButton(text, onClick) {
+  const made = element("button", text, "plain");
+  made.type = "button";
+  made.addEventListener("click", onClick);
+  return made;
 }
 
 function missed(late) {
@@ -172,6 +180,7 @@ export class StepInside {
       this.runId = status.run_id;
       this.showsValues = values.are_shown;
       this.lateAt = -1;
+      this.hasAllLate = false;
       this.build(values.how_to_show);
     }
     const count = status.steps[this.stepId].counts.late || 0;
@@ -210,20 +219,31 @@ export class StepInside {
     if (stepId !== this.stepId) return;
     if (found.error) this.late.replaceChildren(element("p", found.error, "quiet"));
     else if (!found.late.length) this.late.replaceChildren(element("p", count ? "none since the page's run started to sample them" : "none", "quiet"));
-    else {
-      const rows = found.late.map((one) => {
-        const cell = element("td");
-        const link = element("button", cut(one.key, 40), "plain");
-        link.type = "button";
-        link.addEventListener("click", () => {
-          this.key.value = one.key;
-          this.showState(one.key);
-        });
-        cell.append(link);
-        return [cell, cut(one.value, MOST_LETTERS), shown(one.timestamp), one.watermark === null ? "none yet" : shown(one.watermark), why(one), missed(one)];
-      });
-      this.late.replaceChildren(table(["key", "value", "timestamp", "watermark", "why", "missed windows"], rows));
-    }
+    else this.listLate(found.late);
+  }
+
+  // The first of the late values, and a button for all, so that the keys below stay in sight.
+  listLate(late) {
+    const listed = this.hasAllLate ? late : late.slice(0, FIRST_LATE);
+    this.late.replaceChildren(table(["key", "value", "timestamp", "watermark", "why", "missed windows"], listed.map((one) => this.lateRow(one))));
+    if (listed.length === late.length) return;
+    this.late.append(
+      plainButton(`show all ${late.length}`, () => {
+        this.hasAllLate = true;
+        this.listLate(late);
+      }),
+    );
+  }
+
+  lateRow(one) {
+    const cell = element("td");
+    cell.append(
+      plainButton(cut(one.key, 40), () => {
+        this.key.value = one.key;
+        this.showState(one.key);
+      }),
+    );
+    return [cell, cut(one.value, MOST_LETTERS), shown(one.timestamp), one.watermark === null ? "none yet" : shown(one.watermark), why(one), missed(one)];
   }
 
   async showState(key) {
