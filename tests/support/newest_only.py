@@ -1,0 +1,56 @@
+"""Spark tests that run on the newest Spark alone; CI runs all others on the oldest as well.
+
+The adapters of `flow/engine/spark/versions` do not reach what these tests are about. A flow with
+every kind of step, data frames, kills and upgrades have the marker ``each_spark`` instead, and run
+on each version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+
+import pytest
+
+NEWEST_ONLY = {
+    "benchmarks": "benchmarks are made for the Spark of the figures",
+    "deploy": "the files of a deployment name one Spark",
+    "notebooks": "notebooks are documents, executed with one Spark",
+    "test_packaging.py": "the wheel is the same for each Spark",
+    "test_readme.py": "the README is a document",
+    "test_tutorial.py": "the tutorial is a document",
+    "web": "the page shows reports of epochs, which are the same on each Spark",
+}
+"""Folders and files of `tests` with the reason, relative to it."""
+
+
+def runs_on_newest_only(path: PurePath) -> bool:
+    """Return True if the Spark tests of a file run on the newest Spark alone.
+
+    Args:
+        path: the file, relative to `tests`.
+    """
+    return any(str(one) in NEWEST_ONLY for one in [path, *path.parents])
+
+
+def mark_newest_only(items: Sequence[pytest.Item], tests: Path) -> None:
+    """Give Spark tests of the newest Spark alone the marker ``newest_only``.
+
+    Args:
+        items: the tests of a run.
+        tests: the folder `tests`.
+
+    Raises:
+        pytest.UsageError: when a test of such a file has the marker ``each_spark``.
+    """
+    for item in items:
+        if not (item.get_closest_marker("spark") and item.path.is_relative_to(tests)):
+            continue
+        if not runs_on_newest_only(item.path.relative_to(tests)):
+            continue
+        if item.get_closest_marker("each_spark"):
+            raise pytest.UsageError(
+                f"{item.nodeid} has the marker each_spark, and its file is one of "
+                "tests/support/newest_only.py: move the test, or remove the marker"
+            )
+        item.add_marker("newest_only")
