@@ -33,9 +33,8 @@ def run_batches(kind: MapBatches, step_id: str, chunk: Chunk) -> list[Chunk | No
         StepError: when the items do not fit into columns, or the function raised or did not return
             a row for each row.
     """
-    if isinstance(chunk, Items) and all(isinstance(item, tuple) for item in chunk.items):
-        chunk = as_pairs(chunk, step_id)
-    batch, size = _columns(chunk, step_id), kind.size or len(chunk)
+    chunk = keys_apart(chunk, step_id)
+    batch, size = item_columns(chunk, step_id), kind.size or len(chunk)
     pieces = [batch.slice(start, size) for start in range(0, batch.num_rows, size)]
     records = _joined(step_id, [_call(step_id, kind.function, piece) for piece in pieces])
     match chunk:
@@ -47,8 +46,19 @@ def run_batches(kind: MapBatches, step_id: str, chunk: Chunk) -> list[Chunk | No
             return [Records(records, chunk.pos)]
 
 
-def _columns(chunk: Chunk, step_id: str) -> pa.RecordBatch:
-    """Return the items, or the values of a keyed stream, as columns."""
+def keys_apart(chunk: Chunk, step_id: str) -> Chunk:
+    """Return a chunk with keys and values apart, if all of its items are pairs with a key."""
+    if isinstance(chunk, Items) and all(map(_is_pair, chunk.items)):
+        return as_pairs(chunk, step_id)
+    return chunk
+
+
+def item_columns(chunk: Chunk, step_id: str) -> pa.RecordBatch:
+    """Return the items, or the values of a keyed stream, as columns.
+
+    Raises:
+        StepError: when the items do not fit into columns.
+    """
     if isinstance(chunk, (Records, KeyedRecords)):
         columns = value_columns(chunk.batch)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
@@ -60,6 +70,12 @@ def _columns(chunk: Chunk, step_id: str) -> pa.RecordBatch:
         raise StepError(step_id, problem) from error
     except RAISED as error:  # A dataclass of the user may have its own `as_record`.
         raise StepError(step_id, f"making columns of the items raised {brief(error)}") from error
+
+
+def _is_pair(item: Any) -> bool:
+    """Return True for what `to_record` treats as a key and a value."""
+    is_plain = isinstance(item, tuple) and not hasattr(item, "_asdict")
+    return is_plain and len(item) == 2 and isinstance(item[0], str)
 
 
 def _call(step_id: str, function: Callable[[Any], Any], batch: pa.RecordBatch) -> pa.Table:
