@@ -31,6 +31,7 @@ from flow.columns.chunks import (
     rows_of,
     take,
 )
+from flow.columns.expression import ColumnPredicate
 from flow.columns.row_views import view_of
 from flow.connectors.sink import to_record
 from flow.dataflow import Operator
@@ -39,6 +40,7 @@ from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.failures import portable
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.steps.batches import run_batches
+from flow.engine.steps.predicates import mask_of
 from flow.engine.tables.contents import Change
 from flow.engine.tables.log import pickled
 from flow.errors import RAISED, EngineError, StepError, brief, shorten, step_error
@@ -392,9 +394,11 @@ def _raised(
 
 
 def _decide(
-    predicate: Callable[[Any], bool], on_value: bool, step_id: str, chunk: Chunk
+    predicate: Callable[[Any], bool] | ColumnPredicate, on_value: bool, step_id: str, chunk: Chunk
 ) -> npt.NDArray[np.bool_]:
-    """Return the mask of a chunk's items for which the predicate returns True."""
+    """Return the mask of a chunk's items for which the predicate is true."""
+    if isinstance(predicate, ColumnPredicate):
+        return mask_of(predicate, on_value, step_id, chunk)
     keys: list[str] | None = None
     if on_value and isinstance(chunk, KeyedRecords):
         inputs = rows_of(chunk.batch)

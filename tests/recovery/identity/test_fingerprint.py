@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
@@ -129,6 +130,17 @@ def test_changes_that_affect_state_are_named(now: Build, what: str) -> None:
 def test_code_is_not_compared() -> None:
     first, second = flow_of(totals(lambda a, b: (a, b))), flow_of(totals(lambda a, b: (b, a)))
     assert changes(first, second) == []
+
+
+@pytest.mark.parametrize(
+    "predicate", [lambda row: row["n"] > 2, pc.field("n") > 2, pc.field("amount") > 1]
+)
+def test_a_changed_predicate_does_not_matter_as_function_or_expression(predicate: Any) -> None:
+    def kept(predicate: Any) -> Dataflow:
+        return flow_of(lambda s: hourly()(op.filter("large", s, predicate)))
+
+    assert changes(kept(pc.field("n") > 1), kept(predicate)) == []
+    assert changes(kept(lambda row: row["n"] > 1), kept(predicate)) == []
 
 
 def test_a_step_of_another_kind_has_wrong_state() -> None:
