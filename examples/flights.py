@@ -45,6 +45,7 @@ from zoneinfo import ZoneInfo
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import flow.operators as op
@@ -156,7 +157,7 @@ def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
     flights = op.input(
         "flights", graph, ParquetSource(data / "flights.parquet", rows_per_epoch=50_000)
     )
-    departed = op.filter("departed", flights, lambda flight: flight["departed_at"] is not None)
+    departed = op.filter("departed", flights, pc.field("departed_at").is_valid())
     by_origin = op.key_on("by_origin", departed, "origin")
     hourly = add_hours(by_origin)
 
@@ -241,7 +242,7 @@ def add_rotations(departed: Stream[Row]) -> Stream[Window]:
         flights=win.Count(),
         dests=win.Collect("dest"),
     )
-    return op.filter_value("several", turns.down, lambda turn: turn[1]["flights"] > 1)
+    return op.filter_value("several", turns.down, pc.field("flights") > 1)
 
 
 def hour_key(origin: str, hour: datetime) -> str:

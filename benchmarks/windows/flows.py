@@ -94,18 +94,14 @@ def quoted_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
     Events of at least `LEAST_TRADE` are trades, the others are quotes.
     """
     flow = Dataflow("quoted")
-    trades, quotes = op.branch("is_trade", op.input("events", flow, source), is_trade)
+    events = op.input("events", flow, source)
+    trades, quotes = op.branch("is_trade", events, pc.field("amount") >= LEAST_TRADE)
     trades, quotes = op.key_on("trades", trades, "key"), op.key_on("quotes", quotes, "key")
     clock: win.EventClock[Any] = win.EventClock("ts", wait_for_system_duration=WAIT)
     out = win.join_asof("join", trades, quotes, clock, tolerance="1m", how="inner")
     rows = partial(pair_rows, opened_by="right", closed_by="left")
     op.output("out", op.map_batches("rows", op.records("pairs", out.down), rows), sink)
     return flow
-
-
-def is_trade(event: dict[str, Any]) -> bool:
-    """Return True for a trade."""
-    return bool(event["amount"] >= LEAST_TRADE)
 
 
 def folding_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
