@@ -14,11 +14,19 @@ import pytest
 
 NEWEST_ONLY = {
     "benchmarks": "benchmarks are made for the Spark of the figures",
+    "cli": "the command line calls `run`, whose tests run on both",
+    "connectors/kafka/reading/test_spark_connector.py": "Maven has a connector for each Spark",
+    "connectors/kafka/writing": "workers write to Kafka without Spark",
     "deploy": "the files of a deployment name one Spark",
+    "engine/spark/startup": "a faster start changes no result",
+    "faults/test_random_kills.py": "test_kill_points.py kills runs on each Spark",
+    "faults/test_views_killed.py": "test_kill_points.py kills runs on each Spark",
     "notebooks": "notebooks are documents, executed with one Spark",
+    "recovery/tools": "tools read files, and tests/recovery/test_cli.py uses them on each Spark",
     "test_packaging.py": "the wheel is the same for each Spark",
     "test_readme.py": "the README is a document",
     "test_tutorial.py": "the tutorial is a document",
+    "views": "a view is written as other sinks are",
     "web": "the page shows reports of epochs, which are the same on each Spark",
 }
 """Folders and files of `tests` with the reason, relative to it."""
