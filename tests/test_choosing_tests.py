@@ -16,7 +16,6 @@ from tests.support.newest_only import NEWEST_ONLY, mark_newest_only
 from tests.support.ordering import longest_files_first
 from tests.support.sampling import sampled
 
-
 TESTS = Path(__file__).parent
 
 
