@@ -204,7 +204,8 @@ def set_up(place: Environment, extras: set[str]) -> None:
     place.stamp.unlink(missing_ok=True)
     names = sorted(extras | held)
     say(f"installing the project with {', '.join(names)} (the first time takes minutes) ...")
-    pip = [str(place.python), "-m", "pip", "install", "--quiet", "--no-input"]
+    # Python compiles the modules that it imports; all of them would take half a minute.
+    pip = [str(place.python), "-m", "pip", "install", "--quiet", "--no-input", "--no-compile"]
     spark = [f"pyspark=={place.spark}.*"] if place.spark else []
     project = f"{ROOT}[{','.join(names)}]"
     quietly([*pip, "--disable-pip-version-check", *spark, "--editable", project])

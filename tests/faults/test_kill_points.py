@@ -6,8 +6,9 @@ what makes these files visible, and the log of commits.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,7 +18,6 @@ from tests.faults.striking import Whom
 from tests.support.faults import Child, Shop, Victims, assert_same
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
-each_spark = pytest.mark.each_spark
 
 EPOCH = 4
 """One in which hours close, so that both sinks have something to write."""
@@ -34,26 +34,43 @@ class LoggedEpochs(NamedTuple):
 
 
 BEGUN = LoggedEpochs(EPOCH, EPOCH - 1)
+POINTS = {
+    "plan": LoggedEpochs(EPOCH - 1, EPOCH - 1),
+    "read": BEGUN,
+    "level 1": BEGUN,
+    "level 2": BEGUN,
+    "before write hours": BEGUN,
+    "amid write log": BEGUN,
+    "after write log": BEGUN,
+    "before commit hours": BEGUN,
+    "after commit hours": BEGUN,
+    "before commit log": BEGUN,
+    "after commit log": BEGUN,
+    "after outputs": BEGUN,
+}
+"""Logged epochs after a kill at each point of an epoch."""
+ON_EACH_SPARK = {
+    ("plan", Whom.ALL),
+    ("level 2", Whom.ALL),
+    ("after commit hours", Whom.ALL),
+    ("after commit hours", Whom.DRIVER),
+}
 
 
-@pytest.mark.parametrize("whom", [Whom.ALL, Whom.DRIVER], ids=["with its JVM", "alone"])
-@pytest.mark.parametrize(
-    ("point", "logged"),
-    [
-        pytest.param("plan", LoggedEpochs(EPOCH - 1, EPOCH - 1), marks=each_spark),
-        ("read", BEGUN),
-        ("level 1", BEGUN),
-        pytest.param("level 2", BEGUN, marks=each_spark),
-        ("before write hours", BEGUN),
-        ("amid write log", BEGUN),
-        ("after write log", BEGUN),
-        ("before commit hours", BEGUN),
-        pytest.param("after commit hours", BEGUN, marks=each_spark),
-        ("before commit log", BEGUN),
-        ("after commit log", BEGUN),
-        ("after outputs", BEGUN),
-    ],
-)
+def kills() -> list[Any]:
+    """Return each point with its logged epochs, for a driver killed alone and with its JVM."""
+    names = {Whom.ALL: "with its JVM", Whom.DRIVER: "alone"}
+    return [
+        pytest.param(
+            *(point, logged, whom),
+            marks=[pytest.mark.each_spark] if (point, whom) in ON_EACH_SPARK else [],
+            id=f"{point}, {name}",
+        )
+        for (point, logged), (whom, name) in itertools.product(POINTS.items(), names.items())
+    ]
+
+
+@pytest.mark.parametrize(("point", "logged", "whom"), kills())
 def test_a_driver_killed_at_any_point_of_an_epoch_loses_and_doubles_nothing(
     point: str,
     logged: LoggedEpochs,

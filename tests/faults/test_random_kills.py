@@ -18,7 +18,7 @@ from tests.support.faults import Shop, assert_same, no_leftovers
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
-SIZE = Size(hours=8, epochs=16)
+SIZE = Size(hours=4, epochs=8)
 MARKET_SIZE = Size(hours=2, epochs=6)
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 """Where the kills fall, as far as that can be repeated."""

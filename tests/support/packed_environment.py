@@ -34,7 +34,7 @@ def pack_environment(folder: Path) -> Path:
     for name in _dependencies("flow-windows") - {"pyspark", "py4j"}:
         _copy_distribution(name, libraries)
     archive = folder / "env.tar.gz"
-    venv_pack.pack(str(home), str(archive), compress_level=1)
+    venv_pack.pack(str(home), str(archive), compress_level=0)
     shutil.rmtree(home)
     return archive
 
