@@ -176,6 +176,8 @@ class Feed:
             self.last = replace(origin.begun, seed=origin.seed)
             return self.last
         self._begin(origin.start)
+        # No input is asked for data, so partitions that were behind are so still.
+        self._postponed = frozenset(self._in_tasks)
         return replace(self._epoch(origin.start, {}, self._now()), seed=origin.seed)
 
     def _begin(self, start: EpochOffset) -> None:

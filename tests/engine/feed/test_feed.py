@@ -20,7 +20,7 @@ from flow.connectors.source import Json, Planner, Slice, Split
 from flow.engine.epoch.context import Control
 from flow.engine.feed.batch_plan import batch_plan
 from flow.engine.feed.feed import HEARTBEAT_US, Feed
-from flow.engine.feed.offsets import EpochOffset
+from flow.engine.feed.offsets import EpochOffset, Origin
 from flow.engine.feed.system_time import FixedTime
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.planning.planner_calls import plan_everything
@@ -549,3 +549,16 @@ def test_planners_are_notified_once_of_a_run_of_available_items() -> None:
     unasked = StopCounter()
     Feed({"in": unasked}, FixedTime(0)).next(EpochOffset())
     assert unasked.stop_calls == 0
+
+
+def test_partitions_stay_behind_in_the_epoch_that_restores_the_state_of_another_layout() -> None:
+    behind = frozenset({("in", 0), ("in", 2)})
+    start = EpochOffset(Control(Moment(NOON), behind=behind), {"in": 1})
+    feed = make_feed(Script(slices(3, behind=[0])), origin=Origin(start, None, "seed-1"))
+    seed = feed.next(START)
+    assert (seed.seed, seed.read) == ("seed-1", ())
+    assert seed.control is not None
+    assert seed.control.behind == behind
+    after = feed.next(seed)
+    assert after.control is not None
+    assert (after.at, after.control.behind) == ({"in": 2}, {("in", 0)})

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import CheckpointError, Dataflow, run
+from flow import CheckpointError, Dataflow, StopFlag, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.checkpoint.lock import CheckpointLock
 from flow.engine.checkpoint.storage import Storage
@@ -108,6 +108,28 @@ def test_a_run_resumes_with_the_state_in_another_layout(
     }
     case.run()
     assert case.sorted() == golden
+
+
+def test_a_rescale_in_a_backlog_makes_no_value_late(spark: SparkSession, tmp_path: Path) -> None:
+    """The dense input is behind the other, whose values hold no window open for it."""
+    out: list[Any] = []
+    flow = Dataflow("merged")
+    inputs = [
+        op.input(name, flow, TestingSource(list(seconds), batch_size=10))
+        for name, seconds in (("dense", range(120)), ("sparse", range(0, 120, 12)))
+    ]
+    clock = win.EventClock(float, "0s", on_idle="hold")
+    merged = op.merge("merged", *inputs)
+    counts = win.count_window("n", merged, clock, win.TumblingWindower("1m"), lambda _: "all")
+    op.output("out", op.map("count", counts.down, lambda item: item[1][1]), TestingSink(out))
+    stop = StopFlag()
+    options: dict[str, Any] = {"spark": spark, "recovery": RecoveryConfig(tmp_path / "c")}
+    options |= {"shards": 8, "partitions": 1, "system_time": 0}
+    run(flow, on_epoch=lambda _: stop.ask(), stop=stop, **options)
+    rescale(tmp_path / "c", partitions=2, spark=spark)
+    done = run(flow, **options)
+    assert done.counts.get(("n", "late"), 0) == 0
+    assert out == [65, 65]
 
 
 def test_a_step_that_ran_over_columns_goes_on_key_by_key_after_a_move(
