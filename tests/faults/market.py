@@ -5,7 +5,8 @@
     changes ── limits, fees (tables) ┐         rows that are looked up ── editions (a lookup table)
     trades (history, then live) ─────┴ limited ── charged (calls) ─┐
                                      ┌──────────── by symbol ──────┤
-    level 1   once (dedup)  runs (state by time)  panes, pieces (triggers)  paired, quoted (joins)
+    level 1   once, apart (dedup)  runs (state by time)  panes, pieces (triggers)  ranked
+              settled, paired, quoted (joins)
     level 2   streaks (state that expires)  confirmed (calls)  top, site (all keys)  spreads
 
 Every value that is lost or comes twice shows in the log: totals run on. Limits are the number of
@@ -122,7 +123,10 @@ def _windows(symbols: KeyedStream[Any]) -> list[Stream[Any]]:
         add_number,
         emit=win.AfterWatermark(early=win.Early(every="7m"), accumulate=False),
     )
+    apart = win.dedup("apart", symbols, CLOCK, "account", ttl="3m")
     hours = TumblingWindower("1h")
+    accounts = win.ApproxTopK("account", 3, counters=4)
+    ranked = win.aggregate_window("ranked", symbols, CLOCK, hours, accounts=accounts)
     top = win.top_n("top", symbols, CLOCK, hours, 3, by=win.Sum("price"))
     site = win.aggregate_window_all(
         "site",
@@ -137,19 +141,28 @@ def _windows(symbols: KeyedStream[Any]) -> list[Stream[Any]]:
     return [
         op.map("run", runs.down, value_of),
         op.map("run_over", runs.expired, partial(state_of, "run over")),
+        op.map("apart_of", apart.down, apart_of),
         *(
             op.map_window(f"{name}_of", out.down, partial(window_of, name))
-            for name, out in (("piece", pieces), ("top", top), ("site", site))
+            for name, out in (("piece", pieces), ("ranked", ranked), ("top", top), ("site", site))
         ),
         *(
             op.map(f"late_{name}", out.late, partial(late_of, name))
-            for name, out in (("runs", runs), ("pieces", pieces), ("top", top), ("site", site))
+            for name, out in (
+                ("runs", runs),
+                ("apart", apart),
+                ("pieces", pieces),
+                ("ranked", ranked),
+                ("top", top),
+                ("site", site),
+            )
         ),
     ]
 
 
 def _joins(trades: KeyedStream[Any], quotes: KeyedStream[Any]) -> list[Stream[Any]]:
-    """Add joins by time, and windows over the results of one."""
+    """Add joins by arrival and by time, and windows over the results of one."""
+    settled = op.join("settled", trades, quotes, ttl="10m")
     paired = win.join_interval("paired", trades, quotes, CLOCK, "30s", "1m", how="outer")
     quoted = win.join_asof("quoted", trades, quotes, CLOCK, "5m", right_value="bid")
     spread = op.map_window("spread", quoted.down, spread_of)
@@ -162,6 +175,7 @@ def _joins(trades: KeyedStream[Any], quotes: KeyedStream[Any]) -> list[Stream[An
         n=win.Count(),
     )
     return [
+        op.map("settled_of", settled.down, settled_of),
         op.map_window("pair_of", paired.down, pair_of),
         spread,
         op.map_window("spreads_of", spreads.down, partial(window_of, "spreads")),
@@ -298,6 +312,18 @@ def window_of(what: str, key: str, window: win.WindowMetadata, value: Any) -> Re
     """Return the record of the result of a window."""
     pane = {} if window.pane is None else window.pane.as_record()
     return {"what": what, "key": key, "open": window.open_time.isoformat(), "value": value, **pane}
+
+
+def apart_of(item: Any) -> Record:
+    """Return the record of the first trade of an account and a symbol in a while."""
+    symbol, trade = item
+    return {"what": "apart", "symbol": symbol, "account": trade["account"], "n": trade["n"]}
+
+
+def settled_of(item: Any) -> Record:
+    """Return the record of the last trade and the last quote since the last such record."""
+    symbol, (trade, quote) = item
+    return {"what": "settled", "symbol": symbol, "trade": trade["n"], "quote": quote["n"]}
 
 
 def pair_of(symbol: str, window: win.WindowMetadata, pair: win.JoinedPair[Any, Any]) -> Record:
