@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow.compute as pc
+
 import flow.operators as op
 from tests.support.transcript import In, Order, Out, Step, builder
 
@@ -47,6 +49,14 @@ def delays(step: Step, s: In) -> Out:
     keyed = op.key_on(step("by_origin"), s, "origin")
     late = op.key_rm(step("rm"), op.filter_value(step("late"), keyed, is_late))
     return {"late": late, "delays": op.map_value(step("delay"), keyed, delay_of)}
+
+
+@builder(late=Order.SOURCE, far=Order.SOURCE, others=Order.SOURCE)
+def delays_by_expressions(step: Step, s: In) -> Out:
+    late = op.branch(step("is_late"), s, pc.field("delay") > 0)
+    keyed = op.key_on(step("by_origin"), late.trues, "origin")
+    far = op.filter_value(step("is_far"), keyed, pc.field("delay") >= 60)
+    return {"late": late.trues, "far": op.key_rm(step("rm"), far), "others": late.falses}
 
 
 @builder(numbers=Order.SOURCE, bad=Order.SOURCE)
