@@ -367,7 +367,8 @@ NOT_CALLABLE: list[tuple[str, Build]] = [
 @pytest.mark.parametrize(("parameter", "build"), NOT_CALLABLE)
 def test_a_function_that_cannot_be_called_is_refused(parameter: str, build: Build) -> None:
     flow, s = flow_and_stream()
-    problem = f"step 'step': {parameter} must be a function( or an? .*)?, got int 7"
+    other = " or (a field's path|an expression over columns).*"
+    problem = f"step 'step': {parameter} must be a function({other})?, got int 7"
     with pytest.raises(FlowTypeError, match=problem):
         build(s)
     assert [step.step_id for step in flow.steps] == ["in"]
