@@ -7,6 +7,8 @@
                                        build the site of the docs
     python3 dev.py docs [--no-serve]   build the site of the docs and serve it on this machine;
                                        --help lists the options
+    python3 dev.py setup [versions]    install all that these commands need, and that tests with
+                                       other versions of Spark need, such as 4.1
 
     --spark 4.1                        after the command: with this version of Spark
 
@@ -17,6 +19,7 @@ and the like stand in its place.
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import hashlib
 import json
@@ -42,6 +45,7 @@ EXTRAS = {
     "test": {"dev", "examples"},
     "check": {"dev", "docs", "examples"},
     "docs": {"docs"},
+    "setup": {"dev", "docs", "examples"},
 }
 STARTED = {
     "example": ["examples/flights.py"],
@@ -191,12 +195,24 @@ def java_major(version: str) -> int:
     return int(found.group(1)) if found else 0
 
 
-def set_up(place: Environment, extras: set[str]) -> None:
-    """Makes an environment with the project and these extras; does nothing when it is there."""
+def set_up(*wanted: tuple[Environment, set[str]]) -> None:
+    """Makes environments with the project and their extras; leaves those that are there.
+
+    Each is prepared while the next is installed, as either keeps one core busy.
+    """
+    with contextlib.ExitStack() as stack:
+        for place, extras in wanted:
+            names = install(place, extras)
+            if names:
+                stack.callback(end_preparation, place, names, start_preparation(place))
+
+
+def install(place: Environment, extras: set[str]) -> list[str]:
+    """Installs the project with these extras; returns all its extras, or none if it was there."""
     installed = place.read_stamp()
     held = set(installed.pop("extras", []))
     if place.python.exists() and installed == place.fingerprint() and extras <= held:
-        return
+        return []
     name = place.folder.name
     if not place.works():
         say(f"setting up {name} ...")
@@ -209,31 +225,35 @@ def set_up(place: Environment, extras: set[str]) -> None:
     spark = [f"pyspark=={place.spark}.*"] if place.spark else []
     project = f"{ROOT}[{','.join(names)}]"
     quietly([*pip, "--disable-pip-version-check", *spark, "--editable", project])
-    prepare(place)
+    return names
+
+
+def start_preparation(place: Environment) -> subprocess.Popen[str]:
+    """Starts the command with which Spark starts faster from an environment."""
+    say(f"having Spark start faster from {place.folder.name} ...")
+    return captured([str(place.python), "-m", "flow.prepare"], place.variables())
+
+
+def end_preparation(place: Environment, names: list[str], child: subprocess.Popen[str]) -> None:
+    """Waits for a preparation, without which Spark only starts slower, and notes these extras."""
+    output, _ = child.communicate()
+    if child.returncode:
+        say(f"Spark does not start faster from {place.folder.name}: {output.strip()}")
     place.write_stamp(names)
-
-
-def prepare(place: Environment) -> None:
-    """Has Spark start faster from an environment; where that cannot be, it only starts slower."""
-    say("having Spark start faster ...")
-    done = captured([str(place.python), "-m", "flow.prepare"], place.variables())
-    if done.returncode:
-        say(f"it does not: {done.stdout.strip()}")
 
 
 def quietly(command: list[str]) -> None:
     """Runs a command and shows its output only when it fails."""
-    done = captured(command)
-    if done.returncode:
-        say(done.stdout)
+    child = captured(command)
+    output, _ = child.communicate()
+    if child.returncode:
+        say(output)
         raise SetupError(f"this command failed, see above: {' '.join(command)}")
 
 
-def captured(
-    command: list[str], env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Runs a command from the project's folder, and keeps what it says."""
-    return subprocess.run(
+def captured(command: list[str], env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """Starts a command in the project's folder, with its output in a pipe."""
+    return subprocess.Popen(
         command,
         cwd=ROOT,
         env=env,
@@ -330,6 +350,12 @@ def main(arguments: list[str]) -> int:
     command, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if command == "documents":  # what check() starts inside .venv
         return check_documents()
+    if command == "setup":
+        require_python()
+        require_java()
+        others = [(environment_with(version), EXTRAS["test"]) for version in rest]
+        set_up((Environment(), EXTRAS[command]), *others)
+        return 0
     place, rest = chosen(rest)
     if command not in EXTRAS or (rest and command == "check"):
         print(__doc__, file=sys.stdout if command in {"", "-h", "--help"} else sys.stderr)
@@ -338,7 +364,7 @@ def main(arguments: list[str]) -> int:
     # The site is made of the docstrings, and no flow runs.
     if command != "docs":
         require_java()
-    set_up(place, EXTRAS[command])
+    set_up((place, EXTRAS[command]))
     if command == "check":
         return check(place)
     return run(place, [*STARTED[command], *rest])
@@ -353,11 +379,15 @@ def chosen(arguments: list[str]) -> tuple[Environment, list[str]]:
     """
     if arguments[:1] != ["--spark"]:
         return Environment(), arguments
-    version = arguments[1] if len(arguments) > 1 else ""
+    return environment_with(arguments[1] if len(arguments) > 1 else ""), arguments[2:]
+
+
+def environment_with(version: str) -> Environment:
+    """Return the environment with a version of Spark."""
     if not re.fullmatch(r"\d+\.\d+", version):
         given = repr(version) if version else "nothing"
-        raise SetupError(f"--spark needs a version like 4.1, and got {given}.")
-    return Environment(version), arguments[2:]
+        raise SetupError(f"a version of Spark is written like 4.1, and here it is {given}.")
+    return Environment(version)
 
 
 if __name__ == "__main__":

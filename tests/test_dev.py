@@ -66,16 +66,17 @@ def test_checks_run_in_parallel_and_are_shown_in_order_with_the_failing_code(
 @pytest.mark.parametrize(
     ("arguments", "got"),
     [
-        ([], "nothing"),
-        (["newest"], "'newest'"),
-        (["4.1.4"], "'4.1.4'"),
-        (["-m", "spark"], "'-m'"),
+        (["test", "--spark"], "nothing"),
+        (["test", "--spark", "newest"], "'newest'"),
+        (["test", "--spark", "4.1.4"], "'4.1.4'"),
+        (["test", "--spark", "-m", "spark"], "'-m'"),
+        (["setup", "4.1.4"], "'4.1.4'"),
     ],
 )
 def test_a_version_of_spark_that_is_no_number_is_refused(arguments: list[str], got: str) -> None:
-    command = [sys.executable, "dev.py", "test", "--spark", *arguments]
+    command = [sys.executable, "dev.py", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    message = f"dev.py: --spark needs a version like 4.1, and got {got}.\n"
+    message = f"dev.py: a version of Spark is written like 4.1, and here it is {got}.\n"
     assert (done.stderr, done.returncode) == (message, 2)
 
 
@@ -83,7 +84,7 @@ BUILDING = """
 import dev
 def missing(): raise dev.SetupError("no Java")
 dev.require_java = missing
-dev.set_up = lambda place, extras: print(sorted(extras))
+dev.set_up = lambda *wanted: print(*[sorted(extras) for _, extras in wanted])
 dev.run = lambda place, arguments: print(arguments) or 0
 dev.main(["docs", "--check"])
 """
