@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.session import SparkSettings, make_session
 from tests.support.cluster import make_bare_python, running_cluster
-from tests.support.newest_only import mark_newest_only
+from tests.support.java import QUICK
 from tests.support.ordering import longest_files_first
 from tests.support.sampling import ORDINARY
 from tests.support.strict_python import PYSPARK_LEAVES_SOCKETS
@@ -24,8 +24,7 @@ settings.register_profile("thorough", settings.get_profile(ORDINARY))
 settings.register_profile("search", deadline=None, max_examples=1_000)
 settings.load_profile(ORDINARY)
 
-# Many short queries: compiling hot code well costs more than it gives.
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_JAVA_OPTIONS = " ".join(QUICK)
 if sys.platform == "linux":
     # As in sessions that users get: Hadoop starts a process for each file that it makes.
     _JAVA_OPTIONS += " -Djdk.lang.Process.launchMechanism=VFORK"
@@ -47,7 +46,6 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose the tests of this run, and put files that take long first where files run at once."""
-    mark_newest_only(items, Path(__file__).parent)
     if asks_for_faults(config):
         for item in items:
             if item.get_closest_marker("sampled"):

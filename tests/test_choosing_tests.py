@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import asks_for_faults
-from tests.support.newest_only import NEWEST_ONLY, mark_newest_only
 from tests.support.ordering import longest_files_first
 from tests.support.sampling import sampled
-
-TESTS = Path(__file__).parent
 
 
 def count_tries(**options: int) -> int:
@@ -61,33 +57,6 @@ def item(path: str, name: str, *markers: str) -> Any:
     return SimpleNamespace(
         path=path, name=name, get_closest_marker=lambda one: one if one in markers else None
     )
-
-
-def spark_test(file: str, *markers: str) -> Any:
-    """Return a Spark test of a file of `tests`, which notes the markers that it is given."""
-    found = ["spark", *markers]
-    return SimpleNamespace(
-        path=TESTS / file,
-        nodeid=file,
-        found=found,
-        get_closest_marker=lambda one: one if one in found else None,
-        add_marker=found.append,
-    )
-
-
-def test_listed_files_run_on_the_newest_spark_only() -> None:
-    items = [spark_test(file) for file in ("web/test_views.py", "test_readme.py", "test_web.py")]
-    mark_newest_only(items, TESTS)
-    assert ["newest_only" in one.found for one in items] == [True, True, False]
-
-
-def test_a_test_of_each_spark_in_a_listed_file_is_refused() -> None:
-    with pytest.raises(pytest.UsageError, match=r"web/test_views\.py has the marker each_spark"):
-        mark_newest_only([spark_test("web/test_views.py", "each_spark")], TESTS)
-
-
-def test_listed_files_exist() -> None:
-    assert [name for name in NEWEST_ONLY if not (TESTS / name).exists()] == []
 
 
 def test_slow_files_come_first_with_their_tests_in_order() -> None:

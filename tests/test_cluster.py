@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.java import QUICK, QUICK_SUBMIT
+
 HERE = Path(__file__).parents[1]
 FLOW = """
     import os
@@ -37,7 +39,11 @@ FLOW = """
         master="{master}",
         recovery=RecoveryConfig("{checkpoint}"),
         py_files=["{module}"],
-        conf={{"spark.executor.memory": "512m", "spark.executor.cores": "1"}},
+        conf={{
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.executor.extraJavaOptions": "{java}",
+        }},
     )
     print(sorted(counted))
     print(len({{place for _, place in places}}))
@@ -57,8 +63,10 @@ def test_a_flow_runs_on_a_cluster_that_receives_the_packages(
     module.write_text("def length(word):\n    return len(word)\n")
     script = tmp_path / "app" / "script.py"
     text = textwrap.dedent(FLOW)
-    script.write_text(text.format(master=master, checkpoint=tmp_path / "checkpoint", module=module))
-    environment = {**os.environ, "PYSPARK_PYTHON": bare_python, "PYTHONPATH": str(HERE)}
+    java, checkpoint = " ".join(QUICK), tmp_path / "checkpoint"
+    script.write_text(text.format(master=master, checkpoint=checkpoint, module=module, java=java))
+    environment = {**os.environ, **QUICK_SUBMIT, "PYTHONPATH": str(HERE)}
+    environment["PYSPARK_PYTHON"] = bare_python
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, timeout=240, env=environment

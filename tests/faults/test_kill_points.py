@@ -49,12 +49,7 @@ POINTS = {
     "after outputs": BEGUN,
 }
 """Logged epochs after a kill at each point of an epoch."""
-ON_EACH_SPARK = {
-    ("plan", Whom.ALL),
-    ("level 2", Whom.ALL),
-    ("after commit hours", Whom.ALL),
-    ("after commit hours", Whom.DRIVER),
-}
+ON_EACH_SPARK = {("level 2", Whom.ALL), ("after commit hours", Whom.DRIVER)}
 
 
 def kills() -> list[Any]:

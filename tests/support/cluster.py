@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pyspark
 
+from tests.support.java import QUICK_CLUSTER
+
 SPARK_HOME = Path(pyspark.__file__).parent
 
 
@@ -36,7 +38,8 @@ def running_cluster(folder: Path, python: str) -> Iterator[str]:
 
     def start(name: str, *arguments: str) -> Path:
         log = folder / f"{name}.log"
-        environment = {**os.environ, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": python}
+        environment = {**os.environ, **QUICK_CLUSTER, "SPARK_HOME": str(SPARK_HOME)}
+        environment["PYSPARK_PYTHON"] = python
         environment.pop("PYTHONPATH", None)
         command = [str(SPARK_HOME / "bin" / "spark-class"), *arguments]
         with log.open("wb") as out:

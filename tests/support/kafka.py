@@ -25,6 +25,7 @@ import pytest
 
 from flow.engine.spark.session.java import check_java
 from flow.errors import EnvironmentProblem
+from tests.support.java import QUICK
 from tests.support.maven import jars_of
 
 PROGRAM = "org.apache.kafka:kafka_2.13:4.3.1"
@@ -34,7 +35,7 @@ _SECONDS = 60.0
 # A shell that runs the broker until its own standard input ends: when stop() closes it, and also
 # when the test run is killed.
 _GUARDED = '"$@" </dev/null & broker=$!; echo $broker >pid; read line; kill $broker; wait $broker'
-_JAVA_OPTIONS = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_JAVA_OPTIONS = ("-Xmx384m", "-Xms128m", *QUICK)
 
 Header = tuple[str, "bytes | None"]
 

@@ -16,8 +16,8 @@ from tests.support.maven import jars_of
 
 ROOT = Path(__file__).parents[4]
 # Maven Central has none for Spark 4.3; that of 4.2 serves it.
-RELEASE = min(installed_version().number, (4, 2))
-CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{RELEASE[0]}.{RELEASE[1]}.0"
+RELEASE = "4.1.1" if installed_version().number == (4, 1) else "4.2.0"
+CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{RELEASE}"
 COUNT = 500
 KEYS = 7
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from flow.engine.spark.session.access import cores_of, disks_of
+from tests.support.java import QUICK_SUBMIT
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -91,7 +92,8 @@ ERROR = "flow.errors.StepError: step 'ratio'"
 @pytest.mark.slow
 def test_a_flow_runs_as_a_batch_over_spark_connect(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    env = {**os.environ, **QUICK_SUBMIT, "PYTHONPATH": str(ROOT)}
+    env["PYSPARK_PYTHON"] = sys.executable
     env.pop("SPARK_HOME", None)
     command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]
     done = subprocess.run(

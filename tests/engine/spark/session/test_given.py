@@ -24,6 +24,7 @@ from flow.engine.spark.session.query_conf import QUERY_CONF
 from flow.errors import FlowTypeError
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
+from tests.support.java import QUICK_SUBMIT
 
 ROOT = Path(__file__).resolve().parents[4]
 VALUES = [("key", {"at": f"2026-03-01T10:{minute:02d}:00Z", "n": minute}) for minute in range(60)]
@@ -141,26 +142,23 @@ from recovery import RecoveryConfig
 from tests.engine.spark.session.test_given import hourly
 
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-if sys.argv[1] == "run":
-    for recovery in (None, RecoveryConfig(sys.argv[2])):
-        flow, out = hourly()
-        run(flow, spark=spark, recovery=recovery, drain=True)
-        print(json.dumps([value["total"] for _, (_, value) in out]))
-    print(json.dumps(spark.sparkContext.pythonExec))
-else:
+for recovery in (None, RecoveryConfig(sys.argv[1])):
     flow, out = hourly()
-    spark.stop()
-    try:
-        run(flow, spark=spark)
-    except FlowError as error:
-        print(json.dumps(str(error)))
+    run(flow, spark=spark, recovery=recovery, drain=True)
+    print(json.dumps([value["total"] for _, (_, value) in out]))
+print(json.dumps(spark.sparkContext.pythonExec))
+spark.stop()
+try:
+    run(flow, spark=spark)
+except FlowError as error:
+    print(json.dumps(str(error)))
 """
 
 
-def printed_by(program: list[str], workers: str) -> list[Any]:
+def printed_by_program(checkpoint: Path, workers: str) -> list[Any]:
     """Run `PROGRAM` with a session whose workers would run in another Python."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": workers}
-    command = [sys.executable, "-c", PROGRAM, *program]
+    env = {**os.environ, **QUICK_SUBMIT, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": workers}
+    command = [sys.executable, "-c", PROGRAM, str(checkpoint)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(("[", '"'))]
@@ -169,19 +167,15 @@ def printed_by(program: list[str], workers: str) -> list[Any]:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["bare", "missing"])
-def test_a_session_with_another_python_runs_flows(
+def test_a_session_with_another_python_runs_flows_until_it_is_stopped(
     workers: str, bare_python: str, tmp_path: Path
 ) -> None:
     """One without the packages, and one that is not there."""
     other = bare_python if workers == "bare" else str(tmp_path / "missing/python")
     expected = [sum(range(start, start + 10)) for start in range(0, 60, 10)]
-    printed = printed_by(["run", str(tmp_path / "checkpoint")], other)
-    assert printed == [expected, expected, other]
-
-
-@pytest.mark.spark
-def test_a_session_that_was_stopped_is_named() -> None:
-    (message,) = printed_by(["stop"], sys.executable)
-    assert message == (
-        "spark= names a session that was stopped: make a new one, or leave out spark="
-    )
+    stopped = "spark= names a session that was stopped: make a new one, or leave out spark="
+    assert printed_by_program(tmp_path / "checkpoint", other) == [
+        *(expected, expected),
+        other,
+        stopped,
+    ]
