@@ -7,6 +7,7 @@ import os
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +60,24 @@ def kinds(folder: Path) -> set[str]:
     return {path.name.partition("-")[0] for path in folder.iterdir()}
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """An empty folder with a short path."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.spark
 def test_sparks_files_are_in_the_directory_of_the_process_and_removed_with_it(
-    tmp_path: Path,
+    short_folder: Path,
 ) -> None:
-    paths = start_session(tmp_path / "with space")
+    """The path of the directory is short enough for sockets."""
+    paths = start_session(short_folder / "a b")
     assert paths["tmpdir"] == paths["own"]
-    assert Path(paths["own"]).parents[1] == tmp_path / "with space"
+    assert Path(paths["own"]).parents[1] == short_folder / "a b"
     assert {"blockmgr", "spark"} <= set(paths["here"])
-    assert list((tmp_path / "with space").iterdir()) == []
+    assert (paths["sockets"], paths["workers"]) == ("true", 3)
+    assert list((short_folder / "a b").iterdir()) == []
 
 
 @pytest.mark.spark
@@ -75,13 +85,6 @@ def test_a_path_too_long_for_sockets_disables_them(tmp_path: Path) -> None:
     paths = start_session(tmp_path / ("long" * 40))
     assert (paths["sockets"], paths["workers"]) == ("false", 3)
     assert paths["tmpdir"] == paths["own"]
-
-
-@pytest.mark.spark
-def test_a_short_path_enables_sockets() -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        paths = start_session(Path(short) / "t")
-        assert (paths["sockets"], paths["workers"]) == ("true", 3)
 
 
 @pytest.mark.spark

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, KeyedStream, run
+from flow.engine.spark.startup.switch import has_speedups, switched
 from flow.testing import EOF, TestingSink, TestingSource
 from recovery import RecoveryConfig
 
@@ -21,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[4]
 VALUES = [(f"key {n % 50}", {"at": n, "n": n}) for n in range(400)]
 
 
-def totals(directory: Path) -> dict[str, Any]:
-    """Run a flow twice on one checkpoint; return its output."""
+def totals(directory: Path, **session: Any) -> list[Any]:
+    """Run a flow twice on one checkpoint, in this session; return its output."""
     out: list[Any] = []
     for items in ([*VALUES[:200], EOF()], [*VALUES[:200], EOF(), *VALUES[200:]]):
         flow = Dataflow("totals")
@@ -31,28 +33,27 @@ def totals(directory: Path) -> dict[str, Any]:
         figures = win.sum_window("sums", stream, win.EventClock("at", "5s"), minutes, of="n")
         summed = op.map_value("sum", figures.down, lambda pair: pair[1])
         op.output("out", summed, TestingSink(out))
-        run(flow, recovery=RecoveryConfig(directory / "checkpoint"), master="local[2]")
-    return {"out": sorted(out)}
+        run(flow, recovery=RecoveryConfig(directory / "checkpoint"), **session)
+    return sorted(out)
 
 
 @pytest.mark.spark
-def test_results_are_the_same_without_speedups(tmp_path: Path) -> None:
-    found = {}
-    for switch in ("on", "off"):
-        done = subprocess.run(
-            [sys.executable, "-m", __name__, str(tmp_path / switch)],
-            cwd=ROOT,
-            env={**os.environ, "FLOW_SPEEDUPS": switch},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found[switch] = json.loads(done.stdout)
-    assert len(found["on"]["out"]) == 350
-    assert found["on"] == found["off"]
+def test_results_are_the_same_without_speedups(spark: SparkSession, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, str(tmp_path / "off")],
+        cwd=ROOT,
+        env={**os.environ, **switched(is_on=False)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert has_speedups(), "of this process"
+    found = totals(tmp_path / "on", spark=spark)
+    assert len(found) == 350
+    assert json.loads(json.dumps(found)) == json.loads(done.stdout)
 
 
 if __name__ == "__main__":
     from tests.engine.spark.startup import test_switch
 
-    sys.stdout.write(json.dumps(test_switch.totals(Path(sys.argv[1]))))
+    sys.stdout.write(json.dumps(test_switch.totals(Path(sys.argv[1]), master="local[2]")))
