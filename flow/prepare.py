@@ -1,10 +1,10 @@
 """The command ``python -m flow.prepare``: make flows start faster in this Python environment.
 
 A JVM that starts Spark spends most of its first seconds on reading classes. The command runs a
-small flow, once as a stream and once as a batch job, and stores the classes that the flow loads in
-an archive in the Python environment. Later runs on this machine map the archive into memory. The
-archive has about 200 MB. Another version of Java or PySpark ignores the archive: run the command
-again after a change of either.
+small flow, as a batch job and, except on Spark 4.0, as a stream, and stores the classes that the
+flow loads in an archive in the Python environment. Later runs on this machine map the archive into
+memory. The archive has about 200 MB. Another version of Java or PySpark ignores the archive: run
+the command again after a change of either.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from flow.cli.output import print_error
 from flow.config.effective import EffectiveConfig, of_arguments
 from flow.connectors.files import JsonLinesSource, ParquetSink, TextSink
 from flow.dataflow import Dataflow
+from flow.engine.spark.versions.supported import installed_version
 from flow.engine.temporary import temporary_directory
 from flow.errors import FlowError
 from flow.running import run_configured
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_flows() -> None:
-    """Run a flow as a stream and as a batch job."""
+    """Run a flow as a batch job and, on a Spark that has them, as a stream."""
     with temporary_directory("prepare-") as name:
         folder = Path(name)
         (folder / "in").mkdir()
@@ -57,7 +58,8 @@ def _run_flows() -> None:
             (folder / "in" / f"{number}.jsonl").write_text(lines)
         checkpoint = of_arguments({"recovery": RecoveryConfig(folder / "checkpoint")})
         # Environment variables configure the user's flows, not these two.
-        run_configured(_flow(folder, "stream"), EffectiveConfig(checkpoint))
+        if installed_version().has_streaming:
+            run_configured(_flow(folder, "stream"), EffectiveConfig(checkpoint))
         run_configured(_flow(folder, "batch"), EffectiveConfig())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -46,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose the tests of this run, and put files that take long first where files run at once."""
+    mark_users_of_spark(items)
     if asks_for_faults(config):
         for item in items:
             if item.get_closest_marker("sampled"):
@@ -56,6 +57,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
     if hasattr(config, "workerinput"):
         items[:] = longest_files_first(items)
+
+
+def mark_users_of_spark(items: Sequence[pytest.Item]) -> None:
+    """Give the marker ``spark`` to tests with the fixture of that name; others have it written."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
 
 
 def asks_for_faults(config: pytest.Config) -> bool:

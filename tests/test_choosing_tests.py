@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import asks_for_faults
+from tests.conftest import asks_for_faults, mark_users_of_spark
 from tests.support.ordering import longest_files_first
 from tests.support.sampling import sampled
 
@@ -57,6 +57,16 @@ def item(path: str, name: str, *markers: str) -> Any:
     return SimpleNamespace(
         path=path, name=name, get_closest_marker=lambda one: one if one in markers else None
     )
+
+
+def test_a_test_with_the_session_has_its_marker() -> None:
+    found: list[str] = []
+    users: list[Any] = [
+        SimpleNamespace(fixturenames=names, add_marker=found.append)
+        for names in (["tmp_path", "spark"], ["tmp_path"])
+    ]
+    mark_users_of_spark(users)
+    assert found == ["spark"]
 
 
 def test_slow_files_come_first_with_their_tests_in_order() -> None:

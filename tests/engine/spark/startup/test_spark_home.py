@@ -194,6 +194,8 @@ def in_another_process(code: str, *arguments: Path) -> str:
     return done.stderr
 
 
+@pytest.mark.spark
+@pytest.mark.each_spark
 def test_java_loads_classes_from_the_prepared_archive(tmp_path: Path) -> None:
     """The one that ``dev.py`` has prepared in this environment; without one, a new one."""
     environment, log = ENVIRONMENT, tmp_path / "classes.log"
