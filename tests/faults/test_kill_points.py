@@ -17,7 +17,7 @@ from tests.faults.conftest import Golden
 from tests.faults.striking import Whom
 from tests.support.faults import Child, Shop, Victims, assert_same
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 EPOCH = 4
 """One in which hours close, so that both sinks have something to write."""
@@ -49,7 +49,8 @@ POINTS = {
     "after outputs": BEGUN,
 }
 """Logged epochs after a kill at each point of an epoch."""
-ON_EACH_SPARK = {("level 2", Whom.ALL), ("after commit hours", Whom.DRIVER)}
+ORDINARY = {("level 2", Whom.ALL), ("after commit hours", Whom.DRIVER)}
+"""The kills of an ordinary run, on each Spark."""
 
 
 def kills() -> list[Any]:
@@ -58,7 +59,7 @@ def kills() -> list[Any]:
     return [
         pytest.param(
             *(point, logged, whom),
-            marks=[pytest.mark.each_spark] if (point, whom) in ON_EACH_SPARK else [],
+            marks=pytest.mark.each_spark if (point, whom) in ORDINARY else pytest.mark.faults,
             id=f"{point}, {name}",
         )
         for (point, logged), (whom, name) in itertools.product(POINTS.items(), names.items())
@@ -94,6 +95,7 @@ SEEN = {
 """Which sinks show the epoch already, by point."""
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "file",
     [
