@@ -1,4 +1,4 @@
-"""``dev.py``: its interruption, its parallel checks, the choice of Spark, and the docs."""
+"""``dev.py``: interruption, set-up and checks in parallel, the choice of Spark, and the docs."""
 
 from __future__ import annotations
 
@@ -95,3 +95,35 @@ def test_the_site_of_the_docs_needs_no_java_and_no_tools_of_developers() -> None
         [sys.executable, "-c", BUILDING], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.stdout == "['docs']\n['-m', 'docs.pages', '--check']\n", done.stderr
+
+
+SETTING_UP = """
+import dev
+def install(place, extras):
+    print("install", place.folder.name, *sorted(extras))
+    if place.spark == "4.2":
+        raise dev.SetupError("no network")
+    return [] if place.spark == "4.0" else ["dev"]
+dev.require_java = lambda: None
+dev.install = install
+dev.start_preparation = lambda place: print("start", place.folder.name)
+dev.end_preparation = lambda place, names, child: print("end", place.folder.name)
+try:
+    dev.main(["setup", "4.0", "4.1", "4.2"])
+except dev.SetupError as error:
+    print(error)
+"""
+
+
+def test_an_environment_is_prepared_while_the_next_is_installed() -> None:
+    """4.0 is there already, and 4.2 cannot be installed: the others are completed."""
+    done = subprocess.run(
+        [sys.executable, "-c", SETTING_UP], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.splitlines() == [
+        *("install .venv dev docs examples", "start .venv"),
+        "install .venv-spark-4.0 dev examples",
+        *("install .venv-spark-4.1 dev examples", "start .venv-spark-4.1"),
+        "install .venv-spark-4.2 dev examples",
+        *("end .venv-spark-4.1", "end .venv", "no network"),
+    ], done.stderr
