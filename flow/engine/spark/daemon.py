@@ -25,6 +25,7 @@ from pyspark.daemon import manager
 import flow.engine.spark.level
 import flow.engine.spark.task_writing
 import flow.engine.spark.ticker  # noqa: F401
+from flow.engine.spark.versions.import_caches import forget_zip_importers
 from flow.engine.spark.versions.supported import installed_version
 
 PRELOAD = "FLOW_PRELOAD"
@@ -32,11 +33,15 @@ PRELOAD = "FLOW_PRELOAD"
 
 
 def prepare() -> None:
-    """Import the modules in `PRELOAD`, and exclude all objects so far from garbage collection."""
+    """Import the modules in `PRELOAD`, and prepare what workers do with their modules in each task.
+
+    All objects so far are excluded from garbage collection, and zip files from invalidation.
+    """
     for name in (*installed_version().late_imports, *os.environ.get(PRELOAD, "").split(",")):
         # A task that needs a missing module reports the error.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
+    forget_zip_importers()
     gc.collect()
     gc.freeze()
 

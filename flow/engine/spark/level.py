@@ -21,6 +21,7 @@ from flow.engine.spark.startup.local_copies import local_folders, worker_folder
 from flow.engine.spark.startup.switch import has_speedups
 from flow.engine.spark.store import SparkStore
 from flow.engine.spark.task_writing import TaskWriting
+from flow.engine.spark.versions.import_caches import forget_zip_importers
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import states_in
 from flow.engine.state.seeding import put_seeds
@@ -62,6 +63,7 @@ class SparkLevel:
 
     def open(self, headers: Any, segments: Any) -> None:
         """Set Spark's state variables of headers and segments, and prepare the task's outputs."""
+        forget_zip_importers()
         names = self._shipped.plan().state_names
         folder = worker_folder(self._run_id) if has_speedups() else None
         disks = RunDisks(self._checkpoint, local_folders())

@@ -32,6 +32,7 @@ from flow.engine.feed.offsets import EpochOffset
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.shipping import ShippedPlan
+from flow.engine.spark.versions.import_caches import forget_zip_importers
 from flow.engine.spark.versions.supported import installed_version
 from flow.engine.spark.versions.ticker_source import HOST, Ticker, ticker_source
 from flow.engine.state.seeding import read_seeds, seed_files
@@ -224,6 +225,7 @@ class TickReading:
 
     def read(self, task: bytes) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a pickled `TickTask`."""
+        forget_zip_importers()
         return self.layout.to_batches(self._packets(pickle.loads(task)))
 
     def _packets(self, task: TickTask) -> Iterator[Packet]:

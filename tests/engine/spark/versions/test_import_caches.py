@@ -1,0 +1,59 @@
+"""Importers of zip files in the cache of workers."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zipimport import zipimporter
+
+import pytest
+
+from flow.engine.spark.rows import Layout
+from flow.engine.spark.ticker import TickReading
+from flow.engine.spark.versions.import_caches import forget_zip_importers
+
+NAMES = ("zipped_first", "zipped_second")
+
+
+def zip_importers() -> list[str]:
+    cache = sys.path_importer_cache.items()
+    return [path for path, importer in cache if isinstance(importer, zipimporter)]
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A zip file of two modules, on the path."""
+    archive = tmp_path / "modules.zip"
+    with zipfile.ZipFile(archive, "w") as written:
+        for name in NAMES:
+            written.writestr(f"{name}.py", f"own = {name!r}\n")
+    monkeypatch.syspath_prepend(archive)
+    yield archive
+    for name in NAMES:
+        sys.modules.pop(name, None)
+
+
+def test_modules_of_a_zip_file_are_imported_after_its_importers_are_forgotten(
+    modules: Path,
+) -> None:
+    for name in NAMES:
+        assert importlib.import_module(name).own == name
+        assert str(modules) in zip_importers()
+        forget_zip_importers()
+        assert zip_importers() == []
+
+
+def test_a_task_of_the_input_forgets_zip_files(
+    modules: Path,
+) -> None:
+    """As the tasks of levels do: workers run one after the other."""
+    importlib.import_module("zipped_first")
+    assert str(modules) in zip_importers()
+    plan: Any = None
+    TickReading(plan, Layout(shards=1, partitions=1, levels=0)).read(pickle.dumps(None))
+    assert zip_importers() == []
