@@ -53,7 +53,7 @@ def log_of(home: Path) -> Counter[str]:
     return Counter(name.partition(".")[2] for name in files)
 
 
-@pytest.mark.parametrize("order", ["sequence", pytest.param("parallel", marks=pytest.mark.faults)])
+@pytest.mark.parametrize("order", ["sequence", "parallel"])
 def test_a_repeatedly_stopped_flow_reads_each_file_once(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
@@ -85,7 +85,7 @@ def test_a_rewound_checkpoint_finds_its_files_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.faults), "after"])
+@pytest.mark.parametrize("when", ["before", "after"])
 def test_a_run_killed_during_a_compaction_resumes(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:

@@ -216,9 +216,7 @@ def test_a_backlog_killed_within_an_epoch_gives_the_results_of_one_run(
 
 #  far apart    dense ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒    an epoch reads 50 of 1,000 values of an hour, 20 of 100
 #               sparse ▒▒ ▒▒ ▒▒ ▒▒ ▒▒    of an hour: every few epochs leave the sparse one out
-@pytest.mark.parametrize(
-    "fails", [pytest.param(False, marks=pytest.mark.faults), True], ids=["stopped", "failed"]
-)
+@pytest.mark.parametrize("fails", [False, True], ids=["stopped", "failed"])
 def test_a_resumed_run_reads_its_inputs_in_the_epochs_of_an_uninterrupted_run(
     spark: SparkSession, tmp_path: Path, fails: bool
 ) -> None:

@@ -190,7 +190,7 @@ except FlowError as error:
     ("how", "engine", "when"),
     [
         ("session", "streaming", "amid an epoch"),
-        pytest.param("session", "streaming", "idle", marks=pytest.mark.faults),
+        ("session", "streaming", "idle"),
         pytest.param("context", "streaming", "amid an epoch", marks=pytest.mark.faults),
         ("session", "batch", "amid an epoch"),
     ],

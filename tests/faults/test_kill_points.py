@@ -49,7 +49,12 @@ POINTS = {
     "after outputs": BEGUN,
 }
 """Logged epochs after a kill at each point of an epoch."""
-ORDINARY = {("level 2", Whom.ALL), ("after commit hours", Whom.DRIVER)}
+ORDINARY = {
+    ("plan", Whom.ALL),
+    ("level 2", Whom.ALL),
+    ("after commit hours", Whom.ALL),
+    ("after commit hours", Whom.DRIVER),
+}
 """The kills of an ordinary run, on each Spark."""
 
 

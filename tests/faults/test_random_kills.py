@@ -16,7 +16,7 @@ from tests.faults.shop import Size
 from tests.faults.tools import ToolUser
 from tests.support.faults import Shop, assert_same, no_leftovers
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 SIZE = Size(hours=4, epochs=8)
 MARKET_SIZE = Size(hours=2, epochs=6)
@@ -24,11 +24,16 @@ SEED = int(os.environ.get("FAULTS_SEED", "1"))
 """Where the kills fall, as far as that can be repeated."""
 
 
-def test_random_kills_lose_and_double_nothing(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kills", [pytest.param(3, id="a few"), pytest.param(25, id="many", marks=pytest.mark.faults)]
+)
+def test_random_kills_lose_and_double_nothing(
+    kills: int, spark: SparkSession, tmp_path: Path
+) -> None:
     print(f"FAULTS_SEED={SEED}")  # noqa: T201  (shown when the test fails)
     golden = new_shop(tmp_path / "golden")
     golden.run_here(spark, drain=True)
-    killer, tally, kills = Killer(random.Random(SEED)), Tally(), 25
+    killer, tally = Killer(random.Random(SEED)), Tally()
     while len(tally.kills) < kills:
         shop = new_shop(tmp_path / str(tally.finished))
         with no_leftovers() as children:
@@ -38,6 +43,7 @@ def test_random_kills_lose_and_double_nothing(spark: SparkSession, tmp_path: Pat
     print(*tally.lines(), sep="\n")  # noqa: T201
 
 
+@pytest.mark.faults
 def test_random_kills_of_runs_and_tools_lose_and_double_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -55,6 +61,7 @@ def test_random_kills_of_runs_and_tools_lose_and_double_nothing(
     assert shop.state(spark) == golden.state(spark)
 
 
+@pytest.mark.faults
 def test_random_kills_of_a_flow_with_tables_calls_and_triggers_lose_and_double_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

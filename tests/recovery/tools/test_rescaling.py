@@ -88,9 +88,7 @@ def golden(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     return case.sorted()
 
 
-@pytest.mark.parametrize(
-    ("shards", "partitions"), [(3, 2), pytest.param(32, 1, marks=pytest.mark.faults), (None, None)]
-)
+@pytest.mark.parametrize(("shards", "partitions"), [(3, 2), (32, 1), (None, None)])
 def test_a_run_resumes_with_the_state_in_another_layout(
     shards: int | None,
     partitions: int | None,

@@ -52,7 +52,7 @@ def produce(broker: Broker, topic: str, partitions: list[list[Row]]) -> None:
 #  partition 0   ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓ │ stopped in mid-backlog │ ▓▓▓▓▓▓▓▓▓▓▓▓▓ │ outage │ ▓▓▓▓▓▓▓▓
 #  partition 1   ▓  ▓  ▓  ▓  ▓  ▓  ▓   │                        │ ▓  ▓  ▓  ▓  ▓ │        │ ▓  ▓  ▓
 #  partition 2   ▓           ▓         │                        │ ▓           ▓ │        │ ▓
-@pytest.mark.parametrize("disorder", [pytest.param(0, marks=pytest.mark.faults), 60])
+@pytest.mark.parametrize("disorder", [0, 60])
 def test_a_backlog_of_skewed_partitions_has_nothing_late(
     broker: Broker, spark: SparkSession, tmp_path: Path, disorder: int
 ) -> None:

@@ -172,7 +172,7 @@ def test_at_least_once_loses_nothing_in_a_batch(broker: Broker, spark: SparkSess
 @pytest.mark.parametrize(
     ("kills", "epochs"),
     [
-        pytest.param(1, 6, id="one"),
+        pytest.param(2, 9, id="a few"),
         pytest.param(20, 40, id="many", marks=pytest.mark.faults),
     ],
 )

@@ -164,10 +164,7 @@ except FlowError as error:
     ("engine", "how", "message"),
     [
         ("streaming", "alone", "EngineError: Spark's JVM has ended;"),
-        pytest.param(
-            *("streaming", "and fails", "StepError: step 'out': the shelf is full"),
-            marks=pytest.mark.faults,
-        ),
+        ("streaming", "and fails", "StepError: step 'out': the shelf is full"),
         ("batch", "and fails", "StepError: step 'out': the shelf is full"),
     ],
 )

@@ -17,8 +17,6 @@ from flow.engine.spark.startup.spark_home import prepare_home, prepared_home, qu
 from flow.errors import EnvironmentProblem
 
 INSTALLED = Path(pyspark.__file__).parent
-ENVIRONMENT = Path(sys.prefix)
-IS_PREPARED = (prepared_home() / "classes.jsa").exists()
 
 
 @pytest.fixture(autouse=True)
@@ -197,11 +195,8 @@ def in_another_process(code: str, *arguments: Path) -> str:
 @pytest.mark.spark
 @pytest.mark.each_spark
 def test_java_loads_classes_from_the_prepared_archive(tmp_path: Path) -> None:
-    """The one that ``dev.py`` has prepared in this environment; without one, a new one."""
-    environment, log = ENVIRONMENT, tmp_path / "classes.log"
-    if not IS_PREPARED:
-        environment = tmp_path / "an environment"
-        assert "classes.jsa" in in_another_process(PREPARE, environment)
+    environment, log = tmp_path / "an environment", tmp_path / "classes.log"
+    assert "classes.jsa" in in_another_process(PREPARE, environment)
     in_another_process(START, environment, log)
     loaded = [line for line in log.read_text().splitlines() if " org.apache.spark." in line]
     of_files = [line for line in loaded if "$$Lambda" not in line]

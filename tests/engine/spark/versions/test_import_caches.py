@@ -48,10 +48,7 @@ def test_modules_of_a_zip_file_are_imported_after_its_importers_are_forgotten(
         assert zip_importers() == []
 
 
-def test_a_task_of_the_input_forgets_zip_files(
-    modules: Path,
-) -> None:
-    """As the tasks of levels do: workers run one after the other."""
+def test_a_task_that_reads_an_input_forgets_zip_importers(modules: Path) -> None:
     importlib.import_module("zipped_first")
     assert str(modules) in zip_importers()
     plan: Any = None
