@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zipimport import zipimporter
 
 import pytest
 
+from flow.engine.spark import level
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.ticker import TickReading
 from flow.engine.spark.versions.import_caches import forget_zip_importers
 
+ROOT = Path(__file__).parents[4]
 NAMES = ("zipped_first", "zipped_second")
 
 
@@ -54,3 +58,31 @@ def test_a_task_that_reads_an_input_forgets_zip_importers(modules: Path) -> None
     plan: Any = None
     TickReading(plan, Layout(shards=1, partitions=1, levels=0)).read(pickle.dumps(None))
     assert zip_importers() == []
+
+
+def test_a_task_of_a_level_forgets_zip_importers(
+    modules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(level, "SparkStore", lambda *_: None)
+    importlib.import_module("zipped_first")
+    assert str(modules) in zip_importers()
+    shipped: Any = SimpleNamespace(plan=lambda: SimpleNamespace(state_names={}))
+    layout = Layout(shards=1, partitions=1, levels=1)
+    level.SparkLevel(shipped, layout, 0, "run").open(None, None)
+    assert zip_importers() == []
+
+
+PREPARE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import zipped_first
+from flow.engine.spark.daemon import prepare
+prepare()
+print([path for path in sys.path_importer_cache if path.startswith(sys.argv[1])])
+"""
+
+
+def test_the_daemon_forgets_zip_importers_before_it_forks_workers(modules: Path) -> None:
+    command = [sys.executable, "-c", PREPARE, str(modules)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
