@@ -2,7 +2,11 @@
 """Sets the project up in .venv and runs its example, its tests or its checks.
 
     python3 dev.py example             run examples/flights.py
-    python3 dev.py test [pytest args]  run the tests
+    python3 dev.py test [paths]        run the tests: every behaviour once, some minutes; or those of paths
+    python3 dev.py test --all          run every test, with all examples of each property
+    python3 dev.py test --changed=REV  run the tests that import a file changed since a commit, or
+                                       since the last one without =REV
+    python3 dev.py test --failed       run the tests that failed in the last run
     python3 dev.py check               run lint, format, types and the examples in the docs, and
                                        build the site of the docs
     python3 dev.py docs [--no-serve]   build the site of the docs and serve it on this machine;
@@ -11,6 +15,8 @@
                                        other versions of Spark need, such as 4.1
 
     --spark 4.1                        after the command: with this version of Spark
+
+Further arguments of test are those of pytest, such as -k NAME or -n 1 for one process.
 
 Needs Python 3.11 or later and Java 17 or later; everything else is installed into .venv beside
 this file, on the first run and again when pyproject.toml changes. With --spark, .venv-spark-4.1
@@ -52,6 +58,7 @@ STARTED = {
     "test": ["-m", "pytest"],
     "docs": ["-m", "docs.pages"],
 }
+PARALLEL = ["--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
 CHECKS = {
     "lint": ["-m", "ruff", "check"],
     "format": ["-m", "ruff", "format", "--check"],
@@ -361,13 +368,28 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stdout if command in {"", "-h", "--help"} else sys.stderr)
         return 0 if command in {"", "-h", "--help"} else 2
     require_python()
-    # The site is made of the docstrings, and no flow runs.
-    if command != "docs":
+    # The site is made of the docstrings, and tests that need Java are skipped without it.
+    if command not in {"docs", "test"}:
         require_java()
     set_up((place, EXTRAS[command]))
     if command == "check":
         return check(place)
+    if command == "test":
+        rest = test_arguments(rest)
     return run(place, [*STARTED[command], *rest])
+
+
+def test_arguments(arguments: list[str]) -> list[str]:
+    """Return the arguments of pytest for those of the command, with a process for each core.
+
+    >>> test_arguments(["--failed", "-n", "1"])
+    ['--last-failed', '--last-failed-no-failures', 'none', '-n', '1']
+    """
+    failed = ["--last-failed", "--last-failed-no-failures", "none"]
+    given = [part for one in arguments for part in (failed if one == "--failed" else [one])]
+    if any(re.match(r"-n|--numprocesses|--pdb|[^-].*::", one) for one in given):
+        return given
+    return [*PARALLEL, *given]
 
 
 def chosen(arguments: list[str]) -> tuple[Environment, list[str]]:

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+import dev
 from flow.engine.spark.session.session import SparkSettings, make_session
+from tests.support import choosing
 from tests.support.cluster import make_bare_python, running_cluster
 from tests.support.java import QUICK
 from tests.support.ordering import longest_files_first
+from tests.support.progress import Progress
 from tests.support.sampling import ORDINARY
 from tests.support.strict_python import PYSPARK_LEAVES_SOCKETS
 
@@ -31,30 +34,36 @@ if sys.platform == "linux":
 CONF = {"spark.driver.memory": "3g", "spark.driver.extraJavaOptions": _JAVA_OPTIONS}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    choosing.add_options(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Try all examples of every property where faults are asked for.
+    """Try all examples of every property where every test is asked for.
 
     This comes before test modules are imported, and before hypothesis takes a profile that the
     command line names.
     """
-    if asks_for_faults(config):
+    if choosing.tries_all_examples(config):
         settings.load_profile("thorough")
     if PYSPARK_LEAVES_SOCKETS:
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    Progress.install(session.config)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose the tests of this run, and put files that take long first where files run at once."""
     mark_users_of_spark(items)
-    if asks_for_faults(config):
-        for item in items:
-            if item.get_closest_marker("sampled"):
-                item.add_marker("faults")
-    elif not any("tests/faults" in name for name in config.args):
-        left_out = [item for item in items if item.get_closest_marker("faults")]
-        items[:] = [item for item in items if not item.get_closest_marker("faults")]
-        config.hook.pytest_deselected(items=left_out)
+    skip_without_java(items)
+    chosen = choosing.choose(config, items)
+    left_out = set(items).difference(chosen)
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = chosen
     if hasattr(config, "workerinput"):
         items[:] = longest_files_first(items)
 
@@ -66,10 +75,14 @@ def mark_users_of_spark(items: Sequence[pytest.Item]) -> None:
             item.add_marker("spark")
 
 
-def asks_for_faults(config: pytest.Config) -> bool:
-    """Return True if the marker expression selects faults, as ``-m faults`` does."""
-    expression = config.option.markexpr
-    return "faults" in expression and "not faults" not in expression
+def skip_without_java(items: Sequence[pytest.Item]) -> None:
+    """Skip tests on Spark where it would find no Java."""
+    try:
+        dev.require_java()
+    except dev.SetupError as error:
+        for item in items:
+            if any(item.get_closest_marker(name) for name in ("spark", "cluster")):
+                item.add_marker(pytest.mark.skip(reason=str(error)))
 
 
 @pytest.fixture(scope="session")

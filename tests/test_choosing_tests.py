@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import asks_for_faults, mark_users_of_spark
+from tests.conftest import mark_users_of_spark
+from tests.support.choosing import choose, in_part
 from tests.support.ordering import longest_files_first
+from tests.support.reaching import reached_files
 from tests.support.sampling import sampled
 
 
@@ -44,19 +47,76 @@ def test_an_ordinary_run_tries_a_part_of_the_examples(profile: Any) -> None:
     assert found == {"steady": 8, "thorough": 40, "search": 40}
 
 
-@pytest.mark.parametrize(
-    ("expression", "asks"),
-    [("", False), ("faults", True), ("faults and sampled", True), ("spark and not faults", False)],
-)
-def test_faults_are_asked_for_by_their_marker(expression: str, asks: bool) -> None:
-    config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=expression))
-    assert asks_for_faults(config) is asks
-
-
 def item(path: str, name: str, *markers: str) -> Any:
     return SimpleNamespace(
-        path=path, name=name, get_closest_marker=lambda one: one if one in markers else None
+        path=path,
+        name=name,
+        nodeid=f"{path}::{name}",
+        get_closest_marker=lambda one: one if one in markers else None,
     )
+
+
+ITEMS = [item("a", "plain"), item("a", "further", "extended"), item("b", "property", "sampled")]
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({}, ["plain", "property"]),
+        ({"all": True}, ["plain", "further", "property"]),
+        ({"lf": True}, ["plain", "further", "property"]),
+        ({"args": ["a::further"]}, ["plain", "further", "property"]),
+        ({"args": ["a"]}, ["plain", "property"]),
+    ],
+    ids=str,
+)
+def test_a_run_leaves_out_extended_tests_unless_asked(
+    options: dict[str, Any], names: list[str]
+) -> None:
+    args = options.pop("args", [])
+    chosen = {"all": False, "lf": False, "part": None, "changed": None, **options}
+    config: Any = SimpleNamespace(option=SimpleNamespace(**chosen), args=args)
+    assert [one.name for one in choose(config, ITEMS)] == names
+
+
+def test_the_parts_of_eight_commits_together_are_all_that_is_left_out_or_shortened() -> None:
+    items = [item("a", str(n), ("extended", "sampled", "spark")[n % 3]) for n in range(90)]
+    parts = [[one.name for one in items if in_part(one, f"c0ffee{n}")] for n in range(8)]
+    assert sorted(map(int, sum(parts, []))) == [n for n in range(90) if n % 3 < 2]
+
+
+FILES = {
+    "flow/__init__.py": "",
+    "flow/clock.py": "",
+    "flow/window.py": "from flow import clock",
+    "tests/test_window.py": "def test():\n    import flow.window",
+    "tests/test_other.py": "import flow",
+    "tests/test_program.py": "PROGRAM = 'tests.program'",
+    "tests/program.py": "import flow.window",
+    "tests/test_page.py": "PAGE = 'page.md'",
+    "dev.py": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "reached"),
+    [
+        ("flow/clock.py", ["clock", "program", "test_program", "test_window", "window"]),
+        ("tests/test_other.py", ["test_other"]),
+        ("tests/program.py", ["program", "test_program"]),
+        ("docs/page.md", ["test_page"]),
+        ("flow/__init__.py", ["__init__", "program", "test_other", "test_program", "test_window", "window"]),
+        ("pyproject.toml", sorted(Path(name).stem for name in FILES)),
+    ],
+)
+def test_a_change_reaches_who_imports_or_names_it(
+    changed: str, reached: list[str], tmp_path: Path
+) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = reached_files({tmp_path / changed}, tmp_path)
+    assert sorted(path.stem for path in found) == reached
 
 
 def test_a_test_with_the_session_has_its_marker() -> None:

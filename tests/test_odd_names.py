@@ -33,7 +33,7 @@ NAMES = ["a b", "a#b", "a%20b", "100%", "a[b]", "a{b,c}", "a+b&c=d", "añ日本"
 CHECKPOINTS = [
     "a b#c%20d[e]é'f\"g;h:i{j,k}100%",
     *(
-        pytest.param(name, marks=pytest.mark.faults)
+        pytest.param(name, marks=pytest.mark.extended)
         for name in ("a b#c%20d[e]é", "100%", "a'b\"c;d:e{f,g}")
     ),
 ]

@@ -172,9 +172,9 @@ PAIRS = set(zip(ON_SPARK, RAISED, strict=True))
 
 
 def on_spark() -> list[Any]:
-    """Return all pairs of a step and an exception, most of them marked `faults`."""
+    """Return all pairs of a step and an exception, most of them marked `extended`."""
     return [
-        pytest.param(build, kind, marks=[] if (build, kind) in PAIRS else pytest.mark.faults)
+        pytest.param(build, kind, marks=[] if (build, kind) in PAIRS else pytest.mark.extended)
         for build in ON_SPARK
         for kind in RAISED
     ]

@@ -162,7 +162,7 @@ def test_results_do_not_depend_on_epochs_shards_or_columns(
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(75), pytest.param(range(75, 300), marks=pytest.mark.faults)], ids=str
+    "seeds", [range(75), pytest.param(range(75, 300), marks=pytest.mark.extended)], ids=str
 )
 def test_results_of_larger_flows_do_not_depend_on_epochs_shards_or_columns(seeds: range) -> None:
     """Hypothesis likes its flows small; these have eight steps as often as one."""

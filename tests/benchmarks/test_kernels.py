@@ -50,7 +50,7 @@ def counts(request: pytest.FixtureRequest) -> dict[str, float]:
 @pytest.mark.parametrize(
     "kernel",
     [
-        pytest.param(kernel, marks=[] if in_an_ordinary_run(kernel) else pytest.mark.faults)
+        pytest.param(kernel, marks=[] if in_an_ordinary_run(kernel) else pytest.mark.extended)
         for kernel in KERNELS
     ],
 )

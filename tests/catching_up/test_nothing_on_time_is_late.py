@@ -147,7 +147,7 @@ def test_columns_and_objects_agree_while_catching_up(seed: int, inputs: bool) ->
 
 @pytest.mark.parametrize("columns", [True, False])
 @pytest.mark.parametrize(
-    "seeds", [range(5), pytest.param(range(5, 20), marks=pytest.mark.faults)], ids=str
+    "seeds", [range(5), pytest.param(range(5, 20), marks=pytest.mark.extended)], ids=str
 )
 def test_windows_of_silent_keys_close_after_the_backlog(columns: bool, seeds: range) -> None:
     for seed in seeds:

@@ -79,8 +79,8 @@ def expected(*inputs: Iterable[dict[str, Any]]) -> Counter[tuple[str, int]]:
     [
         ("batch", 0),
         ("streaming", 30),
-        pytest.param("batch", 30, marks=pytest.mark.faults),
-        pytest.param("streaming", 0, marks=pytest.mark.faults),
+        pytest.param("batch", 30, marks=pytest.mark.extended),
+        pytest.param("streaming", 0, marks=pytest.mark.extended),
     ],
 )
 def test_inputs_of_unequal_density_are_merged_with_nothing_late(

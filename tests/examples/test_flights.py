@@ -304,7 +304,7 @@ def output_of(process: subprocess.Popen[str]) -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.faults
+@pytest.mark.extended
 def test_a_second_start_after_the_end_shows_the_result_again(
     data: Path, expected: Results, tmp_path: Path, start: Start
 ) -> None:

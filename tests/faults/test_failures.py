@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 EPOCH = 4
 
 
-@pytest.mark.faults
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("point", "at", "step", "committed"),
     [

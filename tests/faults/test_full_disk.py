@@ -18,7 +18,7 @@ from tests.faults.conftest import Golden
 from tests.faults.growing import make_flow, written
 from tests.support.faults import PROJECT, Shop, assert_same
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.extended, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -191,7 +191,7 @@ except FlowError as error:
     [
         ("session", "streaming", "amid an epoch"),
         ("session", "streaming", "idle"),
-        pytest.param("context", "streaming", "amid an epoch", marks=pytest.mark.faults),
+        pytest.param("context", "streaming", "amid an epoch", marks=pytest.mark.extended),
         ("session", "batch", "amid an epoch"),
     ],
 )

@@ -40,7 +40,7 @@ WARM_UP = 0.4
 
 KEEP = 20
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults]
+pytestmark = [pytest.mark.spark, pytest.mark.extended]
 
 MOST_GROWTH = {
     "checkpoint: files": 25,

@@ -64,7 +64,7 @@ def kills() -> list[Any]:
     return [
         pytest.param(
             *(point, logged, whom),
-            marks=pytest.mark.each_spark if (point, whom) in ORDINARY else pytest.mark.faults,
+            marks=pytest.mark.each_spark if (point, whom) in ORDINARY else pytest.mark.extended,
             id=f"{point}, {name}",
         )
         for (point, logged), (whom, name) in itertools.product(POINTS.items(), names.items())
@@ -100,7 +100,7 @@ SEEN = {
 """Which sinks show the epoch already, by point."""
 
 
-@pytest.mark.faults
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "file",
     [

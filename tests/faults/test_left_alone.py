@@ -12,7 +12,7 @@ import pytest
 from tests.faults.conftest import SMALL, Golden
 from tests.faults.shop import TOWNS, USERS, write_inputs
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.extended, pytest.mark.timeout(900)]
 
 
 def inputs(tmp_path: Path, name: str) -> list[dict[str, Any]]:

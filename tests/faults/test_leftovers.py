@@ -14,7 +14,7 @@ from tests.faults.shop import write_inputs
 from tests.faults.striking import Whom
 from tests.support.faults import Child, Shop, Victims
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.extended, pytest.mark.timeout(900)]
 Watch = Callable[[Child], Child]
 
 

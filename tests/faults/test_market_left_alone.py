@@ -16,7 +16,7 @@ from tests.faults.market_runs import STEPS_WITH_CALLS, Market, new_market
 from tests.faults.shop import Size
 from tests.support.faults import lines_in
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.extended, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.faults.conftest import Golden
 from tests.faults.striking import Whom
 from tests.support.faults import Child, Shop, Victims, assert_same
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.extended, pytest.mark.timeout(900)]
 Watch = Callable[[Child], Child]
 EPOCH = 3
 

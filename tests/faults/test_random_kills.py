@@ -25,7 +25,7 @@ SEED = int(os.environ.get("FAULTS_SEED", "1"))
 
 
 @pytest.mark.parametrize(
-    "kills", [pytest.param(3, id="a few"), pytest.param(25, id="many", marks=pytest.mark.faults)]
+    "kills", [pytest.param(3, id="a few"), pytest.param(25, id="many", marks=pytest.mark.extended)]
 )
 def test_random_kills_lose_and_double_nothing(
     kills: int, spark: SparkSession, tmp_path: Path
@@ -43,7 +43,7 @@ def test_random_kills_lose_and_double_nothing(
     print(*tally.lines(), sep="\n")  # noqa: T201
 
 
-@pytest.mark.faults
+@pytest.mark.extended
 def test_random_kills_of_runs_and_tools_lose_and_double_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -61,7 +61,7 @@ def test_random_kills_of_runs_and_tools_lose_and_double_nothing(
     assert shop.state(spark) == golden.state(spark)
 
 
-@pytest.mark.faults
+@pytest.mark.extended
 def test_random_kills_of_a_flow_with_tables_calls_and_triggers_lose_and_double_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ from tests.faults.shop import Size
 from tests.faults.tables_child import EPOCHS, KEEP_EPOCHS, KEYS
 from tests.support.faults import Child, assert_same, lines_in
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.extended, pytest.mark.timeout(900)]
 
 SIZE = Size(hours=2, epochs=6)
 EPOCH = 4

@@ -85,9 +85,9 @@ def start(home: Path, point: str) -> Child:
 @pytest.mark.parametrize(
     ("point", "left"),
     [
-        pytest.param("before", AT - 1, marks=pytest.mark.faults),
+        pytest.param("before", AT - 1, marks=pytest.mark.extended),
         ("amid", AT - 1),
-        pytest.param("after", AT, marks=pytest.mark.faults),
+        pytest.param("after", AT, marks=pytest.mark.extended),
     ],
 )
 def test_a_reader_sees_whole_committed_epochs_only(

@@ -1,4 +1,4 @@
-"""Properties that take long: an ordinary run tries a part of their examples, ``-m faults`` all."""
+"""Properties that take long: an ordinary run tries a part of their examples, ``--all`` all."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Test = TypeVar("Test", bound=Callable[..., object])
 def sampled(examples: int, *, by_default: int) -> Callable[[Test], Test]:
     """Return the settings of a property that takes long.
 
-    The test has the marker ``sampled``, and with ``-m faults`` the marker ``faults`` as well.
+    The test has the marker ``sampled``.
 
     Args:
-        examples: number of examples with ``-m faults``, or with another hypothesis profile.
+        examples: number of examples with ``--all``, or with another hypothesis profile.
         by_default: number of examples in an ordinary run.
     """
     ordinary = settings.get_current_profile_name() == ORDINARY

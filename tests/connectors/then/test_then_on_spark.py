@@ -171,7 +171,7 @@ run(flow, recovery=RecoveryConfig(home / "checkpoint"), trigger="available", dra
 """Reads a history of three epochs and two files after it, and kills itself in an epoch."""
 
 
-@pytest.mark.faults
+@pytest.mark.extended
 @pytest.mark.parametrize("epoch", [2, 3])
 @pytest.mark.parametrize("moment", ["before commit", "after commit"])
 def test_a_process_killed_at_the_switch_writes_each_row_once(

@@ -39,7 +39,7 @@ def make_flow(
     return flow
 
 
-@pytest.mark.parametrize("emit", ["complete", pytest.param("now", marks=pytest.mark.faults)])
+@pytest.mark.parametrize("emit", ["complete", pytest.param("now", marks=pytest.mark.extended)])
 def test_a_join_outlives_a_crash_and_a_stop(spark: SparkSession, tmp_path: Path, emit: str) -> None:
     make = partial(make_flow, emit=emit)
     interrupted, undisturbed = run_both_ways(make, (LEFT, RIGHT), (4, 6), spark, tmp_path)

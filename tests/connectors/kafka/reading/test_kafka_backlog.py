@@ -66,7 +66,7 @@ def descendants(pid: int) -> Iterator[int]:
                 continue
 
 
-LARGE = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1_500)]
+LARGE = [pytest.mark.extended, pytest.mark.slow, pytest.mark.timeout(1_500)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""Choice of the tests of a run: each behaviour once, every test, a part, or what a change reaches.
+
+An ordinary run leaves out tests with the marker ``extended`` and tries a part of the examples of
+properties with the marker ``sampled``. These options of pytest choose otherwise:
+
+``--all``           every test, with all examples
+``--part COMMIT``   of the tests that an ordinary run leaves out or shortens, the part that belongs to
+                    a commit, so that a run of some commits together has them all
+``--changed[=REV]`` of the tests otherwise chosen, those that import a file changed since a commit
+``--failed``        tests that failed in the last run
+"""
+
+from __future__ import annotations
+
+import subprocess
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.reaching import reached_files
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = 8
+"""Number of parts of the tests that an ordinary run leaves out."""
+LEFT_OUT = ("extended", "sampled")
+"""Markers of tests that an ordinary run leaves out or shortens."""
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the options that choose tests."""
+    group = parser.getgroup("choice of tests")
+    group.addoption("--all", action="store_true", help="run every test, with all examples")
+    group.addoption("--part", metavar="COMMIT", help="run a commit's part of what is left out")
+    group.addoption(
+        "--changed",
+        metavar="REV",
+        nargs="?",
+        const="HEAD",
+        help="run tests that import a file changed since a commit, HEAD by default",
+    )
+
+
+def tries_all_examples(config: pytest.Config) -> bool:
+    """Return True if the run tries all examples of properties."""
+    return bool(config.option.all or config.option.part)
+
+
+def choose(config: pytest.Config, items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests that the options of a run choose."""
+    chosen = list(items)
+    if config.option.part:
+        chosen = [item for item in chosen if in_part(item, config.option.part)]
+    elif not (config.option.all or config.option.lf or names_tests(config.args)):
+        chosen = [item for item in chosen if not item.get_closest_marker("extended")]
+    if config.option.changed:
+        reached = reached_files(changed_files(config.option.changed))
+        chosen = [item for item in chosen if item.path in reached]
+    return chosen
+
+
+def names_tests(arguments: Sequence[str]) -> bool:
+    """Return True if each argument names a single test function."""
+    return bool(arguments) and all("::" in argument for argument in arguments)
+
+
+def in_part(item: pytest.Item, commit: str) -> bool:
+    """Return True if an ordinary run leaves out a test and it is in the part of a commit."""
+    if not any(item.get_closest_marker(name) for name in LEFT_OUT):
+        return False
+    return zlib.crc32(item.nodeid.encode()) % PARTS == int(commit, 16) % PARTS
+
+
+def changed_files(revision: str) -> set[Path]:
+    """Return files that differ from a commit, also those that git does not track yet."""
+    found = set[Path]()
+    for command in (
+        ["diff", "--name-only", "--no-renames", revision, "--"],
+        ["ls-files", "--others", "--exclude-standard"],
+    ):
+        done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            raise pytest.UsageError(f"--changed={revision}: {done.stderr.strip()}")
+        found |= {ROOT / line for line in done.stdout.splitlines()}
+    return found
