@@ -77,12 +77,17 @@ def mark_users_of_spark(items: Sequence[pytest.Item]) -> None:
 
 def skip_without_java(items: Sequence[pytest.Item]) -> None:
     """Skip tests on Spark where it would find no Java."""
+    users = [
+        item
+        for item in items
+        if any(item.get_closest_marker(name) for name in ("spark", "cluster"))
+    ]
     try:
-        dev.require_java()
+        if users:
+            dev.require_java()
     except dev.SetupError as error:
-        for item in items:
-            if any(item.get_closest_marker(name) for name in ("spark", "cluster")):
-                item.add_marker(pytest.mark.skip(reason=str(error)))
+        for item in users:
+            item.add_marker(pytest.mark.skip(reason=str(error)))
 
 
 @pytest.fixture(scope="session")
