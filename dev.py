@@ -127,11 +127,20 @@ class Environment:
         return done.stdout.strip() == platform.python_version()
 
     def variables(self) -> dict[str, str]:
-        """Return the variables with which Spark and its workers are those of the environment."""
-        own = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
-        path = os.pathsep.join([str(self.programs), own.get("PATH", os.defpath)])
-        python = str(self.python)
-        return {**own, "PATH": path, "VIRTUAL_ENV": str(self.folder), "PYSPARK_PYTHON": python}
+        """Return the variables with which Spark and its workers are those of the environment.
+
+        Modules are compiled once, into the environment, even where the machine's variables tell
+        Python to keep no compiled modules: each process would compile them anew, for seconds.
+        """
+        left_out = {"SPARK_HOME", "PYTHONDONTWRITEBYTECODE"}
+        own = {name: value for name, value in os.environ.items() if name not in left_out}
+        return {
+            **own,
+            "PATH": os.pathsep.join([str(self.programs), own.get("PATH", os.defpath)]),
+            "VIRTUAL_ENV": str(self.folder),
+            "PYSPARK_PYTHON": str(self.python),
+            "PYTHONPYCACHEPREFIX": str(self.folder / "bytecode"),
+        }
 
 
 def require_python() -> None:
