@@ -2,7 +2,7 @@
 """Sets the project up in .venv and runs its example, its tests or its checks.
 
     python3 dev.py example             run examples/flights.py
-    python3 dev.py test [paths]        run the tests: every behaviour once, some minutes; or those of paths
+    python3 dev.py test [paths]        run the tests, every behaviour once: some minutes
     python3 dev.py test --all          run every test, with all examples of each property
     python3 dev.py test --changed=REV  run the tests that import a file changed since a commit, or
                                        since the last one without =REV

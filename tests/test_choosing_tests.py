@@ -1,11 +1,12 @@
-"""Choice of tests and examples for a run, and the order of test files."""
+"""Choice of tests and examples for a run, the order of test files, and the line of progress."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from tests.conftest import mark_users_of_spark
 from tests.support.choosing import choose, in_part
 from tests.support.ordering import longest_files_first
+from tests.support.progress import Progress
 from tests.support.reaching import reached_files
 from tests.support.sampling import sampled
 
@@ -81,8 +83,9 @@ def test_a_run_leaves_out_extended_tests_unless_asked(
 
 def test_the_parts_of_eight_commits_together_are_all_that_is_left_out_or_shortened() -> None:
     items = [item("a", str(n), ("extended", "sampled", "spark")[n % 3]) for n in range(90)]
-    parts = [[one.name for one in items if in_part(one, f"c0ffee{n}")] for n in range(8)]
-    assert sorted(map(int, sum(parts, []))) == [n for n in range(90) if n % 3 < 2]
+    commits = [f"c0ffee{n}" for n in range(8)]
+    parts = [int(one.name) for commit in commits for one in items if in_part(one, commit)]
+    assert sorted(parts) == [n for n in range(90) if n % 3 < 2]
 
 
 FILES = {
@@ -105,7 +108,10 @@ FILES = {
         ("tests/test_other.py", ["test_other"]),
         ("tests/program.py", ["program", "test_program"]),
         ("docs/page.md", ["test_page"]),
-        ("flow/__init__.py", ["__init__", "program", "test_other", "test_program", "test_window", "window"]),
+        (
+            "flow/__init__.py",
+            ["__init__", "program", "test_other", "test_program", "test_window", "window"],
+        ),
         ("pyproject.toml", sorted(Path(name).stem for name in FILES)),
     ],
 )
@@ -141,3 +147,29 @@ def test_slow_files_come_first_with_their_tests_in_order() -> None:
     ordered = [(one.path, one.name) for one in longest_files_first(items)]
     assert ordered[:4] == [("d", "slow"), ("c", "first"), ("c", "second"), ("c", "third")]
     assert [path for path, _ in ordered[4:]] == ["a", *"b" * 9]
+
+
+class Reporter:
+    """A terminal reporter with skipped tests of two reasons."""
+
+    def __init__(self) -> None:
+        reasons = ["no browser: apt-get install chromium"] * 2 + ["no disk"]
+        skipped = [SimpleNamespace(longrepr=("a.py", 1, f"Skipped: {one}")) for one in reasons]
+        self.stats = {"skipped": skipped}
+        self.lines: list[str] = []
+        self.write_line = self.lines.append
+
+
+def test_a_run_writes_its_progress_and_what_it_could_not_test() -> None:
+    reporter, stream = Reporter(), StringIO()
+    progress = Progress(cast(Any, reporter), stream)
+    progress.pytest_xdist_node_collection_finished(["a"] * 1_200)
+    for outcome in ["passed"] * 949 + ["failed"]:
+        report: Any = SimpleNamespace(when="call", outcome=outcome, passed=outcome == "passed")
+        progress.pytest_runtest_logreport(report)
+    assert progress.line(95.2) == "950 of 1,200 tests, 1 failed, 1:35"
+    progress.pytest_terminal_summary()
+    assert reporter.lines == [
+        "not tested here (2): no browser: apt-get install chromium",
+        "not tested here (1): no disk",
+    ]

@@ -4,8 +4,8 @@ An ordinary run leaves out tests with the marker ``extended`` and tries a part o
 properties with the marker ``sampled``. These options of pytest choose otherwise:
 
 ``--all``           every test, with all examples
-``--part COMMIT``   of the tests that an ordinary run leaves out or shortens, the part that belongs to
-                    a commit, so that a run of some commits together has them all
+``--part COMMIT``   of the tests that an ordinary run leaves out or shortens, the part that belongs
+                    to a commit: runs of some commits together have them all
 ``--changed[=REV]`` of the tests otherwise chosen, those that import a file changed since a commit
 ``--failed``        tests that failed in the last run
 """
@@ -52,7 +52,8 @@ def choose(config: pytest.Config, items: Sequence[pytest.Item]) -> list[pytest.I
     chosen = list(items)
     if config.option.part:
         chosen = [item for item in chosen if in_part(item, config.option.part)]
-    elif not (config.option.all or config.option.lf or names_tests(config.args)):
+    # Without a cache, pytest has no option for the tests that failed.
+    elif not (config.option.all or getattr(config.option, "lf", False) or names_tests(config.args)):
         chosen = [item for item in chosen if not item.get_closest_marker("extended")]
     if config.option.changed:
         reached = reached_files(changed_files(config.option.changed))

@@ -68,7 +68,7 @@ class Progress:
             for report in self._reporter.stats.get("skipped", ())
         )
         for reason, count in skipped.most_common():
-            self._reporter.write_line(f"not tested here ({count:,} tests): {reason}")
+            self._reporter.write_line(f"not tested here ({count:,}): {reason}")
 
     def _write(self) -> None:
         now, at_terminal = time.monotonic(), self._stream.isatty()
