@@ -11,6 +11,8 @@
                                        build the site of the docs
     python3 dev.py docs [--no-serve]   build the site of the docs and serve it on this machine;
                                        --help lists the options
+    python3 dev.py weight              count lines of code, files and repeated names by room;
+                                       --against COMMIT shows the differences to a commit
     python3 dev.py setup [versions]    install all that these commands need, and that tests with
                                        other versions of Spark need, such as 4.1
 
@@ -57,6 +59,7 @@ STARTED = {
     "example": ["examples/flights.py"],
     "test": ["-m", "pytest"],
     "docs": ["-m", "docs.pages"],
+    "weight": ["benchmarks/weight.py"],
 }
 PARALLEL = ["--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
 CHECKS = {
@@ -357,6 +360,9 @@ def main(arguments: list[str]) -> int:
     command, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if command == "documents":  # what check() starts inside .venv
         return check_documents()
+    if command == "weight":  # needs the standard library alone
+        require_python()
+        return exit_code(subprocess.Popen([sys.executable, *STARTED[command], *rest], cwd=ROOT))
     if command == "setup":
         require_python()
         require_java()
