@@ -11,6 +11,10 @@
                                        build the site of the docs
     python3 dev.py docs [--no-serve]   build the site of the docs and serve it on this machine;
                                        --help lists the options
+    python3 dev.py journey             list the files and functions that a row crosses from file to
+                                       file; --counts prints only their numbers
+    python3 dev.py weight              count lines of code, files and repeated names by room;
+                                       --against COMMIT shows the differences to a commit
     python3 dev.py setup [versions]    install all that these commands need, and that tests with
                                        other versions of Spark need, such as 4.1
 
@@ -51,12 +55,15 @@ EXTRAS = {
     "test": {"dev", "examples"},
     "check": {"dev", "docs", "examples"},
     "docs": {"docs"},
+    "journey": {"dev"},
     "setup": {"dev", "docs", "examples"},
 }
 STARTED = {
     "example": ["examples/flights.py"],
     "test": ["-m", "pytest"],
     "docs": ["-m", "docs.pages"],
+    "journey": ["-m", "benchmarks.journey.run"],
+    "weight": ["benchmarks/weight.py"],
 }
 PARALLEL = ["--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
 CHECKS = {
@@ -366,6 +373,9 @@ def main(arguments: list[str]) -> int:
     command, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if command == "documents":  # what check() starts inside .venv
         return check_documents()
+    if command == "weight":  # needs the standard library alone
+        require_python()
+        return exit_code(subprocess.Popen([sys.executable, *STARTED[command], *rest], cwd=ROOT))
     if command == "setup":
         require_python()
         require_java()

@@ -6,6 +6,7 @@
     python benchmarks/compare.py tumbling-10k session --rows 500000
     python benchmarks/compare.py --list
     python benchmarks/compare.py --profile tumbling-10k         # the parts of an epoch's time
+    python benchmarks/compare.py --beside ../other session      # this checkout beside another one
 
 All contestants read the same generated events and run in turn, each time in a fresh process; the
 table shows medians. The command also compares their answers. ``docs/explanation/performance.md``
@@ -25,6 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.windows.beside import PAIRS, checkout, measure_beside
 from benchmarks.windows.machine import describe, headline
 from benchmarks.windows.measuring import PATIENCE, ROOT, Bench, Measured, Say, as_json
 from benchmarks.windows.profiling import profile_work
@@ -51,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(profile_work(bench, works[options.profile]))
             return 0
         chosen = [works[name] for name in options.works] or list(works.values())
+        if options.beside:
+            return measure_beside(bench, chosen, options.beside, options.pairs)
         return _measure(bench, chosen, options)
 
 
@@ -98,6 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", default="out/compare.json", help="the results file to write")
     parser.add_argument("--markdown", metavar="FILE", help="put the table into a document")
     parser.add_argument("--profile", metavar="WORK", help="show where an epoch's time goes")
+    beside = "run this library's contestants in turn with those of another checkout; 1 if slower"
+    parser.add_argument("--beside", metavar="CHECKOUT", type=checkout, help=beside)
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="how many pairs of such runs")
     return parser
 
 

@@ -34,8 +34,12 @@ def can_count() -> bool:
     return shutil.which("valgrind") is not None and shutil.which("vgdb") is not None
 
 
-def count(kernels: Sequence[Kernel]) -> dict[str, float]:
+def count(kernels: Sequence[Kernel], root: Path = ROOT) -> dict[str, float]:
     """Return the instructions of kernels for each of their rows, by name.
+
+    Args:
+        kernels: the kernels.
+        root: the checkout whose code is counted.
 
     Raises:
         CountingError: when Valgrind is missing, or has not counted all kernels.
@@ -43,7 +47,7 @@ def count(kernels: Sequence[Kernel]) -> dict[str, float]:
     if not can_count():
         raise CountingError("Valgrind is not installed: 'apt-get install valgrind' gets it")
     with tempfile.TemporaryDirectory(prefix="flow-kernels-") as folder:
-        _run([one.name for one in kernels], Path(folder))
+        _run([one.name for one in kernels], Path(folder), root)
         totals = _totals(Path(folder))
     counted = sum(total > 0 for total in totals)
     if not counted == len(totals) == len(kernels):
@@ -56,7 +60,7 @@ def count(kernels: Sequence[Kernel]) -> dict[str, float]:
     return {one.name: total / one.rows for one, total in pairs}
 
 
-def _run(names: list[str], folder: Path) -> None:
+def _run(names: list[str], folder: Path, root: Path) -> None:
     vgdb_prefix = folder / "vgdb"
     valgrind = [
         *["valgrind", "--tool=callgrind", "--quiet", "--instr-atstart=no"],
@@ -67,8 +71,8 @@ def _run(names: list[str], folder: Path) -> None:
     try:
         done = subprocess.run(
             [*valgrind, *command],
-            cwd=ROOT,
-            env={**os.environ, **_STEADY, "PYTHONPATH": str(ROOT)},
+            cwd=root,
+            env={**os.environ, **_STEADY, "PYTHONPATH": str(root)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

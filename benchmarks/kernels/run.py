@@ -5,8 +5,10 @@
     python benchmarks/kernels/run.py [KERNEL ...]            # needs Valgrind
     python benchmarks/kernels/run.py --write [KERNEL ...]    # and renew the budgets
     python benchmarks/kernels/run.py --time [KERNEL ...]     # million rows a second, no Valgrind
+    python benchmarks/kernels/run.py --beside CHECKOUT [KERNEL ...]
 
-The command exits with 1 if a kernel takes more than twice its budget.
+The command exits with 1 if a kernel takes more than twice its budget; with ``--beside``, if one
+takes over 3 % more instructions than in the other checkout.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.kernels.budgets import Budgets, Setting
-from benchmarks.kernels.counting import CountingError, count
+from benchmarks.kernels.budgets import FILE, MOST_BESIDE, Budgets, Setting
+from benchmarks.kernels.counting import ROOT, CountingError, count
 from benchmarks.kernels.kernels import Kernel, all_kernels
+from benchmarks.windows.beside import checkout
 
 REPEATS = 7
 
@@ -41,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(times(chosen))
         return 0
     try:
+        if options.beside:
+            return compare(chosen, options.beside)
         counts = count(chosen)
     except CountingError as error:
         print(error, file=sys.stderr)
@@ -56,6 +61,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems = list(filter(None, (budgets.problem(*one) for one in counts.items())))
     print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
     return 1 if problems else 0
+
+
+def compare(kernels: Sequence[Kernel], other: Path) -> int:
+    """Count kernels here and in another checkout; 1 if one takes more than `MOST_BESIDE` times."""
+    # Every kernel has a budget.
+    there = Budgets.read(other / FILE.relative_to(ROOT)).by_kernel
+    both = [one for one in kernels if one.name in there]
+    counts, other_counts = count(both), count(both, other)
+    print(beside(counts, other_counts))
+    for name in (one.name for one in kernels if one not in both):
+        print(f"{name} is not in {other}")
+    return int(any(counts[name] > MOST_BESIDE * other_counts[name] for name in counts))
+
+
+def beside(here: Mapping[str, float], there: Mapping[str, float]) -> str:
+    """Return a table of instructions a row in two checkouts, as text."""
+    lines = [f"{'kernel':22} {'here':>12} {'there':>12} {'ratio':>6}"]
+    for name, counted in here.items():
+        ratio = counted / there[name]
+        line = f"{name:22} {counted:>12,.1f} {there[name]:>12,.1f} {ratio:>6.3f}"
+        lines.append(f"{line} MORE" if ratio > MOST_BESIDE else line)
+    return "\n".join(lines)
 
 
 def table(kernels: Sequence[Kernel], counts: Mapping[str, float], budgets: Budgets) -> str:
@@ -99,6 +126,8 @@ def _parser() -> argparse.ArgumentParser:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--time", action="store_true", help="measure time instead, without Valgrind")
     how.add_argument("--write", action="store_true", help="renew the budgets")
+    beside = "count in another checkout too, and compare"
+    how.add_argument("--beside", metavar="CHECKOUT", type=checkout, help=beside)
     return parser
 
 

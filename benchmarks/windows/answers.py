@@ -50,7 +50,7 @@ def answer_in(folder: Path, figures: Sequence[str], windows: str, last_us: int) 
         folder: the folder of the output.
         figures: the names of the results.
         windows: the kind of windows: ``tumbling``, ``sliding`` or ``session``; ``join`` or ``asof``
-            for a join, whose pairs have the times of their values as bounds.
+            for a join, whose pairs have the times of their values as bounds; ``dedup`` for events.
         last_us: the time of the last event, in microseconds since the Unix epoch.
     """
     table = _table(folder, figures)

@@ -56,12 +56,14 @@ def columns_flow(windows: str, source: Source[Any], sink: Sink[Any]) -> Dataflow
 
 
 def parquet_flow(windows: str, data: str, out: str, epoch_rows: int) -> Dataflow:
-    """Return a flow with windows, or with the pairs of a join, from and to Parquet files."""
+    """Return a flow with windows, a join or a deduplication, from and to Parquet files."""
     source = ParquetSource(data, rows_per_epoch=epoch_rows)
     if windows == "join":
         return joined_flow(source, ParquetSink(out))
     if windows == "asof":
         return quoted_flow(source, ParquetSink(out))
+    if windows == "dedup":
+        return deduplicated_flow(source, ParquetSink(out))
     return columns_flow(windows, source, ParquetSink(out))
 
 
@@ -74,6 +76,22 @@ def joined_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
     rows = partial(pair_rows, opened_by="left", closed_by="right")
     op.output("out", op.map_batches("rows", op.records("pairs", out.down), rows), sink)
     return flow
+
+
+def deduplicated_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
+    """Return a flow that passes an event if none of its key has passed for a minute."""
+    flow = Dataflow("deduplicated")
+    keyed = op.key_on("by_key", op.input("events", flow, source), "key")
+    clock: win.EventClock[Any] = win.EventClock("ts", wait_for_system_duration=WAIT)
+    once = win.dedup("once", keyed, clock, "key", ttl="1m")
+    op.output("out", op.map_batches("rows", op.records("events_once", once.down), event_rows), sink)
+    return flow
+
+
+def event_rows(events: pa.RecordBatch) -> pa.RecordBatch:
+    """Return events as rows, with the time of each as both of its bounds."""
+    columns = [events["key"], events["ts"], events["ts"], events["amount"]]
+    return pa.RecordBatch.from_arrays(columns, ["key", "open_time", "close_time", "amount"])
 
 
 def pair_rows(pairs: pa.RecordBatch, opened_by: str, closed_by: str) -> pa.RecordBatch:

@@ -34,7 +34,7 @@ class Job:
 
     @property
     def windows(self) -> str:
-        """``tumbling``, ``sliding`` or ``session``; ``join`` or ``asof`` for a join."""
+        """``tumbling``, ``sliding`` or ``session``; ``join``, ``asof`` or ``dedup``."""
         return str(self.settings.get("windows", "tumbling"))
 
 

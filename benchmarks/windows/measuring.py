@@ -111,14 +111,14 @@ class Bench:
             self.say(f"  THE ANSWERS DIFFER: {measured.disagreement}")
         return measured
 
-    def run_contestant(self, contestant: Contestant, job: Job, python: str | None = None) -> Figure:
-        """Run a contestant's job in a process of its own.
+    def run_contestant(self, contestant: Contestant, job: Job, root: Path = ROOT) -> Figure:
+        """Run a contestant's job in a process of its own, with the packages of a checkout.
 
         Raises:
             StoppedError: when the contestant takes longer than the patience.
             MeasurementError: when the contestant fails; the message has its last lines of output.
         """
-        python = python or interpreter_with(contestant.needs, self.home)
+        python = interpreter_with(contestant.needs, self.home)
         if python is None:
             raise MeasurementError(f"{contestant.needs} is not installed")
         scratch = Path(job.scratch)
@@ -131,8 +131,8 @@ class Bench:
             try:
                 subprocess.run(
                     [python, "-m", module, *arguments],
-                    cwd=ROOT,
-                    env=_environment(python),
+                    cwd=root,
+                    env=_environment(python, root),
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     stdin=subprocess.DEVNULL,
@@ -172,6 +172,12 @@ class Bench:
         data = self.home / "data"
         return make(events, data), make(few, data)
 
+    def answer(self, work: Work, job: Job) -> Answer | None:
+        """Return the summary of the output of a job; ``None`` for works without a data set."""
+        if work.events is None:
+            return None
+        return answer_in(Path(job.out), work.figures, work.windows, last_us(Path(job.data)))
+
     def _once(
         self,
         work: Work,
@@ -184,9 +190,8 @@ class Bench:
         job = self.job(work, contestant, folders)
         try:
             standing.figures.append(self.run_contestant(contestant, job))
-            if first and folders is not None:
-                out, last = Path(job.out), last_us(folders[0])
-                standing.answer = answer_in(out, work.figures, work.windows, last)
+            if first:
+                standing.answer = self.answer(work, job)
             outcome = f"{standing.figures[-1].value:,.2f} {work.unit}"
         except MeasurementError as error:
             standing.problem = outcome = str(error)
@@ -196,8 +201,8 @@ class Bench:
         self.say(f"  {contestant.name}: {outcome} ({time.monotonic() - started:.0f} s in all)")
 
 
-def _environment(python: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python}
+def _environment(python: str, root: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(root), "PYSPARK_PYTHON": python}
 
 
 def _last_lines(log: Path, count: int = 15) -> str:

@@ -16,8 +16,9 @@ FIGURES = {
     "session": ("n",),
     "join": ("left_amount", "right_amount"),
     "asof": ("left_amount", "right_amount"),
+    "dedup": ("amount",),
 }
-"""The results of each kind of windows; of the pairs of a join by time."""
+"""The results of each kind of windows; of the pairs of a join by time; of events that pass."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,7 @@ def all_works(scale: Scale) -> tuple[Work, ...]:
         _against_spark(scale, "global", "tumbling 1 min over all keys, sum and mean", 10_000, None),
         _against_spark(scale, "join", "interval join with itself, up to 1 min later", 10_000, None),
         _asof(scale),
+        _dedup(scale),
         _against_batch(scale, "batch", "batch engine", "batch", 0.3),
         _against_batch(
             scale, "batch-streaming", "streaming with recovery", "streaming_whole", 0.15
@@ -223,6 +225,17 @@ def _asof(scale: Scale) -> Work:
         events=Events(scale.rows, 10_000),
         windows="asof",
         settings={"windows": "asof"},
+    )
+
+
+def _dedup(scale: Scale) -> Work:
+    return Work(
+        "dedup",
+        "dedup, one event of a key in 1 min, 10,000 keys",
+        (STREAMING,),
+        events=Events(scale.rows, 10_000),
+        windows="dedup",
+        settings={"windows": "dedup"},
     )
 
 
