@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections import Counter
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,7 @@ def test_our_streaming_engine_agrees(
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_our_batch_engine_agrees(
     spark: SparkSession, place: Place, minutes: tuple[int, float]
 ) -> None:
@@ -135,6 +137,7 @@ def test_an_as_of_join_of_polars_agrees_with_plain_python(place: Place) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_our_as_of_join_agrees_with_plain_python(spark: SparkSession, place: Place) -> None:
     events = Events(20_000, keys=50)
     _, answer = place.run(events, "ours", "batch", windows="asof")
@@ -143,6 +146,7 @@ def test_our_as_of_join_agrees_with_plain_python(spark: SparkSession, place: Pla
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_our_windows_over_all_keys_have_the_totals_of_all_keys(
     spark: SparkSession, place: Place, minutes: tuple[int, float]
 ) -> None:
@@ -152,19 +156,16 @@ def test_our_windows_over_all_keys_have_the_totals_of_all_keys(
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_our_interval_join_agrees_with_plain_python(spark: SparkSession, place: Place) -> None:
     events = Events(2_000, keys=50)
-    by_key: dict[str, list[dict[str, Any]]] = {}
-    for row in (row for part in range(FILES) for row in events.table(part).to_pylist()):
-        by_key.setdefault(row["key"], []).append(row)
-    rows = [row for some in by_key.values() for row in some]
+    rows = [row for part in range(FILES) for row in events.table(part).to_pylist()]
     open_since = max(row["ts"] for row in rows) - timedelta(seconds=10)
     pairs = [
         (left, right)
-        for some in by_key.values()
-        for left in some
-        for right in some
-        if left["ts"] <= right["ts"] <= min(left["ts"] + timedelta(minutes=1), open_since)
+        for left, right in product(rows, rows)
+        if left["key"] == right["key"]
+        and left["ts"] <= right["ts"] <= min(left["ts"] + timedelta(minutes=1), open_since)
     ]
     _, answer = place.run(events, "ours", "batch", windows="join")
     assert len(pairs) > 1_000

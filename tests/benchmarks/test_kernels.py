@@ -30,9 +30,8 @@ needs_this_machine = pytest.mark.skipif(
 )
 
 
-def in_an_ordinary_run(kernel: str) -> bool:
-    """Return False for a kernel that is also counted with a key for each row, the dearer case."""
-    return not (kernel.endswith("-1k") and f"{kernel.removesuffix('-1k')}-20k" in KERNELS)
+BY_DEFAULT = ("hash-keys", "exact-sums-20k", "tumbling-windows-20k", "session-windows-1k")
+"""The kernels that an ordinary run counts."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,7 @@ def counts(request: pytest.FixtureRequest) -> dict[str, float]:
 @pytest.mark.parametrize(
     "kernel",
     [
-        pytest.param(kernel, marks=[] if in_an_ordinary_run(kernel) else pytest.mark.extended)
+        pytest.param(kernel, marks=[] if kernel in BY_DEFAULT else pytest.mark.extended)
         for kernel in KERNELS
     ],
 )
@@ -114,7 +113,12 @@ def test_unknown_kernels_are_refused(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err.startswith("there is no kernel called nonsense: they are hash-")
 
 
-def test_every_kernel_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "kernels", [BY_DEFAULT, pytest.param(tuple(KERNELS), marks=pytest.mark.extended)]
+)
+def test_every_kernel_can_be_timed(
+    kernels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run, "REPEATS", 1)
-    lines = run.times(list(KERNELS.values())).splitlines()
-    assert [line.split()[0] for line in lines] == ["kernel", *KERNELS]
+    lines = run.times([KERNELS[name] for name in kernels]).splitlines()
+    assert [line.split()[0] for line in lines] == ["kernel", *kernels]

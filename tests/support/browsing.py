@@ -65,6 +65,15 @@ class Browser:
         )
         return dict(self.run(code, name))
 
+    def scrolls_sideways(self) -> bool:
+        root = "document.documentElement"
+        return bool(self.run(f"return {root}.scrollWidth > {root}.clientWidth"))
+
+    def assert_no_script_ran(self) -> None:
+        """Assert that the page has its own two scripts, and that no other was tried."""
+        assert self.run("return document.querySelectorAll('script').length") == 2
+        assert [text for text in self.console() if "alert" in text or "Policy" in text] == []
+
     def screenshot(self, path: Path) -> None:
         assert self.driver.save_screenshot(str(path))
 

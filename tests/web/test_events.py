@@ -49,9 +49,7 @@ def test_a_reader_gets_the_status_and_then_each_change(site: Site) -> None:
     assert (name, [epoch["epoch"] for epoch in epochs]) == ("epochs", [1])
     name, found = next(stream)
     assert (name, found["epochs"], found["steps"]["visits"]["counts"]) == (
-        "status",
-        2,
-        {"out": 200},
+        *("status", 2, {"out": 200}),
     )
     assert "graph" not in found
 

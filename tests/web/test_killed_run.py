@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.browsing import headless_chromium
+from tests.support.browsing import Browser
 from tests.web.test_live_run import free_address
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.extended]
 
 SERVING = """
 import sys, time
@@ -44,20 +44,19 @@ def serving(address: str, epochs: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_the_page_says_that_the_run_was_killed_and_recovers_with_the_next_one(
-    tmp_path: Path,
+    browser: Browser,
 ) -> None:
     address = free_address()
-    with headless_chromium(tmp_path) as browser:
-        with serving(address, epochs=3):
-            browser.open(f"http://{address}/")
-            browser.wait("document.body.dataset.epochs === '3'")
-            browser.wait("document.querySelectorAll('.node.works').length > 0")
-        browser.wait("document.getElementById('state').textContent === 'no answer'")
-        assert "may have been killed" in browser.text("#connection")
-        assert browser.run("return document.querySelectorAll('.node.works').length") == 0
-        assert browser.text("#facts").startswith("items read\n300"), "the last numbers stay"
-        with serving(address, epochs=5):
-            browser.wait("document.body.dataset.epochs === '5'", seconds=30)
-            browser.wait("document.getElementById('state').textContent === 'running'")
-            assert browser.text("#connection") == ""
-            assert browser.text("#facts").startswith("items read\n500")
+    with serving(address, epochs=3):
+        browser.open(f"http://{address}/")
+        browser.wait("document.body.dataset.epochs === '3'")
+        browser.wait("document.querySelectorAll('.node.works').length > 0")
+    browser.wait("document.getElementById('state').textContent === 'no answer'")
+    assert "may have been killed" in browser.text("#connection")
+    assert browser.run("return document.querySelectorAll('.node.works').length") == 0
+    assert browser.text("#facts").startswith("items read\n300"), "the last numbers stay"
+    with serving(address, epochs=5):
+        browser.wait("document.body.dataset.epochs === '5'", seconds=30)
+        browser.wait("document.getElementById('state').textContent === 'running'")
+        assert browser.text("#connection") == ""
+        assert browser.text("#facts").startswith("items read\n500")
