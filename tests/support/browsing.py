@@ -52,6 +52,18 @@ class Browser:
             assert time.monotonic() < end, f"never true: {code}; the page: {self.text('body')}"
             time.sleep(0.05)
 
+    def wait_for(self, selector: str, number: int) -> None:
+        """Wait until a number of elements matches a selector."""
+        self.wait(f"document.querySelectorAll({selector!r}).length === {number}")
+
+    def click_step(self, step_id: str) -> None:
+        """Click a step of the graph, by its name or by other text at its box."""
+        self.run(
+            "[...document.querySelectorAll('.node')].find(node => "
+            "node.textContent.includes(arguments[0])).dispatchEvent(new MouseEvent('click'))",
+            step_id,
+        )
+
     def text(self, selector: str) -> str:
         found = self.run("return document.querySelector(arguments[0])?.innerText", selector)
         return str(found)

@@ -126,7 +126,7 @@ def test_the_page_of_a_run_shows_its_numbers_the_slow_step_and_why_a_value_was_l
     flow = minutes_flow(sixteen(), is_even=lambda at: sleep(0.03) or at % 2 == 0)
     with held_run(flow, spark) as (address, summaries):
         browser.open(f"http://{address}/")
-        browser.wait("document.querySelectorAll('.node').length === 5")
+        browser.wait_for(".node", 5)
         browser.wait("document.querySelectorAll('.node.works').length > 0")
         assert browser.text("#state") == "running"
         slowest, share = browser.run(
@@ -137,10 +137,7 @@ def test_the_page_of_a_run_shows_its_numbers_the_slow_step_and_why_a_value_was_l
         )
         assert slowest == "even"
         assert share > 0
-        browser.run(
-            "[...document.querySelectorAll('.node')].find(node => node.querySelector('.loss')."
-            "textContent.startsWith('late')).dispatchEvent(new MouseEvent('click'))"
-        )
+        browser.click_step("late 1")
         browser.wait("document.querySelectorAll('#inside table tr').length > 1")
         assert "a wait_for_system_duration longer by" in browser.text("#step")
         # a: 90 s, then 2 s, so the watermark is at 80 s
@@ -150,7 +147,7 @@ def test_the_page_of_a_run_shows_its_numbers_the_slow_step_and_why_a_value_was_l
         assert_clean(browser, address)
     browser.wait("document.body.dataset.state === 'ended'")
     (summary,) = summaries
-    browser.wait("document.querySelectorAll('.node.works').length === 0")
+    browser.wait_for(".node.works", 0)
     shown = browser.table("steps")
     for step_id in ("visits", "even", "minutes.key", "minutes", "out"):
         for name in ("in", "out"):
@@ -176,7 +173,7 @@ def test_a_small_and_a_large_flow_are_readable(
     size, is_dark = look
     browser.resize(*size, is_dark=is_dark)
     browser.open(f"http://{site.server.address}/")
-    browser.wait(f"document.querySelectorAll('.node.works').length === {len(flow.steps)}")
+    browser.wait_for(".node.works", len(flow.steps))
     letters = browser.run(
         "return [...document.querySelectorAll('#graph .node text')].map(text => "
         "parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a)"
@@ -208,7 +205,7 @@ def test_the_page_shows_open_windows_and_buffered_values(
 ) -> None:
     site = site_of(hourly_flow())
     browser.open(f"http://{site.server.address}/")
-    browser.wait("document.querySelectorAll('#steps tbody tr').length === 4")
+    browser.wait_for("#steps tbody tr", 4)
     row = browser.table("steps")["hours"]
     assert (row["windows"], row["buffered"]) == ("1,200", "30")
     assert browser.table("steps")["visits"]["windows"] == ""
@@ -226,7 +223,7 @@ def test_the_legend_names_each_phase_and_waiting_is_not_work(
     site = site_of(three_steps())
     site.page.report(epoch_report(21, phases={"waiting": 9.0, **PHASES}))
     browser.open(f"http://{site.server.address}/")
-    browser.wait("document.querySelectorAll('#chart-phases .u-legend tr').length === 9")
+    browser.wait_for("#chart-phases .u-legend tr", 9)
     labels = browser.run(
         "return [...document.querySelectorAll('#chart-phases .u-label')].map(at => at.textContent)"
     )
@@ -248,7 +245,7 @@ def test_a_script_in_a_name_a_key_or_a_value_is_text(
     site = site_of(flow)
     site.page.report(epoch_report(21, behind={SCRIPT + "in": {SCRIPT: 3}}))
     browser.open(f"http://{site.server.address}/")
-    browser.wait("document.querySelectorAll('#sources td').length === 3")
+    browser.wait_for("#sources td", 3)
     site.page.fail(StepError("out", "its sink raised", key=SCRIPT, item=SCRIPT))
     browser.wait("document.body.dataset.state === 'failed'")
     browser.wait("!document.getElementById('error').hidden")
@@ -283,15 +280,12 @@ def test_a_click_on_a_step_shows_why_it_runs_key_by_key(
 ) -> None:
     site = site_of(sixty_steps())
     browser.open(f"http://{site.server.address}/")
-    browser.wait("document.querySelectorAll('.node.works').length === 60")
-    browser.run(
-        "[...document.querySelectorAll('.node')].find(node => "
-        "node.textContent.includes('total_3')).dispatchEvent(new MouseEvent('click'))"
-    )
+    browser.wait_for(".node.works", 60)
+    browser.click_step("total_3")
     browser.wait("!document.getElementById('step').hidden")
     assert "key by key: stateful_map calls Python for each key" in browser.text("#step")
     browser.run(
         "const filter = document.getElementById('filter'); filter.value = 'hourly';"
         "filter.dispatchEvent(new Event('input'))"
     )
-    browser.wait("document.querySelectorAll('#steps tbody tr').length === 5")
+    browser.wait_for("#steps tbody tr", 5)

@@ -46,15 +46,6 @@ def read(step_id: str, key: str | None) -> Any:
     return {"step": step_id, "epoch": 3, "now": MINUTE.format(9), "total": 2, "keys": keys}
 
 
-def choose(browser: Browser, step_id: str) -> None:
-    browser.wait("document.querySelectorAll('.node').length === 4")
-    browser.run(
-        "[...document.querySelectorAll('.node')].find(node => node.querySelector('.name')."
-        "textContent === arguments[0]).dispatchEvent(new MouseEvent('click'))",
-        step_id,
-    )
-
-
 @pytest.fixture
 def site(site_at: Callable[..., Site]) -> Site:
     """Return a site with a late value whose key and value are scripts."""
@@ -69,8 +60,9 @@ def site(site_at: Callable[..., Site]) -> Site:
 
 def open_hours(browser: Browser, site: Site) -> None:
     browser.open(f"http://{site.server.address}/")
-    choose(browser, "hours")
-    browser.wait("document.querySelectorAll('#inside .of-key').length === 2")
+    browser.wait_for(".node", 4)
+    browser.click_step("hours")
+    browser.wait_for("#inside .of-key", 2)
 
 
 @pytest.mark.parametrize(
@@ -135,15 +127,15 @@ def test_five_late_values_are_listed_newest_first_and_a_button_lists_all_and_fur
     items = [LateItem("hours", "bob", str(n), "gap", n * S, None) for n in range(7)]
     site.page.report(epoch_report(1, late_items=tuple(items)))
     open_hours(browser, site)
-    browser.wait("document.querySelectorAll('#inside table tr').length === 1 + 5")
+    browser.wait_for("#inside table tr", 1 + 5)
     browser.run(
         "[...document.querySelectorAll('#inside button')]"
         ".find(button => button.textContent === 'show all 8').click()"
     )
-    assert browser.run("return document.querySelectorAll('#inside table tr').length") == 1 + 8
+    browser.wait_for("#inside table tr", 1 + 8)
     newer = LateItem("hours", "bob", "newer", "gap", 10 * S, None)
     site.page.report(epoch_report(2, late_items=(newer,)))
-    browser.wait("document.querySelectorAll('#inside table tr').length === 1 + 9")
+    browser.wait_for("#inside table tr", 1 + 9)
     assert "newer" in browser.text("#inside table tr:nth-child(2)")
 
 
@@ -153,9 +145,10 @@ def test_without_values_the_page_says_how_to_show_them(
     site = site_at()
     site.page.report(epoch_report())
     browser.open(f"http://{site.server.address}/")
-    choose(browser, "hours")
+    browser.wait_for(".node", 4)
+    browser.click_step("hours")
     browser.wait("!document.getElementById('inside').hidden")
     assert "web_values=True" in browser.text("#inside")
     assert browser.console() == []
-    choose(browser, "visits")
+    browser.click_step("visits")
     browser.wait("document.getElementById('inside').hidden")

@@ -21,6 +21,7 @@ from flow.engine.epoch.phases import PHASES
 from flow.engine.epoch.watermark_lag import WatermarkLag
 from flow.errors import FlowBuildError
 from flow.testing import TestingSink, TestingSource
+from flow.views import ViewSink
 from flow.web.live_page import LivePage
 from recovery import RecoveryConfig
 
@@ -124,9 +125,10 @@ def test_a_stream_s_page_has_the_numbers_of_its_summary_and_the_insides_of_steps
     lists = win.collect_window("lists", visits, clock, windower)
     op.output("out", minutes.down, TestingSink([]))
     op.output("lists_out", lists.down, TestingSink([]))
+    op.output("last", visits, ViewSink())
     address = free_address()
     late = [f"/api/late?step={step_id}" for step_id in ("minutes", "lists")]
-    watcher = Watcher(address, *late, "/api/state?step=minutes&key=b")
+    watcher = Watcher(address, *late, "/api/state?step=minutes&key=b", "/view/last/b")
     summary = run(
         flow,
         spark=spark,
@@ -146,14 +148,16 @@ def test_a_stream_s_page_has_the_numbers_of_its_summary_and_the_insides_of_steps
     assert all(tuple(report.phases) == PHASES for report in later)
     assert all(seconds >= 0 for report in watcher.reports for seconds in report.phases.values())
     assert {step for report in watcher.reports for step in report.busy} == {
-        *("visits", "minutes", "lists", "out", "lists_out")
+        *("visits", "minutes", "lists", "out", "lists_out", "last")
     }
     #  now 600 s, wait 10 s; the newest values are b 20 s and a 80 s
     assert first.lags == dict.fromkeys(("minutes", "lists"), WatermarkLag(530.0, 530.0, 590.0, 2))
     assert all(size > 1 << 20 for report in watcher.reports for size in report.workers.values())
     assert watcher.reports[0].workers
 
-    *of_steps, state = watcher.answers
+    *of_steps, state, view = watcher.answers
+    assert view["epoch"] == watcher.reports[-1].epoch
+    assert view["entry"]["value"] == ["b", 97]
     for (value,) in (answer["late"] for answer in of_steps):
         assert (value["key"], value["value"], value["reason"]) == ("b", "('b', 4)", "late")
         assert (value["timestamp"], value["watermark"]) == (4.0, 10.0)

@@ -8,17 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-import flow.operators as op
-from flow import Dataflow, EpochReport, run
 from flow.views import ViewSink
 from flow.web.views import view_answer
-from recovery import RecoveryConfig
 from tests.support.monitored import SCRIPT
 from tests.support.views import STEP, ViewRuns
 from tests.web.conftest import Site
-from tests.web.test_live_run import free_address, get
 
 
 @pytest.fixture
@@ -82,21 +77,3 @@ def test_a_view_that_no_run_has_opened_yet_is_unavailable() -> None:
 def test_a_run_without_views_has_none() -> None:
     assert view_answer({}, "", {}).body == {"views": []}
     assert "its views are: none" in view_answer({}, "x", {}).body["error"]
-
-
-@pytest.mark.spark
-def test_a_run_answers_with_the_committed_epoch(spark: SparkSession, tmp_path: Path) -> None:
-    graph = Dataflow("visits")
-    visits = op.input("visits", graph, [("ann", 3), ("bob", 5), ("ann", 4)])
-    op.output("last", visits, ViewSink())
-    address, answers = free_address(), []
-
-    def ask(report: EpochReport) -> None:
-        answers.append((report.epoch, json.loads(get(address, "/view/last/ann"))))
-
-    recovery = RecoveryConfig(tmp_path / "checkpoint")
-    run(graph, spark=spark, recovery=recovery, web=address, on_epoch=ask)
-    assert answers
-    for epoch, body in answers:
-        assert body["epoch"] == epoch
-        assert body["entry"]["value"] == 4
