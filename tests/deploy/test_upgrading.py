@@ -89,6 +89,7 @@ def execute(line: str) -> str:
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_green_on_a_copy_writes_what_blue_writes(spark: SparkSession, work: Path) -> None:
     before = "python -m flow.run 'departures:make_flow(\"out\")' --recovery checkpoint"
     execute(before)
