@@ -63,9 +63,18 @@ def minutes() -> tuple[int, float]:
     return len(closed), sum(closed)
 
 
-def test_the_driver_agrees_with_plain_python(place: Place, minutes: tuple[int, float]) -> None:
+@pytest.mark.parametrize(
+    "function",
+    [
+        "in_process_objects",
+        pytest.param("batch_objects", marks=[pytest.mark.spark, pytest.mark.extended]),
+    ],
+)
+def test_ours_agrees_with_plain_python(
+    place: Place, minutes: tuple[int, float], function: str
+) -> None:
     # 20,000 events last 144 s: two minutes have closed, and what the jitter put before the first.
-    figure, answer = place.run(OBJECTS, "ours", "in_process_objects")
+    figure, answer = place.run(OBJECTS, "ours", function)
     assert figure.value > 0
     assert minutes[0] in (10, 15)
     assert (answer.windows, answer.sums["total"]) == minutes
@@ -91,6 +100,7 @@ def test_a_batch_peer_agrees(
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.extended
 def test_our_streaming_engine_agrees(
     spark: SparkSession, place: Place, minutes: tuple[int, float]
 ) -> None:
@@ -102,15 +112,6 @@ def test_our_streaming_engine_agrees(
     assert len(took) == 3
     assert sum(took[:2]) <= figure.value + 0.01
     assert figure.value < sum(took) + 1
-
-
-@pytest.mark.spark
-@pytest.mark.extended
-def test_our_batch_engine_agrees(
-    spark: SparkSession, place: Place, minutes: tuple[int, float]
-) -> None:
-    _, answer = place.run(OBJECTS, "ours", "batch_objects")
-    assert (answer.windows, answer.sums["total"]) == minutes
 
 
 def quoted_by_plain_python(events: Events) -> tuple[int, float, float]:
@@ -129,18 +130,16 @@ def quoted_by_plain_python(events: Events) -> tuple[int, float, float]:
     return len(pairs), left, right
 
 
-def test_an_as_of_join_of_polars_agrees_with_plain_python(place: Place) -> None:
-    pytest.importorskip("polars")
-    events = Events(20_000, keys=50)
-    _, answer = place.run(events, "polars_peer", "asof", windows="asof")
-    assert (answer.windows, *answer.sums.values()) == quoted_by_plain_python(events)
-
-
 @pytest.mark.spark
 @pytest.mark.extended
-def test_our_as_of_join_agrees_with_plain_python(spark: SparkSession, place: Place) -> None:
+@pytest.mark.parametrize(("module", "function"), [("polars_peer", "asof"), ("ours", "batch")])
+def test_an_as_of_join_agrees_with_plain_python(
+    spark: SparkSession, place: Place, module: str, function: str
+) -> None:
+    if module == "polars_peer":
+        pytest.importorskip("polars")
     events = Events(20_000, keys=50)
-    _, answer = place.run(events, "ours", "batch", windows="asof")
+    _, answer = place.run(events, module, function, windows="asof")
     assert answer.windows > 8_000
     assert (answer.windows, *answer.sums.values()) == quoted_by_plain_python(events)
 

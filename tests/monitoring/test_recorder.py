@@ -116,14 +116,10 @@ def test_the_history_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("summary", "state"),
-    [
-        (Summary("hourly", "streaming"), RunState.ENDED),
-        (Summary("hourly", "streaming", stopped=True), RunState.STOPPED),
-    ],
+    ("is_stopped", "state"), [(False, RunState.ENDED), (True, RunState.STOPPED)]
 )
-def test_nothing_moves_after_the_end(summary: Summary, state: RunState) -> None:
-    status = recorded(epoch_report()).end(summary)
+def test_nothing_moves_after_the_end(is_stopped: bool, state: RunState) -> None:
+    status = recorded(epoch_report()).end(Summary("hourly", "streaming", stopped=is_stopped))
     assert (status.state, status.ended_at) == (state, 1_001.0)
     assert status.steps["visits"].rates == {}
     assert status.steps["visits"].counts == {"out": 100}

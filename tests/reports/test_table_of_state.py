@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from flow import Summary
 from flow.reports.summary_table import summary_table
 from tests.support.monitored import hourly_flow
@@ -16,22 +18,21 @@ def table_with(**sizes: int) -> list[str]:
     return summary_table(hourly_flow(), summary).splitlines()[:-1]
 
 
-def test_the_table_has_open_windows_and_buffered_values_if_any() -> None:
-    assert table_with(keys=12, open_windows=1_500, buffered_values=7) == [
+@pytest.mark.parametrize(
+    ("sizes", "shown"),
+    [
+        ({"open_windows": 1_500, "buffered_values": 7}, "1,500         7"),
+        ({"uncounted_keys": 3}, "unknown   unknown"),
+    ],
+)
+def test_the_table_has_open_windows_and_buffered_values_if_any_and_known(
+    sizes: dict[str, int], shown: str
+) -> None:
+    assert table_with(keys=12, **sizes) == [
         "step    in  out  keys  windows  buffered",
         "visits",
-        "hours              12    1,500         7",
+        f"hours              12  {shown:>17}",
         "out",
         "late",
     ]
     assert table_with(keys=12, open_windows=0, buffered_values=0)[0] == "step    in  out  keys"
-
-
-def test_the_table_says_that_totals_are_unknown() -> None:
-    assert table_with(keys=12, uncounted_keys=3) == [
-        "step    in  out  keys  windows  buffered",
-        "visits",
-        "hours              12  unknown   unknown",
-        "out",
-        "late",
-    ]

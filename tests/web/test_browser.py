@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -15,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, Summary, run
+from flow import Dataflow, EpochReport, run
 from flow.engine.plan.compiler import compile_flow
 from flow.errors import StepError
 from flow.monitoring.recorder import Recorder
@@ -85,46 +83,19 @@ def assert_clean(browser: Browser, address: object) -> None:
     assert browser.hosts() == {str(address)}
 
 
-@contextmanager
-def held_run(flow: Dataflow, spark: SparkSession) -> Iterator[tuple[str, list[Summary]]]:
-    """Yield the address of a run's page after two epochs; the run goes on after the block.
-
-    The list has the summary of the run after the block.
-    """
-    address = free_address()
-    reached, looked = threading.Event(), threading.Event()
-    summaries: list[Summary] = []
-    done: list[object] = []
-
-    def on_epoch(report: object) -> None:
-        done.append(report)
-        if len(done) == 2:
-            reached.set()
-            looked.wait(60)
-
-    def work() -> None:
-        settings: dict[str, Any] = {"spark": spark, "engine": "streaming", "on_epoch": on_epoch}
-        time = "1970-01-01T00:10:00Z"
-        shown: dict[str, Any] = {"web": address, "web_values": True, "system_time": time}
-        summaries.append(run(flow, shards=2, partitions=1, **settings, **shown))
-
-    running = threading.Thread(target=work)
-    running.start()
-    try:
-        assert reached.wait(60)
-        yield address, summaries
-    finally:
-        looked.set()
-        running.join()
-
-
 @pytest.mark.spark
 def test_the_page_of_a_run_shows_its_numbers_the_slow_step_and_why_a_value_was_late(
     browser: Browser, spark: SparkSession, tmp_path: Path
 ) -> None:
     """The path of `docs/how_to/debug_a_slow_step.md` and `docs/how_to/late_data.md`."""
     flow = minutes_flow(sixteen(), is_even=lambda at: sleep(0.03) or at % 2 == 0)
-    with held_run(flow, spark) as (address, summaries):
+    address = free_address()
+    looked: list[int] = []
+
+    def look(report: EpochReport) -> None:
+        looked.append(report.epoch)
+        if len(looked) != 2:
+            return
         browser.open(f"http://{address}/")
         browser.wait_for(".node", 5)
         browser.wait("document.querySelectorAll('.node.works').length > 0")
@@ -145,8 +116,13 @@ def test_the_page_of_a_run_shows_its_numbers_the_slow_step_and_why_a_value_was_l
         assert "read from the checkpoint" in browser.text("#inside"), "the run has none"
         browser.screenshot(tmp_path / "running.png")
         assert_clean(browser, address)
+
+    shown: dict[str, Any] = {"web": address, "web_values": True, "on_epoch": look}
+    time = "1970-01-01T00:10:00Z"
+    options: dict[str, Any] = {"shards": 2, "partitions": 1, "system_time": time, **shown}
+    summary = run(flow, spark=spark, engine="streaming", **options)
+    assert len(looked) > 2
     browser.wait("document.body.dataset.state === 'ended'")
-    (summary,) = summaries
     browser.wait_for(".node.works", 0)
     shown = browser.table("steps")
     for step_id in ("visits", "even", "minutes.key", "minutes", "out"):
