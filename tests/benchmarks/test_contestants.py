@@ -80,21 +80,26 @@ def test_ours_agrees_with_plain_python(
     assert (answer.windows, answer.sums["total"]) == minutes
 
 
-def test_bytewax_agrees(place: Place, minutes: tuple[int, float]) -> None:
-    pytest.importorskip("bytewax")
-    for wakes in (True, False):
-        _, answer = place.run(OBJECTS, "bytewax_peer", "fold", wakes=wakes)
-        assert (answer.windows, answer.sums["total"]) == minutes
-
-
 @pytest.mark.parametrize(
-    ("package", "module"), [("duckdb", "duckdb_peer"), ("polars", "polars_peer")]
+    ("package", "module", "function", "settings"),
+    [
+        ("bytewax", "bytewax_peer", "fold", {"wakes": True}),
+        ("bytewax", "bytewax_peer", "fold", {"wakes": False}),
+        ("duckdb", "duckdb_peer", "batch", {}),
+        ("polars", "polars_peer", "batch", {}),
+    ],
 )
-def test_a_batch_peer_agrees(
-    place: Place, minutes: tuple[int, float], package: str, module: str
+def test_a_peer_agrees(
+    place: Place,
+    minutes: tuple[int, float],
+    package: str,
+    module: str,
+    function: str,
+    settings: dict[str, bool],
 ) -> None:
     pytest.importorskip(package)
-    _, answer = place.run(COLUMNS, module, "batch")
+    events = OBJECTS if function == "fold" else COLUMNS
+    _, answer = place.run(events, module, function, **settings)
     assert (answer.windows, answer.sums["total"]) == minutes
 
 

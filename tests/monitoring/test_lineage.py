@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -128,8 +129,7 @@ def test_no_event_has_a_secret(sent: Sent) -> None:
         raise SinkError("s3://ann:hunter2@bucket/out cannot be written to")
     text = json.dumps(sent.read())
     assert "s3://bucket/out cannot be written to" in text
-    assert "secret" not in text
-    assert "hunter2" not in text
+    assert not re.search("secret|hunter2", text)
 
 
 @pytest.mark.parametrize(

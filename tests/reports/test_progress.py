@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,16 +60,10 @@ def counts(**counted: int) -> Counter[tuple[str, str]]:
     )
 
 
-def report(
-    epoch: int,
-    lag: Mapping[str, str] | None = None,
-    *,
-    now_us: int | None = NOON_US,
-    **counted: int,
-) -> EpochReport:
-    """Return a feed with a current epoch at this system time."""
+def report(epoch: int, *, now_us: int | None = NOON_US, **counted: int) -> EpochReport:
+    """Return the report of an epoch at a system time, with counts."""
     time = None if now_us is None else from_us(now_us)
-    return EpochReport(epoch, counts(**counted), system_time=time, lag=lag or {})
+    return EpochReport(epoch, counts(**counted), system_time=time)
 
 
 def lines_of(terminal: Terminal) -> list[str]:
@@ -140,7 +136,8 @@ def test_the_status_line_shows_the_lag_in_units_of_the_sources(
     flow = Dataflow("example")
     for name in inputs:
         op.input(name, flow, TestingSource([]))
-    Progress(flow, StatusLine(terminal), Clock(), wall=lambda: NOON_US - 1)(report(0, lag))
+    progress = Progress(flow, StatusLine(terminal), Clock(), wall=lambda: NOON_US - 1)
+    progress(replace(report(0), lag=lag))
     assert lines_of(terminal)[0].endswith(f" UTC | {shown}")
 
 
@@ -461,9 +458,8 @@ def test_a_step_error_is_followed_by_the_users_exception_and_its_note() -> None:
 
 def test_frames_of_spark_are_left_out() -> None:
     Py4JError = type("Py4JError", (Exception,), {"__module__": "py4j.protocol"})
-    error = StepError(
-        "out", "its function raised\n\tat org.apache.Spark.run(A.java:3)\n\t... 7 more"
-    )
+    frames = "\tat org.apache.Spark.run(A.java:3)\n\t... 7 more"
+    error = StepError("out", f"its function raised\n{frames}")
     error.__cause__ = Py4JError("An error occurred")
     assert describe_failure(error) == "step 'out': its function raised"
 
@@ -475,48 +471,38 @@ def test_other_errors_are_shown_by_their_message(error: Exception) -> None:
 
 
 def test_a_trace_shows_the_users_frames_only() -> None:
-    import json
-
-    try:
+    with pytest.raises(ValueError, match="Expecting") as caught:
         json.loads("{")
-    except ValueError as error:
-        trace = users_trace(error)
-        place = users_place(error)
+    trace = users_trace(caught.value)
     assert trace.startswith("Traceback (most recent call last):\n")
     assert trace.count("  File ") == 1
     assert 'json.loads("{")' in trace
     assert "JSONDecodeError" in trace.splitlines()[-1]
-    assert place.startswith(f" ({__file__}, line ")
+    assert users_place(caught.value).startswith(f" ({__file__}, line ")
 
 
 def test_a_trace_includes_user_frames_of_causes() -> None:
-    def inner() -> None:
-        raise KeyError("inner")
-
-    try:
+    def outer() -> None:
         try:
-            inner()
+            raise KeyError("inner")
         except KeyError as error:
             raise ValueError("outer") from error
-    except ValueError as error:
-        trace = users_trace(error)
+
+    with pytest.raises(ValueError, match="outer") as caught:
+        outer()
+    trace = users_trace(caught.value)
     assert "KeyError: 'inner'" in trace
     assert "direct cause" in trace
     assert trace.endswith("ValueError: outer")
 
 
 def test_an_exception_without_user_frames_is_shown_whole() -> None:
+    broken = Dataflow("broken")
+    del broken.__dict__["_steps"]  # which users cannot do
     with pytest.raises(AttributeError) as caught:
-        flow.running.run(flow_without_steps())
+        flow.running.run(broken)
     error = caught.value
     assert error.__traceback__ is not None
     error.__traceback__ = error.__traceback__.tb_next
     assert "flow/running.py" in users_trace(error)
     assert users_place(error) == ""
-
-
-def flow_without_steps() -> Dataflow:
-    """Return a flow without steps, which users cannot make."""
-    broken = Dataflow("broken")
-    del broken.__dict__["_steps"]
-    return broken
