@@ -94,13 +94,18 @@ def test_a_table_is_aligned_on_a_terminal_and_markdown_in_a_document() -> None:
     ]
 
 
-def test_a_table_replaces_the_earlier_one_in_a_document() -> None:
-    document = "# Speed\n<!-- figures -->\nold\n<!-- end of figures -->\nThe end.\n"
-    assert put_into(document, "new\n") == (
-        "# Speed\n<!-- figures -->\nnew\n<!-- end of figures -->\nThe end.\n"
-    )
-
-
-def test_a_file_without_markers_is_replaced_by_the_table() -> None:
-    assert put_into("", "new\n") == "new\n"
-    assert put_into("an older table\n", "new\n") == "new\n"
+@pytest.mark.parametrize(
+    ("document", "then"),
+    [
+        (
+            "# Speed\n<!-- figures -->\nold\n<!-- end of figures -->\nThe end.\n",
+            "# Speed\n<!-- figures -->\nnew\n<!-- end of figures -->\nThe end.\n",
+        ),
+        ("", "new\n"),
+        ("an older table\n", "new\n"),
+    ],
+)
+def test_a_table_replaces_the_earlier_one_between_markers_or_the_file(
+    document: str, then: str
+) -> None:
+    assert put_into(document, "new\n") == then

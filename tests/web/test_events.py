@@ -133,12 +133,10 @@ def test_the_number_of_readers_is_bounded(site: Site, monkeypatch: pytest.Monkey
 
 
 def test_an_error_in_the_run_is_published_and_raised() -> None:
-    with (
-        pytest.raises(ZeroDivisionError),
-        live_page("127.0.0.1:0", hourly_plan(), "batch") as page,
-    ):
-        raise ZeroDivisionError("division by zero")
+    error = StepError("inverse", "the mapper raised ZeroDivisionError", item="0")
+    with pytest.raises(StepError), live_page("127.0.0.1:0", hourly_plan(), "batch") as page:
+        raise error
     status = page._hub.status
     assert status.state.value == "failed"
     assert status.error is not None
-    assert status.error.message == "division by zero"
+    assert (status.error.step_id, status.error.item) == ("inverse", "0")

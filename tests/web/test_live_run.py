@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -16,13 +15,12 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, EpochReport, StepError, Summary, run
+from flow import Dataflow, EpochReport, Summary, run
 from flow.engine.epoch.phases import PHASES
 from flow.engine.epoch.watermark_lag import WatermarkLag
 from flow.errors import FlowBuildError
 from flow.testing import TestingSink, TestingSource
 from flow.views import ViewSink
-from flow.web.live_page import LivePage
 from recovery import RecoveryConfig
 
 pytestmark = pytest.mark.spark
@@ -177,31 +175,6 @@ def test_a_batch_s_page_and_metrics_agree_with_its_summary(spark: SparkSession) 
     assert_agree(watcher, summary)
     with pytest.raises(OSError, match="refused"):
         get(address, "/")
-
-
-def test_a_run_is_unhealthy_while_it_fails_and_the_error_names_the_item(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flow = Dataflow("failing")
-    numbers = op.input("numbers", flow, TestingSource([2, 1, 0]))
-    op.output("out", op.map("inverse", numbers, lambda n: 1 / n), TestingSink([]))
-    address = free_address()
-    seen: list[Any] = []
-    fail = LivePage.fail
-
-    def fail_and_look(page: LivePage, error: BaseException) -> None:
-        fail(page, error)
-        with pytest.raises(HTTPError) as caught:
-            get(address, "/healthz")
-        caught.value.close()
-        seen.append((caught.value.code, json.loads(get(address, "/api/flow"))["error"]))
-
-    monkeypatch.setattr(LivePage, "fail", fail_and_look)
-    with pytest.raises(StepError):
-        run(flow, spark=spark, engine="batch", web=address)
-    ((code, error),) = seen
-    assert code == 503
-    assert (error["step_id"], error["item"]) == ("inverse", "0")
 
 
 def test_a_wrong_address_is_refused_before_spark_starts() -> None:
