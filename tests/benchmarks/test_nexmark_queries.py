@@ -185,6 +185,7 @@ def test_every_query_has_an_answer() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_a_query_runs_on_spark_with_recovery_and_is_measured(
     spark: SparkSession, tables: Tables
 ) -> None:

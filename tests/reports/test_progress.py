@@ -32,7 +32,7 @@ from flow.reports.status_line import StatusLine
 from flow.reports.summary_table import summary_table
 from flow.testing import TestingSink, TestingSource
 from tests.support.logics import Diary
-from tests.support.monitored import Clock
+from tests.support.monitored import Clock, hourly_flow
 
 NOON_US = instant_us("2026-01-01T12:00:00Z")
 
@@ -436,6 +436,33 @@ def test_the_table_shortens_step_ids_to_one_line() -> None:
     op.input("x" * 100, flow, TestingSource([]))
     rows = summary_table(flow, Summary("example", "batch")).splitlines()
     assert rows[1:3] == ["two lines", "x" * 39 + "…"]
+
+
+def table_with(**sizes: int) -> list[str]:
+    """Return the lines of the table of a run whose windowing step has these gauges."""
+    summary = Summary("hourly", "streaming")
+    summary.gauges = Counter({("hours", name): size for name, size in sizes.items()})
+    return summary_table(hourly_flow(), summary).splitlines()[:-1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shown"),
+    [
+        ({"open_windows": 1_500, "buffered_values": 7}, "1,500         7"),
+        ({"uncounted_keys": 3}, "unknown   unknown"),
+    ],
+)
+def test_the_table_has_open_windows_and_buffered_values_if_any_and_known(
+    sizes: dict[str, int], shown: str
+) -> None:
+    assert table_with(keys=12, **sizes) == [
+        "step    in  out  keys  windows  buffered",
+        "visits",
+        f"hours              12  {shown:>17}",
+        "out",
+        "late",
+    ]
+    assert table_with(keys=12, open_windows=0, buffered_values=0)[0] == "step    in  out  keys"
 
 
 # --- what went wrong ---

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -28,6 +31,7 @@ from tests.web.test_live_run import free_address, minutes_flow, sixteen
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
+ROOT = Path(__file__).parents[2]
 LOOKS = [
     pytest.param(((1366, 768), False), marks=pytest.mark.extended),
     pytest.param(((1366, 768), True), marks=pytest.mark.extended),
@@ -193,6 +197,7 @@ def test_the_page_shows_open_windows_and_buffered_values(
     assert (row["keys"], row["windows"], row["buffered"]) == ("7", "unknown", "unknown")
 
 
+@pytest.mark.extended
 def test_the_legend_names_each_phase_and_waiting_is_not_work(
     browser: Browser, site_of: Callable[[Dataflow], Site]
 ) -> None:
@@ -251,6 +256,7 @@ def test_the_page_follows_the_next_run_at_its_address(
         second.close()
 
 
+@pytest.mark.extended
 def test_a_click_on_a_step_shows_why_it_runs_key_by_key(
     browser: Browser, site_of: Callable[[Dataflow], Site]
 ) -> None:
@@ -265,3 +271,50 @@ def test_a_click_on_a_step_shows_why_it_runs_key_by_key(
         "filter.dispatchEvent(new Event('input'))"
     )
     browser.wait_for("#steps tbody tr", 5)
+
+
+SERVING = """
+import sys, time
+from flow.web.live_page import live_page
+from tests.support.monitored import epoch_report, hourly_plan
+
+with live_page(sys.argv[1], hourly_plan(), "streaming") as page:
+    page.start()
+    for epoch in range(int(sys.argv[2])):
+        page.report(epoch_report(epoch))
+    print("serving", flush=True)
+    time.sleep(120)
+"""
+
+
+@contextmanager
+def serving(address: str, epochs: int) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that serves a page of a run with a number of epochs, and kill it."""
+    command = [sys.executable, "-c", SERVING, address, str(epochs)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "serving\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.extended
+def test_the_page_says_that_the_run_was_killed_and_recovers_with_the_next_one(
+    browser: Browser,
+) -> None:
+    address = free_address()
+    with serving(address, epochs=3):
+        browser.open(f"http://{address}/")
+        browser.wait("document.body.dataset.epochs === '3'")
+        browser.wait("document.querySelectorAll('.node.works').length > 0")
+    browser.wait("document.getElementById('state').textContent === 'no answer'")
+    assert "may have been killed" in browser.text("#connection")
+    assert browser.run("return document.querySelectorAll('.node.works').length") == 0
+    assert browser.text("#facts").startswith("items read\n300"), "the last numbers stay"
+    with serving(address, epochs=5):
+        browser.wait("document.body.dataset.epochs === '5'", seconds=30)
+        browser.wait("document.getElementById('state').textContent === 'running'")
+        assert browser.text("#connection") == ""
+        assert browser.text("#facts").startswith("items read\n500")
