@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import re
+import shlex
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from flow.cli.run_command import _parser as parser_of_run
 from flow.engine.checkpoint.lock import RENEW_SECONDS, STALE_SECONDS
 from flow.engine.checkpoint.lock import _renewal_of as renewal_of
-from tests.deploy.files import (
-    DEPLOY,
-    ROOT,
-    STOP_SECONDS,
-    command,
-    final_stage,
-    instructions,
-    manifests,
-    unit,
-)
 
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+STOP_SECONDS = 150
+"""The time that a stop may take: an epoch of two minutes, and half a minute to stop Spark."""
 GIB = 1 << 30
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Return the instructions of the Dockerfile, with continued lines joined."""
+    text = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text("utf-8"), flags=re.MULTILINE)
+    lines = text.replace("\\\n", " ").splitlines()
+    pairs = (line.split(maxsplit=1) for line in lines if line.strip())
+    return [(name, " ".join(rest.split())) for name, rest in pairs]
+
+
+def final_stage() -> list[tuple[str, str]]:
+    """Return the instructions of the Dockerfile's last stage."""
+    found = instructions()
+    last = max(number for number, (name, _) in enumerate(found) if name == "FROM")
+    return found[last:]
+
+
+def manifests(name: str) -> dict[str, Any]:
+    """Return the documents of a manifest by kind."""
+    documents = yaml.safe_load_all((DEPLOY / name).read_text("utf-8"))
+    return {document["kind"]: document for document in documents}
+
+
+def unit() -> configparser.ConfigParser:
+    """Return the sections of the systemd unit."""
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
+    parser.optionxform = str  # type: ignore[method-assign, assignment]
+    parser.read(DEPLOY / "flow.service", "utf-8")
+    return parser
 
 
 def pod() -> Any:
@@ -136,7 +163,7 @@ def test_the_service_has_a_user_and_writes_to_its_own_folders() -> None:
     expected = {"User": "flow", "NoNewPrivileges": "yes", "ProtectSystem": "strict"}
     assert expected.items() <= dict(service).items()
     assert service["StateDirectory"] == "flow"
-    words = command(service["ExecStart"])
+    words = shlex.split(service["ExecStart"].replace("\\\n", " "))
     assert words[1:3] == ["-m", "flow.run"]
     options = parser_of_run().parse_args(words[3:])
     assert str(options.recovery).startswith("/var/lib/flow/")

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.files import DEPLOY
-
+DEPLOY = Path(__file__).parents[2] / "deploy"
 MANIFESTS = sorted(path.name for path in DEPLOY.glob("*.yaml"))
 MOST_EXPOSURE = 22
 """Tenths of a point of ``systemd-analyze security``, of 100."""
