@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 from typing import Any
 from urllib.request import urlopen
 
@@ -36,11 +36,11 @@ def get(address: str, path: str) -> str:
         return str(answer.read().decode())
 
 
-def is_even(at: int) -> bool:
-    return at % 2 == 0
+def minutes_flow(items: list[Any], seconds_of_an_item: float = 0.0) -> Dataflow:
+    def is_even(at: int) -> bool:
+        sleep(seconds_of_an_item)
+        return at % 2 == 0
 
-
-def minutes_flow(items: list[Any], is_even: Callable[[int], bool] = is_even) -> Dataflow:
     flow = Dataflow("minutes")
     visits = op.input("visits", flow, TestingSource(items, batch_size=4))
     even = op.filter_value("even", visits, is_even)
