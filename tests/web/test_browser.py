@@ -111,14 +111,14 @@ def test_the_page_of_a_run_shows_its_numbers_the_slow_step_and_why_a_value_was_l
         )
         assert slowest == "even"
         assert share > 0
+        browser.screenshot(tmp_path / "running.png")
+        assert_clean(browser, address)
         browser.click_step("late 1")
         browser.wait("document.querySelectorAll('#inside table tr').length > 1")
         assert "a wait_for_system_duration longer by" in browser.text("#step")
         # a: 90 s, then 2 s, so the watermark is at 80 s
         assert "behind the watermark: its windows had closed" in browser.text("#inside table")
         assert "read from the checkpoint" in browser.text("#inside"), "the run has none"
-        browser.screenshot(tmp_path / "running.png")
-        assert_clean(browser, address)
 
     shown: dict[str, Any] = {"web": address, "web_values": True, "on_epoch": look}
     time = "1970-01-01T00:10:00Z"
