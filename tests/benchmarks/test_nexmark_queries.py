@@ -67,11 +67,9 @@ def test_q5_finds_the_auctions_with_the_most_bids_of_each_window() -> None:
     )
     rows = query_rows("q5", [went])
     hot = sorted((second_of(row["starttime"]), row["auction"], row["bids"]) for row in rows)
-    assert hot == [
-        *[(-8, "A", 1), (-6, "A", 2)],
-        *[(-4, "A", 2), (-4, "B", 2), (-2, "A", 2), (-2, "B", 2), (0, "A", 2), (0, "B", 2)],
-        *[(2, "B", 3), (4, "B", 2), (6, "B", 1), (8, "B", 1), (10, "B", 1)],
-    ]
+    first, last = [(-8, "A", 1), (-6, "A", 2)], [(6, "B", 1), (8, "B", 1), (10, "B", 1)]
+    both = [(-4, "A", 2), (-4, "B", 2), (-2, "A", 2), (-2, "B", 2), (0, "A", 2), (0, "B", 2)]
+    assert hot == [*first, *both, (2, "B", 3), (4, "B", 2), *last]
 
 
 def test_q7_finds_all_bids_with_the_highest_price_of_each_window() -> None:

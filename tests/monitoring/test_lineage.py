@@ -95,10 +95,9 @@ def test_a_run_starts_and_completes_with_one_id(
 
 
 def test_every_event_names_inputs_and_outputs(completed: list[dict[str, Any]]) -> None:
+    inputs = [("file", "/data/visits"), ("file", "/data/2020"), ("s3://bucket", "2021")]
     for event in completed:
-        assert names(event["inputs"]) == [
-            *[("file", "/data/visits"), ("file", "/data/2020"), ("s3://bucket", "2021")]
-        ]
+        assert names(event["inputs"]) == inputs
         assert names(event["outputs"]) == [("file", "/data/out"), ("kafka://one:9092", "out")]
 
 

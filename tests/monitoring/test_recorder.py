@@ -179,9 +179,8 @@ def test_a_status_has_the_newest_late_values_of_a_step() -> None:
 
 def test_late_values_have_times_in_seconds() -> None:
     item = LateItem("hours", "k", "'v'", "late", 1_500_000, 4_000_000, ((0, 0, 2_000_000),), 3)
-    (found,) = late_json([item])
-    assert found.pop("windows") == [{"id": 0, "open": 0.0, "close": 2.0}]
-    assert found == {
-        **{"key": "k", "value": "'v'", "reason": "late", "missed": 3},
-        **{"timestamp": 1.5, "watermark": 4.0},
-    }
+    times = {"timestamp": 1.5, "watermark": 4.0}
+    windows = [{"id": 0, "open": 0.0, "close": 2.0}]
+    assert late_json([item]) == [
+        {"key": "k", "value": "'v'", "reason": "late", **times, "windows": windows, "missed": 3}
+    ]

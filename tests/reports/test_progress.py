@@ -122,10 +122,7 @@ def test_late_and_dropped_items_are_counted_and_a_replayed_epoch_has_no_system_t
     ("inputs", "lag", "shown"),
     [
         (["left", "right"], {"left": "3 of 10 files"}, "left: 3 of 10 files"),
-        (
-            *(["left", "right"], {"left": "1 of 2 files", "right": "5 s"}),
-            "left: 1 of 2 files, right: 5 s",
-        ),
+        (["left", "right"], {"left": "1 file", "right": "5 s"}, "left: 1 file, right: 5 s"),
         (["left", "right"], {}, "0.0 s behind"),
         (["left"], {"left": "3 of 10 files"}, "3 of 10 files"),
     ],
