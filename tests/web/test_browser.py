@@ -196,7 +196,6 @@ def test_the_page_shows_open_windows_and_buffered_values(
     assert (row["keys"], row["windows"], row["buffered"]) == ("7", "unknown", "unknown")
 
 
-@pytest.mark.extended
 def test_the_legend_names_each_phase_and_waiting_is_not_work(
     browser: Browser, site_of: Callable[[Dataflow], Site]
 ) -> None:
@@ -255,7 +254,6 @@ def test_the_page_follows_the_next_run_at_its_address(
         second.close()
 
 
-@pytest.mark.extended
 def test_a_click_on_a_step_shows_why_it_runs_key_by_key(
     browser: Browser, site_of: Callable[[Dataflow], Site]
 ) -> None:

@@ -121,7 +121,6 @@ def test_a_script_in_a_key_or_a_value_is_text(browser: Browser, site: Site) -> N
     browser.assert_no_script_ran()
 
 
-@pytest.mark.extended
 def test_five_late_values_are_listed_newest_first_and_a_button_lists_all_and_further_ones(
     browser: Browser, site: Site
 ) -> None:
@@ -140,7 +139,6 @@ def test_five_late_values_are_listed_newest_first_and_a_button_lists_all_and_fur
     assert "newer" in browser.text("#inside table tr:nth-child(2)")
 
 
-@pytest.mark.extended
 def test_without_values_the_page_says_how_to_show_them(
     browser: Browser, site_at: Callable[..., Site]
 ) -> None:
