@@ -136,7 +136,6 @@ def quoted_by_plain_python(events: Events) -> tuple[int, float, float]:
 
 
 @pytest.mark.spark
-@pytest.mark.extended
 @pytest.mark.parametrize(("module", "function"), [("polars_peer", "asof"), ("ours", "batch")])
 def test_an_as_of_join_agrees_with_plain_python(
     spark: SparkSession, place: Place, module: str, function: str
@@ -150,7 +149,6 @@ def test_an_as_of_join_agrees_with_plain_python(
 
 
 @pytest.mark.spark
-@pytest.mark.extended
 def test_our_windows_over_all_keys_have_the_totals_of_all_keys(
     spark: SparkSession, place: Place, minutes: tuple[int, float]
 ) -> None:
@@ -160,7 +158,6 @@ def test_our_windows_over_all_keys_have_the_totals_of_all_keys(
 
 
 @pytest.mark.spark
-@pytest.mark.extended
 def test_our_interval_join_agrees_with_plain_python(spark: SparkSession, place: Place) -> None:
     events = Events(2_000, keys=50)
     rows = [row for part in range(FILES) for row in events.table(part).to_pylist()]
