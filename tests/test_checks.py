@@ -8,48 +8,36 @@ import pytest
 from flow.checks import check_choice, check_flag, check_whole
 from flow.errors import FlowBuildError, FlowTypeError
 
+CHOICE, WHOLE = "a must be 'b' or 'c'", "n must be a whole number of at least"
+THREE, ARRAY = ("c", "d", "e"), np.array(["b", "c"])
+
 
 @pytest.mark.parametrize(
-    ("check", "kind", "problem"),
+    ("check", "arguments", "kind", "problem"),
     [
+        (check_choice, ("a", "x", ("b", "c")), FlowBuildError, f"{CHOICE}, got 'x'"),
+        (check_choice, ("a", ["c"], ("b", "c")), FlowBuildError, f"{CHOICE}, got ['c']"),
         (
-            lambda: check_choice("a", "x", ("b", "c")),
+            check_choice,
+            ("a", ARRAY, ("b", "c")),
             FlowBuildError,
-            "a must be 'b' or 'c', got 'x'",
+            f"{CHOICE}, got array(['b', 'c'], dtype='<U1')",
         ),
-        (
-            lambda: check_choice("A: b", ["c"], ("c", "d", "e")),
-            FlowBuildError,
-            "A: b must be 'c', 'd' or 'e', got ['c']",
-        ),
-        (
-            lambda: check_choice("a", np.array(["b", "c"]), ("b", "c")),
-            FlowBuildError,
-            "a must be 'b' or 'c', got array(['b', 'c'], dtype='<U1')",
-        ),
-        (
-            lambda: check_whole("n", 1, 2),
-            FlowBuildError,
-            "n must be a whole number of at least 2, got 1",
-        ),
-        (
-            lambda: check_whole("n", True, 1),
-            FlowTypeError,
-            "n must be a whole number of at least 1, got True",
-        ),
-        (
-            lambda: check_whole("n", 1.5, 1),
-            FlowTypeError,
-            "n must be a whole number of at least 1, got 1.5",
-        ),
-        (lambda: check_flag("f", 1), FlowTypeError, "f must be True or False, got int 1"),
+        (check_choice, ("A: b", 1, THREE), FlowBuildError, "A: b must be 'c', 'd' or 'e', got 1"),
+        (check_whole, ("n", 1, 2), FlowBuildError, f"{WHOLE} 2, got 1"),
+        (check_whole, ("n", True, 1), FlowTypeError, f"{WHOLE} 1, got True"),
+        (check_whole, ("n", 1.5, 1), FlowTypeError, f"{WHOLE} 1, got 1.5"),
+        (check_flag, ("f", 1), FlowTypeError, "f must be True or False, got int 1"),
     ],
 )
 def test_an_invalid_argument_is_named_with_the_rule_and_the_value(
-    check: Callable[[], None], kind: type[FlowBuildError], problem: str
+    check: Callable[..., None],
+    arguments: tuple[object, ...],
+    kind: type[FlowBuildError],
+    problem: str,
 ) -> None:
     with pytest.raises(FlowBuildError) as error:
-        check()
+        check(*arguments)
     assert (type(error.value), str(error.value)) == (kind, problem)
 
 

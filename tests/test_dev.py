@@ -53,12 +53,18 @@ sys.exit(dev.check(here))
 """
 
 
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the project's folder."""
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+
+
 def test_checks_run_in_parallel_and_are_shown_in_order_with_the_failing_code(
     tmp_path: Path,
 ) -> None:
     """The first waits for what the second does."""
-    command = [sys.executable, "-c", CHECKING, str(tmp_path / "done")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = python("-c", CHECKING, str(tmp_path / "done"))
     assert done.stdout.splitlines() == ["one ...", "one waits", "two ...", "failed: two"]
     assert done.returncode == 3
 
@@ -74,8 +80,7 @@ def test_checks_run_in_parallel_and_are_shown_in_order_with_the_failing_code(
     ],
 )
 def test_a_version_of_spark_that_is_no_number_is_refused(arguments: list[str], got: str) -> None:
-    command = [sys.executable, "dev.py", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = python("dev.py", *arguments)
     message = f"dev.py: a version of Spark is written like 4.1, and here it is {got}.\n"
     assert (done.stderr, done.returncode) == (message, 2)
 
@@ -91,9 +96,7 @@ dev.main(["docs", "--check"])
 
 
 def test_the_site_of_the_docs_needs_no_java_and_no_tools_of_developers() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", BUILDING], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    done = python("-c", BUILDING)
     assert done.stdout == "['docs']\n['-m', 'docs.pages', '--check']\n", done.stderr
 
 
@@ -117,9 +120,7 @@ except dev.SetupError as error:
 
 def test_an_environment_is_prepared_while_the_next_is_installed() -> None:
     """4.0 is there already, and 4.2 cannot be installed: the others are completed."""
-    done = subprocess.run(
-        [sys.executable, "-c", SETTING_UP], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    done = python("-c", SETTING_UP)
     assert done.stdout.splitlines() == [
         *("install .venv dev docs examples", "start .venv"),
         "install .venv-spark-4.0 dev examples",

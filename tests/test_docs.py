@@ -54,21 +54,17 @@ def leads_nowhere(page: Path, target: str) -> bool:
     return not file.exists() or bool(anchor and anchor not in anchors(file))
 
 
-@pytest.fixture(scope="module")
-def redrawn() -> dict[str, str]:
-    """Return the pictures that the library draws now, by name."""
-    program = "import json, draw_timelines as d; print(json.dumps(d.pictures()))"
+def printed_by(program: str) -> str:
+    """Return what a program in the folder of the docs prints."""
     made = subprocess.run(
-        [sys.executable, "-c", program], cwd=DOCS, env=environment(), capture_output=True, text=True
+        [sys.executable, "-c", program],
+        cwd=DOCS,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
     )
     assert made.returncode == 0, made.stderr
-    pictures: dict[str, str] = json.loads(made.stdout)
-    return pictures
-
-
-def environment() -> dict[str, str]:
-    """An environment in which the packages here are found, installed or not."""
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    return made.stdout
 
 
 def test_pages_and_pictures_exist() -> None:
@@ -77,7 +73,9 @@ def test_pages_and_pictures_exist() -> None:
     assert len(PICTURES) >= 10
 
 
-def test_the_committed_pictures_are_up_to_date(redrawn: dict[str, str]) -> None:
+def test_the_committed_pictures_are_up_to_date() -> None:
+    program = "import json, draw_timelines as d; print(json.dumps(d.pictures()))"
+    redrawn = json.loads(printed_by(program))
     committed = {picture.name: picture.read_text("utf-8") for picture in PICTURES}
     assert sorted(committed) == sorted(redrawn)
     different = [name for name in committed if committed[name] != redrawn[name]]
@@ -93,11 +91,8 @@ def test_every_picture_is_shown_once_with_alternative_text() -> None:
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.name)
 def test_a_picture_has_a_description_and_a_background(picture: Path) -> None:
     root = ElementTree.parse(picture).getroot()
-    title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
-    assert title is not None
-    assert title.text
-    assert description is not None
-    assert len(description.text or "") > 40
+    assert root.findtext(f"{SVG}title")
+    assert len(root.findtext(f"{SVG}desc") or "") > 40
     card = root.find(f"{SVG}rect")
     assert card is not None
     assert card.get("class") == "card"
@@ -120,18 +115,17 @@ def test_nothing_lies_outside_a_picture(picture: Path) -> None:
             assert float(shape.get("x", 0)) + float(shape.get("width", 0)) <= width
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_every_link_to_a_file_or_a_heading_has_a_target(page: Path) -> None:
-    assert [target for target in targets(page) if leads_nowhere(page, target)] == []
+def test_every_link_to_a_file_or_a_heading_has_a_target() -> None:
+    pairs = [(page, target) for page in PAGES for target in targets(page)]
+    assert [pair for pair in pairs if leads_nowhere(*pair)] == []
 
 
 def test_a_broken_link_is_detected() -> None:
     page = DOCS / "reference/windows/clocks.md"
     wrong = ["missing.md", "#no-such-heading", "lateness.md#no-such-heading"]
-    assert [leads_nowhere(page, target) for target in wrong] == [True, True, True]
     there = ["#eventclock", "lateness.md#the-late-stream", "../../../README.md"]
     right = [*there, "https://example.com/missing"]
-    assert [leads_nowhere(page, target) for target in right] == [False] * 4
+    assert [target for target in wrong + right if leads_nowhere(page, target)] == wrong
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -143,18 +137,9 @@ def test_every_named_link_is_defined_and_every_definition_used(page: Path) -> No
     assert sorted(defined) == sorted(used)
 
 
-def words_about_windows() -> set[str]:
-    """Return the words of all pages about windows."""
-    return {word for page in WINDOWS for word in re.findall(r"\w+", page.read_text("utf-8"))}
-
-
-def test_every_public_name_of_windowing_is_explained() -> None:
-    words = words_about_windows()
+def test_every_name_and_argument_of_windowing_is_explained() -> None:
+    words = {word for page in WINDOWS for word in re.findall(r"\w+", page.read_text("utf-8"))}
     assert [name for name in flow_windowing.__all__ if name not in words] == []
-
-
-def test_every_argument_of_clocks_windowers_and_operators_is_explained() -> None:
-    words = words_about_windows()
     made = [name for name in flow_windowing.__all__ if re.search("Clock$|Windower$|^[a-z]", name)]
     assert {"EventClock", "CountWindower", "join_window"} <= set(made)
     arguments = {
@@ -183,29 +168,10 @@ def test_signatures_agree_with_the_pages() -> None:
                 assert keyword.value.value == default, f"{keyword.arg} in {text}"
 
 
-def test_every_python_block_about_windows_is_an_example_that_is_run() -> None:
-    pages = "\n".join(page.read_text("utf-8") for page in WINDOWS)
-    blocks = re.findall(r"^```python\n(.*?)^```$", pages, re.DOTALL | re.MULTILINE)
-    assert len(blocks) > 20
-    assert [block for block in blocks if not block.startswith(">>> ")] == []
-
-
-def drawn_architecture(folder: Path) -> str:
-    program = "import draw_architecture as d; print(d.draw(), end='')"
-    made = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert made.returncode == 0, made.stderr
-    return made.stdout
-
-
 def test_the_picture_of_the_architecture_agrees_with_the_imports() -> None:
+    drawn = printed_by("import draw_architecture as d; print(d.draw(), end='')")
     committed = (DOCS / "architecture.svg").read_text("utf-8")
-    assert committed == drawn_architecture(DOCS), "run python docs/draw_architecture.py"
+    assert committed == drawn, "run python docs/draw_architecture.py"
 
 
 def test_the_page_of_the_architecture_names_existing_rooms_modules_and_functions() -> None:

@@ -45,6 +45,12 @@ def same(expected: str, got: str) -> bool:
     return doctest.OutputChecker().check_output(expected, got, doctest.ELLIPSIS)
 
 
+def only_block(step: int, part: str, kind: str = "sh") -> str:
+    """Return the only block of a kind and a step that has a part."""
+    (found,) = [text for one, text in blocks(step) if one == kind and part in text]
+    return found
+
+
 def write_files(folder: Path, step: int) -> None:
     """Write the files of a step and of those before it."""
     for number in range(1, step + 1):
@@ -78,6 +84,7 @@ def test_a_step_without_spark_prints_what_the_page_says(step: int, tmp_path: Pat
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.extended
 def test_the_step_on_spark_prints_what_the_page_says(tmp_path: Path) -> None:
     follow(tmp_path, 5)
     assert not (tmp_path / "out").exists()
@@ -87,16 +94,14 @@ def test_the_step_on_spark_prints_what_the_page_says(tmp_path: Path) -> None:
 def service(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """The service of step 6, started on the orders of step 5."""
     write_files(tmp_path, 5)
-    (making_orders,) = [text for kind, text in blocks(5) if kind == "sh" and "monday" in text]
-    shell(tmp_path, making_orders)
-    (line,) = [text.split("\n")[1] for kind, text in blocks(6) if kind == "python"]
+    shell(tmp_path, only_block(5, "monday"))
+    line = only_block(6, "", "python").split("\n")[1]
     program = (tmp_path / "shop.py").read_text()
     changed = re.sub(r"^orders = .*$", line, program, flags=re.MULTILINE)
     assert changed != program
     (tmp_path / "shop.py").write_text(changed)
-    (command,) = [text for kind, text in blocks(6) if kind == "sh" and "flow.run" in text]
     started = subprocess.Popen(
-        [sys.executable, *command.split()[1:]],
+        [sys.executable, *only_block(6, "flow.run").split()[1:]],
         cwd=tmp_path,
         env=environment(),
         stdout=subprocess.PIPE,
@@ -110,26 +115,22 @@ def service(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.extended
 def test_the_service_writes_what_the_page_says_and_stops(
     service: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    commands = [text for kind, text in blocks(6) if kind == "sh"]
-    (arriving,) = [text for text in commands if "tuesday" in text]
-    (showing,) = [text for text in commands if text.startswith("cat out")]
-    (expected,) = [text for kind, text in blocks(6) if kind == "text"]
-    shell(tmp_path, arriving)
-    output = ""
+    shell(tmp_path, only_block(6, "tuesday"))
+    # Before the first epoch there are no files, and the pattern would name none.
+    showing = only_block(6, "cat out").replace("cat ", "cat /dev/null ")
+    output, expected = "", only_block(6, "", "text")
     deadline = time.monotonic() + 120
     while not same(expected, output) and time.monotonic() < deadline:
         assert service.poll() is None, service.communicate()[0]
         time.sleep(0.5)
-        # Before the first epoch there are no files, and the pattern would name none.
-        output = shell(tmp_path, f"shopt -s nullglob; {showing.replace('cat ', 'cat /dev/null ')}")
+        output = shell(tmp_path, f"shopt -s nullglob; {showing}")
     assert same(expected, output), output
     service.send_signal(signal.SIGINT)
     printed = service.communicate(timeout=120)[0]
     assert service.returncode == 0, printed
-    (asking,) = [text for text in commands if "recovery status" in text]
-    assert "hourly     2" in shell(tmp_path, asking)
-    (doctor,) = [text for text in commands if "flow.doctor" in text]
-    assert "ok       Java" in shell(tmp_path, doctor)
+    assert "hourly     2" in shell(tmp_path, only_block(6, "recovery status"))
+    assert "ok       Java" in shell(tmp_path, only_block(6, "flow.doctor"))

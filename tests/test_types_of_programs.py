@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+EXAMPLES = sorted(path for path in ROOT.glob("examples/*.py") if path.name != "__init__.py")
 UNTYPED = ("pyarrow", "pandas", "confluent_kafka")
 """Libraries that ship no types, or not all: a program that imports one has values of no known type.
 
@@ -50,15 +50,22 @@ driver.send("visits", [{"user": "ann", "at": 5, "amount": 20}])
 print(driver.take("out"))
 """
 
-MYPY = """
+MYPY = f"""
 [mypy]
 strict = True
 follow_imports = silent
-cache_dir = {cache}
+cache_dir = {ROOT / ".mypy_cache/programs"}
 [mypy-pyarrow.*,pandas.*,confluent_kafka.*]
 ignore_missing_imports = True
 follow_imports = skip
 """
+PYRIGHT = {
+    "typeCheckingMode": "strict",
+    "extraPaths": [str(ROOT)],
+    "useLibraryCodeForTypes": False,
+    "reportMissingTypeStubs": False,
+    "reportMissingModuleSource": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -66,64 +73,48 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the programs: the examples, the Python blocks of README, and a short one."""
     folder = tmp_path_factory.mktemp("programs")
     for path in EXAMPLES:
-        if path.name != "__init__.py":
-            (folder / path.name).write_text(path.read_text("utf-8"), "utf-8")
-    blocks = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.M | re.S
-    )
-    whole = [block for block in blocks if block.startswith("import flow")]
-    assert whole, "README has a program"
-    for number, block in enumerate(whole):
+        (folder / path.name).write_text(path.read_text("utf-8"), "utf-8")
+    readme = (ROOT / "README.md").read_text("utf-8")
+    blocks = re.findall(r"^```python\n(import flow.*?)^```", readme, re.M | re.S)
+    assert blocks, "README has a program"
+    for number, block in enumerate(blocks):
         (folder / f"readme_{number}.py").write_text(block, "utf-8")
     (folder / "short.py").write_text(SHORT, "utf-8")
     return folder
 
 
-def test_programs_pass_strict_mypy(programs: Path) -> None:
-    config = programs / "mypy.ini"
-    config.write_text(MYPY.format(cache=programs / "cache"), "utf-8")
-    names = sorted(path.name for path in programs.glob("*.py"))
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", f"--config-file={config}", *names],
-        cwd=programs,
+def check(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=folder,
         env={**os.environ, "MYPYPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        check=False,
     )
+
+
+def test_programs_pass_strict_mypy(programs: Path) -> None:
+    (programs / "mypy.ini").write_text(MYPY, "utf-8")
+    names = sorted(path.name for path in programs.glob("*.py"))
+    done = check(programs, "mypy", "--config-file=mypy.ini", *names)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.extended
 def test_programs_pass_strict_basedpyright(programs: Path) -> None:
-    settings = {
-        "typeCheckingMode": "strict",
-        "extraPaths": [str(ROOT)],
-        "useLibraryCodeForTypes": False,
-        "reportMissingTypeStubs": False,
-        "reportMissingModuleSource": False,
-    }
-    (programs / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
-    done = subprocess.run(
-        [
-            *[sys.executable, "-m", "basedpyright", "--outputjson"],
-            *["--pythonpath", sys.executable, str(programs)],
-        ],
-        cwd=programs,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    report = json.loads(done.stdout)
+    (programs / "pyrightconfig.json").write_text(json.dumps(PYRIGHT), "utf-8")
+    python = ["--pythonpath", sys.executable]
+    report = json.loads(check(programs, "basedpyright", "--outputjson", *python, ".").stdout)
     assert report["summary"]["filesAnalyzed"] >= len(EXAMPLES)
     problems = [
         f"{Path(one['file']).name}:{one['range']['start']['line'] + 1}: {one['message']}"
         for one in report["generalDiagnostics"]
-        if one["severity"] == "error" and not _is_of_a_library(one)
+        if one["severity"] == "error" and not is_of_a_library(one)
     ]
     assert problems == [], "\n".join(problems)
 
 
-def _is_of_a_library(problem: dict[str, str]) -> bool:
+def is_of_a_library(problem: dict[str, str]) -> bool:
     rule = problem.get("rule", "")
     if not rule.startswith("reportUnknown") and rule != "reportPrivateImportUsage":
         return False

@@ -22,61 +22,46 @@ def write_pickles(folder: Path, rows: list[tuple[str, int, int, float]]) -> Answ
     return answer_in(folder, ("total",), "tumbling", LATEST)
 
 
-def write_parquet(
-    folder: Path, rows: list[tuple[str, int, int, float]], unit: str = "us"
-) -> Answer:
+def write_parquet(folder: Path, rows: list[tuple[str, int, int, float]], unit: str) -> Answer:
     (folder / "epoch=0").mkdir(parents=True)
     keys, opened, closed, totals = zip(*rows, strict=True)
-    scale = {"us": 1, "ms": 1_000}[unit]
-    times = [
-        pa.array([one // scale for one in column], pa.timestamp(unit, "UTC"))
-        for column in (opened, closed)
-    ]
-    columns = {"key": keys, "open_time": times[0], "close_time": times[1], "total": totals}
-    pq.write_table(
-        pa.table({"window_id": range(len(rows)), **columns}), folder / "epoch=0/0.parquet"
-    )
+    table = {"window_id": range(len(rows)), "key": keys, "total": totals}
+    for name, times in (("open_time", opened), ("close_time", closed)):
+        table[name] = pa.array(times, pa.timestamp("us", "UTC")).cast(pa.timestamp(unit, "UTC"))
+    pq.write_table(pa.table(table), folder / "epoch=0/0.parquet")
     return answer_in(folder, ("total",), "tumbling", LATEST)
 
 
-def test_windows_and_sums_are_counted(tmp_path: Path) -> None:
-    answer = write_pickles(tmp_path / "one", ROWS)
-    assert (answer.windows, answer.sums) == (3, {"total": 7.5})
-
-
-def test_answers_do_not_depend_on_order_or_format(tmp_path: Path) -> None:
+def test_windows_and_sums_do_not_depend_on_order_or_format(tmp_path: Path) -> None:
     first = write_pickles(tmp_path / "one", ROWS)
+    assert (first.windows, first.sums) == (3, {"total": 7.5})
     assert write_pickles(tmp_path / "two", ROWS[::-1]) == first
-    assert write_parquet(tmp_path / "three", ROWS) == first
-    assert write_parquet(tmp_path / "four", ROWS[::-1], unit="ms") == first
+    assert write_parquet(tmp_path / "three", ROWS, "us") == first
+    assert write_parquet(tmp_path / "four", ROWS[::-1], "ms") == first
 
 
-def test_a_total_under_another_key_differs(tmp_path: Path) -> None:
+def test_a_total_under_another_key_or_in_another_window_differs(tmp_path: Path) -> None:
     first = write_pickles(tmp_path / "one", ROWS)
     swapped = [("b", *ROWS[0][1:]), ("a", *ROWS[1][1:]), ROWS[2]]
-    second = write_pickles(tmp_path / "two", swapped)
-    assert (second.windows, second.sums) == (first.windows, first.sums)
-    assert second != first
+    moved = [*ROWS[:2], ("a", 2 * MINUTE, 3 * MINUTE, 4.0)]
+    for name, rows in (("swapped", swapped), ("moved", moved)):
+        other = write_pickles(tmp_path / name, rows)
+        assert (other.windows, other.sums) == (first.windows, first.sums)
+        assert other != first
 
 
-def test_a_total_in_another_window_differs(tmp_path: Path) -> None:
-    first = write_pickles(tmp_path / "one", ROWS)
-    assert write_pickles(tmp_path / "two", [*ROWS[:2], ("a", 2 * MINUTE, 3 * MINUTE, 4.0)]) != first
-
-
-def test_open_windows_are_left_out(tmp_path: Path) -> None:
+def test_open_windows_and_sessions_are_left_out(tmp_path: Path) -> None:
     # The watermark is ten seconds behind the last event, at 9:50.
     still_open = ("a", 9 * MINUTE, LATEST, 1.0)
     assert write_pickles(tmp_path / "one", [*ROWS, still_open]).windows == 3
-
-
-def test_a_session_is_open_until_its_gap_has_passed(tmp_path: Path) -> None:
-    tmp_path.joinpath("0.pickle").write_bytes(
-        pickle.dumps([("a", 0, 9 * MINUTE + 20_000_000, 1), ("a", 0, 9 * MINUTE + 20_000_001, 1)])
-    )
-    assert answer_in(tmp_path, ("n",), "session", LATEST).windows == 1
+    # A session is open until its gap of half a minute has passed.
+    ends = 9 * MINUTE + 20_000_000
+    sessions = [("a", 0, ends, 1), ("a", 0, ends + 1, 1)]
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    (folder / "0.pickle").write_bytes(pickle.dumps(sessions))
+    assert answer_in(folder, ("n",), "session", LATEST).windows == 1
 
 
 def test_an_answer_may_hold_no_windows(tmp_path: Path) -> None:
-    tmp_path.joinpath("0.pickle").write_bytes(pickle.dumps([]))
-    assert answer_in(tmp_path, ("total",), "tumbling", LATEST).windows == 0
+    assert write_pickles(tmp_path / "one", []).windows == 0

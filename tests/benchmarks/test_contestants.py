@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections import Counter
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -62,34 +63,49 @@ def minutes() -> tuple[int, float]:
     return len(closed), sum(closed)
 
 
-def test_the_driver_agrees_with_plain_python(place: Place, minutes: tuple[int, float]) -> None:
+@pytest.mark.parametrize(
+    "function",
+    [
+        "in_process_objects",
+        pytest.param("batch_objects", marks=[pytest.mark.spark, pytest.mark.extended]),
+    ],
+)
+def test_ours_agrees_with_plain_python(
+    place: Place, minutes: tuple[int, float], function: str
+) -> None:
     # 20,000 events last 144 s: two minutes have closed, and what the jitter put before the first.
-    figure, answer = place.run(OBJECTS, "ours", "in_process_objects")
+    figure, answer = place.run(OBJECTS, "ours", function)
     assert figure.value > 0
     assert minutes[0] in (10, 15)
     assert (answer.windows, answer.sums["total"]) == minutes
 
 
-def test_bytewax_agrees(place: Place, minutes: tuple[int, float]) -> None:
-    pytest.importorskip("bytewax")
-    for wakes in (True, False):
-        _, answer = place.run(OBJECTS, "bytewax_peer", "fold", wakes=wakes)
-        assert (answer.windows, answer.sums["total"]) == minutes
-
-
 @pytest.mark.parametrize(
-    ("package", "module"), [("duckdb", "duckdb_peer"), ("polars", "polars_peer")]
+    ("package", "module", "function", "settings"),
+    [
+        ("bytewax", "bytewax_peer", "fold", {"wakes": True}),
+        ("bytewax", "bytewax_peer", "fold", {"wakes": False}),
+        ("duckdb", "duckdb_peer", "batch", {}),
+        ("polars", "polars_peer", "batch", {}),
+    ],
 )
-def test_a_batch_peer_agrees(
-    place: Place, minutes: tuple[int, float], package: str, module: str
+def test_a_peer_agrees(
+    place: Place,
+    minutes: tuple[int, float],
+    package: str,
+    module: str,
+    function: str,
+    settings: dict[str, bool],
 ) -> None:
     pytest.importorskip(package)
-    _, answer = place.run(COLUMNS, module, "batch")
+    events = OBJECTS if function == "fold" else COLUMNS
+    _, answer = place.run(events, module, function, **settings)
     assert (answer.windows, answer.sums["total"]) == minutes
 
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.extended
 def test_our_streaming_engine_agrees(
     spark: SparkSession, place: Place, minutes: tuple[int, float]
 ) -> None:
@@ -101,14 +117,6 @@ def test_our_streaming_engine_agrees(
     assert len(took) == 3
     assert sum(took[:2]) <= figure.value + 0.01
     assert figure.value < sum(took) + 1
-
-
-@pytest.mark.spark
-def test_our_batch_engine_agrees(
-    spark: SparkSession, place: Place, minutes: tuple[int, float]
-) -> None:
-    _, answer = place.run(OBJECTS, "ours", "batch_objects")
-    assert (answer.windows, answer.sums["total"]) == minutes
 
 
 def quoted_by_plain_python(events: Events) -> tuple[int, float, float]:
@@ -127,17 +135,15 @@ def quoted_by_plain_python(events: Events) -> tuple[int, float, float]:
     return len(pairs), left, right
 
 
-def test_an_as_of_join_of_polars_agrees_with_plain_python(place: Place) -> None:
-    pytest.importorskip("polars")
-    events = Events(20_000, keys=50)
-    _, answer = place.run(events, "polars_peer", "asof", windows="asof")
-    assert (answer.windows, *answer.sums.values()) == quoted_by_plain_python(events)
-
-
 @pytest.mark.spark
-def test_our_as_of_join_agrees_with_plain_python(spark: SparkSession, place: Place) -> None:
+@pytest.mark.parametrize(("module", "function"), [("polars_peer", "asof"), ("ours", "batch")])
+def test_an_as_of_join_agrees_with_plain_python(
+    spark: SparkSession, place: Place, module: str, function: str
+) -> None:
+    if module == "polars_peer":
+        pytest.importorskip("polars")
     events = Events(20_000, keys=50)
-    _, answer = place.run(events, "ours", "batch", windows="asof")
+    _, answer = place.run(events, module, function, windows="asof")
     assert answer.windows > 8_000
     assert (answer.windows, *answer.sums.values()) == quoted_by_plain_python(events)
 
@@ -154,17 +160,13 @@ def test_our_windows_over_all_keys_have_the_totals_of_all_keys(
 @pytest.mark.spark
 def test_our_interval_join_agrees_with_plain_python(spark: SparkSession, place: Place) -> None:
     events = Events(2_000, keys=50)
-    by_key: dict[str, list[dict[str, Any]]] = {}
-    for row in (row for part in range(FILES) for row in events.table(part).to_pylist()):
-        by_key.setdefault(row["key"], []).append(row)
-    rows = [row for some in by_key.values() for row in some]
+    rows = [row for part in range(FILES) for row in events.table(part).to_pylist()]
     open_since = max(row["ts"] for row in rows) - timedelta(seconds=10)
     pairs = [
         (left, right)
-        for some in by_key.values()
-        for left in some
-        for right in some
-        if left["ts"] <= right["ts"] <= min(left["ts"] + timedelta(minutes=1), open_since)
+        for left, right in product(rows, rows)
+        if left["key"] == right["key"]
+        and left["ts"] <= right["ts"] <= min(left["ts"] + timedelta(minutes=1), open_since)
     ]
     _, answer = place.run(events, "ours", "batch", windows="join")
     assert len(pairs) > 1_000

@@ -23,15 +23,13 @@ from benchmarks.windows.data import (
 )
 
 
-def test_every_row_is_written_once_in_files_of_equal_size(tmp_path: Path) -> None:
-    folder = make(Events(rows=1_000, keys=10), tmp_path)
-    sizes = [pq.read_metadata(path).num_rows for path in sorted(folder.glob("*.parquet"))]
-    assert sizes == [50] * FILES
+def test_every_row_is_written_once_in_files_of_about_equal_size(tmp_path: Path) -> None:
+    def sizes(rows: int) -> list[int]:
+        folder = make(Events(rows, keys=10), tmp_path)
+        return [pq.read_metadata(path).num_rows for path in sorted(folder.glob("*.parquet"))]
 
-
-def test_no_row_is_lost_where_files_divide_unevenly(tmp_path: Path) -> None:
-    folder = make(Events(rows=1_003, keys=10), tmp_path)
-    assert sum(pq.read_metadata(path).num_rows for path in folder.glob("*.parquet")) == 1_003
+    assert sizes(1_000) == [50] * FILES
+    assert sum(sizes(1_003)) == 1_003
 
 
 def test_a_seed_determines_the_events() -> None:
@@ -62,42 +60,30 @@ def test_amounts_are_quarters_so_that_sums_are_exact_in_any_order() -> None:
 
 
 def test_objects_hold_the_same_events_as_columns(tmp_path: Path) -> None:
-    table = pa.table(
-        {
-            "key": ["a", "b"],
-            "ts": pa.array([60_000_000, 61_000_001], pa.timestamp("us", "UTC")),
-            "amount": [0.25, 3.5],
-        }
-    )
+    times = pa.array([60_000_000, 61_000_001], pa.timestamp("us", "UTC"))
+    table = pa.table({"key": ["a", "b"], "ts": times, "amount": [0.25, 3.5]})
     first = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
     second = datetime(1970, 1, 1, 0, 1, 1, 1, tzinfo=UTC)
     assert as_objects(table) == [("a", (first, 0.25)), ("b", (second, 3.5))]
 
     events = Events(200, 10, form=Form.OBJECTS)
-    folder = make(events, tmp_path)
-    path = folder / "part-07.objects"
+    path = make(events, tmp_path) / "part-07.objects"
     written = pickle.loads(path.read_bytes())
     assert written == as_objects(events.table(7))
-    assert [pickle.loads(dealt(path, hand).read_bytes()) for hand in range(HANDS)] == [
-        written[0::2],
-        written[1::2],
-    ]
+    hands = [pickle.loads(dealt(path, hand).read_bytes()) for hand in range(HANDS)]
+    assert hands == [written[0::2], written[1::2]]
 
 
-def test_modification_times_of_files_follow_their_order(tmp_path: Path) -> None:
+def test_files_have_times_in_their_order_and_are_not_made_again(tmp_path: Path) -> None:
     folder = make(Events(200, 10), tmp_path)
     shown = sorted(path for path in folder.iterdir() if not path.name.startswith("_"))
     assert [path.stat().st_mtime for path in shown] == [float(n) for n in range(1, FILES + 1)]
+    (folder / "part-00.parquet").unlink()
+    make(Events(200, 10), tmp_path)
+    assert not (folder / "part-00.parquet").exists()
 
 
 def test_the_last_time_is_the_greatest_not_that_of_the_last_row(tmp_path: Path) -> None:
     folder = make(Events(1_000, 10), tmp_path)
     times = pq.read_table(folder, columns=["ts"])["ts"].cast(pa.int64()).to_pylist()
     assert last_us(folder) == max(times) != times[-1]
-
-
-def test_existing_files_are_not_made_again(tmp_path: Path) -> None:
-    folder = make(Events(200, 10), tmp_path)
-    (folder / "part-00.parquet").unlink()
-    make(Events(200, 10), tmp_path)
-    assert not (folder / "part-00.parquet").exists()

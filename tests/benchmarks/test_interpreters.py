@@ -41,20 +41,16 @@ def test_this_python_runs_installed_peers(path: Path, tmp_path: Path) -> None:
     assert interpreter_with("pyarrow", tmp_path) == sys.executable
 
 
-def test_a_missing_peer_that_this_python_could_install_is_left_to_the_user(
+def test_a_peer_without_a_wheel_gets_an_older_python_of_its_own(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_command(path, "python-old", OLDER)
-    monkeypatch.setattr(interpreters, "WITH_WHEELS", (sys.version_info[:2],))
-    assert interpreter_with("elder", tmp_path) is None
-
-
-def test_a_peer_without_a_wheel_gets_an_older_python_of_its_own(path: Path, tmp_path: Path) -> None:
+    assert interpreter_with("elder", tmp_path) is None, "there is no older Python"
     add_command(path, "python-new", "#!/bin/sh\nexit 127\n")
     add_command(path, "python-old", OLDER)
+    monkeypatch.setattr(interpreters, "WITH_WHEELS", (sys.version_info[:2],))
+    interpreter_with.cache_clear()
+    assert interpreter_with("elder", tmp_path) is None, "this Python could install it"
+    monkeypatch.setattr(interpreters, "WITH_WHEELS", ())
+    interpreter_with.cache_clear()
     found = interpreter_with("elder", tmp_path / "home")
     assert found == str(tmp_path / "home/python-old-elder/bin/python")
-
-
-def test_without_an_older_python_the_peer_is_left_out(path: Path, tmp_path: Path) -> None:
-    assert interpreter_with("elder", tmp_path) is None

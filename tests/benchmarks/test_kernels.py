@@ -30,33 +30,22 @@ needs_this_machine = pytest.mark.skipif(
 )
 
 
-def in_an_ordinary_run(kernel: str) -> bool:
-    """Return False for a kernel that is also counted with a key for each row, the dearer case."""
-    return not (kernel.endswith("-1k") and f"{kernel.removesuffix('-1k')}-20k" in KERNELS)
-
-
-@pytest.fixture(scope="module")
-def counts(request: pytest.FixtureRequest) -> dict[str, float]:
-    """Return the instructions for a row of each kernel that the tests of this run need."""
-    test = test_a_kernel_takes_at_most_twice_its_budget.__name__
-    items = [one for one in request.session.items if getattr(one, "originalname", "") == test]
-    chosen = {one.callspec.params["kernel"] for one in items}  # type: ignore[attr-defined]
-    return count([kernel for name, kernel in KERNELS.items() if name in chosen])
+SOME = ("hash-keys", "exact-sums-20k", "tumbling-windows-20k", "session-windows-1k")
+some_or_all = pytest.mark.parametrize(
+    "names", [SOME, pytest.param(tuple(KERNELS), marks=pytest.mark.extended)], ids=["some", "all"]
+)
+"""Some kernels in an ordinary run, and all of them in another."""
 
 
 @needs_valgrind
 @needs_this_machine
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        pytest.param(kernel, marks=[] if in_an_ordinary_run(kernel) else pytest.mark.extended)
-        for kernel in KERNELS
-    ],
-)
-def test_a_kernel_takes_at_most_twice_its_budget(kernel: str, counts: dict[str, float]) -> None:
-    if problem := BUDGETS.problem(kernel, counts[kernel]):
-        pytest.fail(problem, pytrace=False)
+@some_or_all
+def test_a_kernel_takes_at_most_twice_its_budget(names: tuple[str, ...]) -> None:
+    counts = count([KERNELS[name] for name in names])
+    problems = [problem for name in names if (problem := BUDGETS.problem(name, counts[name]))]
+    if problems:
+        pytest.fail("\n".join(problems), pytrace=False)
 
 
 def test_every_budget_belongs_to_a_kernel() -> None:
@@ -114,7 +103,8 @@ def test_unknown_kernels_are_refused(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err.startswith("there is no kernel called nonsense: they are hash-")
 
 
-def test_every_kernel_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+@some_or_all
+def test_every_kernel_can_be_timed(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "REPEATS", 1)
-    lines = run.times(list(KERNELS.values())).splitlines()
-    assert [line.split()[0] for line in lines] == ["kernel", *KERNELS]
+    lines = run.times([KERNELS[name] for name in names]).splitlines()
+    assert [line.split()[0] for line in lines] == ["kernel", *names]

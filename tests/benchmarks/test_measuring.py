@@ -23,22 +23,26 @@ def bench_at(home: Path, runs: int = 1) -> tuple[Bench, list[str]]:
     return Bench(home, Scale(rows=1_000), runs, messages.append), messages
 
 
-def test_a_peer_that_is_not_installed_is_skipped_with_a_message(tmp_path: Path) -> None:
+def test_a_peer_that_is_not_installed_is_skipped_and_has_no_figures(tmp_path: Path) -> None:
     bench, messages = bench_at(tmp_path)
     measured = bench.measure(Work("one", "one thing", (ABSENT,)))
     assert measured.standings["absent"].problem == "no_such_package is not installed"
     assert measured.standings["absent"].median is None
     assert "no_such_package is not installed" in messages[1]
+    [found] = as_json([measured])
+    assert found["work"] == "one"
+    assert found["contestants"]["absent"]["figures"] == []
 
 
-def test_a_failed_contestant_reports_its_error_and_runs_once(tmp_path: Path) -> None:
+def test_a_failed_contestant_reports_its_error_runs_once_and_leaves_no_files(
+    tmp_path: Path,
+) -> None:
     bench, messages = bench_at(tmp_path, runs=3)
-    measured = bench.measure(Work("one", "one thing", (BROKEN,)))
-    assert "No module named 'benchmarks.windows.no_such_module'" in (
-        measured.standings["broken"].problem
-    )
-    assert measured.standings["broken"].failed
+    standing = bench.measure(Work("one", "one thing", (BROKEN,))).standings["broken"]
+    assert "No module named 'benchmarks.windows.no_such_module'" in standing.problem
+    assert standing.failed
     assert len(messages) == 2
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_a_contestant_over_its_time_limit_is_stopped_without_failing(tmp_path: Path) -> None:
@@ -50,19 +54,6 @@ def test_a_contestant_over_its_time_limit_is_stopped_without_failing(tmp_path: P
     assert standing.stopped_after == 0.001
     assert not standing.failed
     assert len(messages) == 2
-
-
-def test_temporary_files_are_removed(tmp_path: Path) -> None:
-    bench, _ = bench_at(tmp_path)
-    bench.measure(Work("one", "one thing", (BROKEN,)))
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_results_can_be_written_as_json(tmp_path: Path) -> None:
-    bench, _ = bench_at(tmp_path)
-    [found] = as_json([bench.measure(Work("one", "one thing", (ABSENT,)))])
-    assert found["work"] == "one"
-    assert found["contestants"]["absent"]["figures"] == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")

@@ -33,9 +33,7 @@ def test_timing_starts_at_the_end_of_the_first_epoch() -> None:
 
 def test_a_run_of_one_epoch_is_timed_as_a_whole() -> None:
     measurement = measured(Mark(0, 1.0, 5.0), [Mark(920, 4.0, 9.0)], Mark(0, 5.0, 9.5), SETTINGS)
-    assert measurement == Measured(
-        events=1_000.0, rows=920, seconds=4.0, core_seconds=4.5, whole_seconds=4.0
-    )
+    assert measurement == Measured(1_000.0, 920, 4.0, 4.5, whole_seconds=4.0)
 
 
 def test_without_processor_times_all_given_cores_count() -> None:

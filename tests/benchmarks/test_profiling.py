@@ -26,21 +26,15 @@ def cells(text: str) -> dict[str, list[str]]:
     return {line[1]: [cell.strip() for cell in line[2:] if cell.strip()] for line in lines}
 
 
-def test_epochs_are_summed_and_parts_shown_as_shares() -> None:
+def test_epochs_and_purposes_are_summed_and_shown_as_shares() -> None:
     text = report(Figure(2.0, {"epochs": [EPOCH, EPOCH], "seen": SEEN}))
     assert text.startswith("2 epochs took 2.00 s, by Spark's account:\n")
-    assert cells(text)["planning the query"] == ["0.20 s", "10.0%"]
-    assert cells(text)["running the epoch"] == ["1.20 s", "60.0%"]
-
-
-def test_state_tasks_are_added_up_over_levels() -> None:
-    found = cells(report(Figure(2.0, {"epochs": [EPOCH, EPOCH], "seen": SEEN})))
-    assert found["state tasks, until their rows are through"] == ["0.50 s"]
+    found = cells(text)
+    assert found["planning the query"] == ["0.20 s", "10.0%"]
+    assert found["running the epoch"] == ["1.20 s", "60.0%"]
+    assert found["state tasks, until their rows are through"] == ["0.50 s"], "of all levels"
     assert found["state tasks, committing the stores"] == ["0.10 s"]
-
-
-def test_purposes_are_shares_of_working_time_without_waiting() -> None:
-    found = cells(report(Figure(2.0, {"epochs": [EPOCH], "seen": SEEN})))
+    # Shares of the working time, without waiting.
     assert found["windows"] == ["1.50 s", "75.0%", "3.00 s"]
     assert found["sink"] == ["0.50 s", "25.0%", "2.00 s"]
     assert "waiting for a task" not in found

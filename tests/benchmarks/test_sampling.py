@@ -18,6 +18,8 @@ WORKER = f"{SPARK}/worker.py"
 SERIALIZER = f"{SPARK}/serializers.py"
 LEVEL = "/repo/flow/engine/level.py"
 ROWS = "/repo/flow/engine/spark/rows.py"
+STORE = "/repo/flow/engine/state/store.py"
+STATE_CLIENT = f"{SPARK}/sql/streaming/stateful_processor_api_client.py"
 DRIVER = "/repo/flow_windowing/driver.py"
 
 
@@ -41,26 +43,14 @@ def stack(*files: str, name: str = "work") -> FrameType:
     [
         ([WORKER, LEVEL, DRIVER], "windows"),
         ([WORKER, LEVEL], "the rest of the engine"),
-        (
-            [WORKER, "/repo/flow/engine/spark/rows.py", "/venv/site-packages/pyarrow/x.py"],
-            "packing",
-        ),
+        ([WORKER, ROWS, "/venv/site-packages/pyarrow/x.py"], "packing"),
         ([WORKER, "/repo/flow/connectors/files/reading/parquet_source.py"], "reading"),
         ([WORKER, "/repo/flow/connectors/files/writing/column_sinks.py"], "sink"),
         ([WORKER, DRIVER, "/repo/benchmarks/windows/flows.py"], "user functions"),
         ([WORKER, SERIALIZER], "rows from and to Spark"),
         # Rows are fetched while the engine asks for them.
         ([WORKER, LEVEL, SERIALIZER], "rows from and to Spark"),
-        (
-            [
-                WORKER,
-                "/repo/flow/engine/state/store.py",
-                f"{SPARK}/sql/streaming/stateful_processor_api_client.py",
-                "/venv/site-packages/google/protobuf/x.py",
-                SERIALIZER,
-            ],
-            "state calls to Spark",
-        ),
+        ([WORKER, STORE, STATE_CLIENT, SERIALIZER], "state calls to Spark"),
         (["/usr/lib/python3/threading.py"], "Python itself"),
     ],
 )
@@ -73,13 +63,11 @@ def test_the_place_is_a_function_of_this_project_with_the_library_function_it_ca
     assert look_at(stack(*files)) == Look("packing", "spark/rows.py:work")
 
 
-def test_a_worker_without_a_task_waits() -> None:
-    files = WORKER, f"{SPARK}/messages/socket.py"
-    assert look_at(stack(*files, name="get_init_message")).purpose == "waiting for a task"
-
-
-def test_imports_belong_to_the_start_of_a_task() -> None:
-    assert look_at(stack(WORKER, LEVEL, name="_find_and_load")).purpose == "starting a task"
+def test_waiting_and_imports_are_told_by_the_names_of_functions() -> None:
+    waiting = stack(WORKER, f"{SPARK}/messages/socket.py", name="get_init_message")
+    assert look_at(waiting).purpose == "waiting for a task"
+    importing = stack(WORKER, LEVEL, name="_find_and_load")
+    assert look_at(importing).purpose == "starting a task"
 
 
 @pytest.mark.skipif(not hasattr(__import__("signal"), "setitimer"), reason="there is no timer")

@@ -12,34 +12,27 @@ from benchmarks.windows.works import Contestant, Rule, Scale, Target, all_works
 CONTESTANTS = {one for work in all_works(Scale()) for one in work.contestants}
 
 
-def test_eight_times_as_fast_is_reached_at_an_eighth_of_the_time() -> None:
-    target = Target(Rule.TIMES_AS_FAST, 8)
-    assert target.ratio(ours=1.0, theirs=8.0) == 8.0
-    assert target.met(ours=1.0, theirs=8.0) is True
-    assert target.met(ours=1.1, theirs=8.0) is False
+@pytest.mark.parametrize(
+    ("target", "theirs", "reached", "missed"),
+    [
+        (Target(Rule.TIMES_AS_FAST, 8), 8.0, 1.0, 1.1),
+        (Target(Rule.TIMES_AS_FAST, 0.5), 1.0, 2.0, 2.1),
+        (Target(Rule.TIMES_AS_LONG, 2), 200.0, 400.0, 401.0),
+        (Target(Rule.AT_MOST, 300), None, 300.0, 301.0),
+    ],
+    ids=str,
+)
+def test_a_target_is_reached_up_to_its_limit(
+    target: Target, theirs: float | None, reached: float, missed: float
+) -> None:
+    assert target.met(ours=reached, theirs=theirs) is True
+    assert target.met(ours=missed, theirs=theirs) is False
 
 
-def test_a_fraction_as_fast_may_be_slower() -> None:
-    target = Target(Rule.TIMES_AS_FAST, 0.5)
-    assert target.met(ours=2.0, theirs=1.0) is True
-    assert target.met(ours=2.1, theirs=1.0) is False
-
-
-def test_times_as_long_compares_with_another_figure_of_ours() -> None:
-    target = Target(Rule.TIMES_AS_LONG, 2)
-    assert target.ratio(ours=300.0, theirs=200.0) == 1.5
-    assert target.met(ours=400.0, theirs=200.0) is True
-    assert target.met(ours=401.0, theirs=200.0) is False
-
-
-def test_a_limit_needs_no_peer() -> None:
-    target = Target(Rule.AT_MOST, 300)
-    assert target.met(ours=300.0, theirs=None) is True
-    assert target.met(ours=301.0, theirs=None) is False
-    assert target.ratio(ours=300.0, theirs=None) is None
-
-
-def test_a_ratio_without_a_peer_has_no_verdict() -> None:
+def test_a_ratio_is_of_the_slower_figure_and_needs_a_peer() -> None:
+    assert Target(Rule.TIMES_AS_FAST, 8).ratio(ours=1.0, theirs=8.0) == 8.0
+    assert Target(Rule.TIMES_AS_LONG, 2).ratio(ours=300.0, theirs=200.0) == 1.5
+    assert Target(Rule.AT_MOST, 300).ratio(ours=300.0, theirs=None) is None
     assert Target(Rule.TIMES_AS_FAST, 8).met(ours=1.0, theirs=None) is None
 
 

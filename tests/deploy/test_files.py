@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import re
+import shlex
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from flow.cli.run_command import _parser as parser_of_run
 from flow.engine.checkpoint.lock import RENEW_SECONDS, STALE_SECONDS
 from flow.engine.checkpoint.lock import _renewal_of as renewal_of
-from tests.deploy.files import (
-    DEPLOY,
-    ROOT,
-    STOP_SECONDS,
-    command,
-    final_stage,
-    instructions,
-    manifests,
-    unit,
-)
 
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+STOP_SECONDS = 150
+"""The time that a stop may take: an epoch of two minutes, and half a minute to stop Spark."""
 GIB = 1 << 30
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Return the instructions of the Dockerfile, with continued lines joined."""
+    text = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text("utf-8"), flags=re.MULTILINE)
+    lines = text.replace("\\\n", " ").splitlines()
+    pairs = (line.split(maxsplit=1) for line in lines if line.strip())
+    return [(name, " ".join(rest.split())) for name, rest in pairs]
+
+
+def final_stage() -> list[tuple[str, str]]:
+    """Return the instructions of the Dockerfile's last stage."""
+    found = instructions()
+    last = max(number for number, (name, _) in enumerate(found) if name == "FROM")
+    return found[last:]
+
+
+def manifests(name: str) -> dict[str, Any]:
+    """Return the documents of a manifest by kind."""
+    documents = yaml.safe_load_all((DEPLOY / name).read_text("utf-8"))
+    return {document["kind"]: document for document in documents}
+
+
+def unit() -> configparser.ConfigParser:
+    """Return the sections of the systemd unit."""
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
+    parser.optionxform = str  # type: ignore[method-assign, assignment]
+    parser.read(DEPLOY / "flow.service", "utf-8")
+    return parser
 
 
 def pod() -> Any:
@@ -97,15 +124,11 @@ def test_health_is_the_renewal_of_the_lock(place: str) -> None:
 
 def test_one_pod_at_a_time_uses_the_checkpoint() -> None:
     spec = manifests("kubernetes.yaml")["Deployment"]["spec"]
-    assert spec["replicas"] == 1
-    assert spec["strategy"] == {"type": "Recreate"}
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_a_pod_has_time_to_finish_its_epoch() -> None:
+def test_a_pod_has_time_to_finish_its_epoch_and_to_wait_for_the_lock_of_a_lost_one() -> None:
     assert pod()["terminationGracePeriodSeconds"] >= STOP_SECONDS
-
-
-def test_a_new_pod_may_wait_for_the_lock_of_a_lost_one() -> None:
     probe = container()["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] > STALE_SECONDS + RENEW_SECONDS
 
@@ -127,25 +150,20 @@ def test_the_pod_runs_a_command_that_fits_its_volumes_and_limits() -> None:
 # --- systemd ---
 
 
-def test_a_stop_signals_python_alone_and_waits_for_the_epoch() -> None:
+def test_a_stop_signals_python_alone_and_failures_that_may_pass_restart_it() -> None:
     service = unit()["Service"]
     assert service["KillMode"] == "mixed"
     assert int(service["TimeoutStopSec"]) >= STOP_SECONDS
-
-
-def test_the_service_restarts_after_failures_that_may_pass() -> None:
-    service = unit()["Service"]
     assert service["Restart"] == "on-failure"
     assert service["RestartPreventExitStatus"] == "2"
 
 
 def test_the_service_has_a_user_and_writes_to_its_own_folders() -> None:
     service = unit()["Service"]
-    assert service["User"] == "flow"
-    assert service["NoNewPrivileges"] == "yes"
-    assert service["ProtectSystem"] == "strict"
+    expected = {"User": "flow", "NoNewPrivileges": "yes", "ProtectSystem": "strict"}
+    assert expected.items() <= dict(service).items()
     assert service["StateDirectory"] == "flow"
-    words = command(service["ExecStart"])
+    words = shlex.split(service["ExecStart"].replace("\\\n", " "))
     assert words[1:3] == ["-m", "flow.run"]
     options = parser_of_run().parse_args(words[3:])
     assert str(options.recovery).startswith("/var/lib/flow/")

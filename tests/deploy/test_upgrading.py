@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from flow.cli.run_command import main as run_main
 from recovery.cli import main as recovery_main
-from tests.deploy.files import ROOT
+
+PAGE = Path(__file__).parents[2] / "docs/how_to/upgrading.md"
 
 MODULE = """\
 import flow.operators as op
@@ -69,7 +70,7 @@ def add_file(work: Path, number: int) -> None:
 
 def commands(section: str) -> list[str]:
     """Return the lines of the shell blocks of a section of the page."""
-    page = (ROOT / "docs/how_to/upgrading.md").read_text("utf-8")
+    page = PAGE.read_text("utf-8")
     (text,) = re.findall(rf"^## {section}$(.*?)^## ", page, re.DOTALL | re.MULTILINE)
     return "".join(re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)).splitlines()
 
@@ -89,6 +90,7 @@ def execute(line: str) -> str:
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_green_on_a_copy_writes_what_blue_writes(spark: SparkSession, work: Path) -> None:
     before = "python -m flow.run 'departures:make_flow(\"out\")' --recovery checkpoint"
     execute(before)

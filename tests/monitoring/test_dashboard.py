@@ -45,7 +45,7 @@ def test_every_metric_that_changes_during_a_run_is_shown() -> None:
     assert shown == LABELS.keys() - left_out
 
 
-def test_the_variable_lists_flows() -> None:
+def test_the_variables_are_the_data_source_and_the_flow() -> None:
     names = {one["name"]: one for one in DASHBOARD["templating"]["list"]}
     assert names["datasource"]["type"] == "datasource"
     assert metrics_in(names["flow"]["definition"]) <= LABELS.keys() | {"flow"}
@@ -67,6 +67,5 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
 
 def test_the_schema_is_that_of_an_exported_dashboard() -> None:
     assert isinstance(DASHBOARD["schemaVersion"], int)
-    assert DASHBOARD["uid"]
-    assert DASHBOARD["title"]
+    assert all(DASHBOARD[name] for name in ("uid", "title"))
     assert "id" not in DASHBOARD, "an id is of one installation of Grafana"

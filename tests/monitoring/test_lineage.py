@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -39,6 +40,10 @@ def visits_flow() -> Dataflow:
     return flow
 
 
+def read(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
 class Sent:
     """Events of the visits flow with a client that writes them to a file."""
 
@@ -50,7 +55,7 @@ class Sent:
         self.events = OpenLineageEvents(visits_flow(), "reports", client)
 
     def read(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._file.read_text().splitlines()]
+        return read(self._file)
 
     def kinds(self) -> list[str]:
         return [event["eventType"] for event in self.read()]
@@ -69,10 +74,18 @@ def rows(datasets: list[dict[str, Any]], facets: str, facet: str) -> dict[str, i
     return {one["name"]: one[facets].get(facet, {}).get("rowCount") for one in datasets}
 
 
-def test_a_run_starts_and_completes_with_one_id(sent: Sent) -> None:
+@pytest.fixture
+def completed(sent: Sent) -> list[dict[str, Any]]:
+    """The events of a run that has counted items."""
     with sent.events as events:
-        events.end(Summary("visits", "batch"))
-    start, end = sent.read()
+        events.end(Summary("visits", "batch", counts=COUNTS))
+    return sent.read()
+
+
+def test_a_run_starts_and_completes_with_one_id(
+    sent: Sent, completed: list[dict[str, Any]]
+) -> None:
+    start, end = completed
     assert (start["eventType"], end["eventType"]) == ("START", "COMPLETE")
     assert start["run"]["runId"] == end["run"]["runId"] == sent.events.run_id
     assert str(UUID(sent.events.run_id)) == sent.events.run_id
@@ -81,30 +94,17 @@ def test_a_run_starts_and_completes_with_one_id(sent: Sent) -> None:
     assert start["producer"] == "pkg:pypi/flow-windows"
 
 
-def test_each_run_has_an_id_of_its_own(sent: Sent) -> None:
-    for _ in range(2):
-        with sent.events as events:
-            events.end(Summary("visits", "batch"))
-    assert sent.kinds() == ["START", "COMPLETE"] * 2
-    assert len({event["run"]["runId"] for event in sent.read()}) == 2
-
-
-def test_every_event_names_inputs_and_outputs(sent: Sent) -> None:
-    with sent.events as events:
-        events.end(Summary("visits", "batch"))
-    for event in sent.read():
-        assert names(event["inputs"]) == [
-            ("file", "/data/visits"),
-            ("file", "/data/2020"),
-            ("s3://bucket", "2021"),
-        ]
+def test_every_event_names_inputs_and_outputs(completed: list[dict[str, Any]]) -> None:
+    inputs = [("file", "/data/visits"), ("file", "/data/2020"), ("s3://bucket", "2021")]
+    for event in completed:
+        assert names(event["inputs"]) == inputs
         assert names(event["outputs"]) == [("file", "/data/out"), ("kafka://one:9092", "out")]
 
 
-def test_the_end_has_row_counts_where_a_step_has_one_data_set(sent: Sent) -> None:
-    with sent.events as events:
-        events.end(Summary("visits", "batch", counts=COUNTS))
-    start, end = sent.read()
+def test_the_end_has_row_counts_where_a_step_has_one_data_set(
+    completed: list[dict[str, Any]],
+) -> None:
+    start, end = completed
     unknown = {"/data/visits": None, "/data/2020": None, "2021": None}
     assert rows(start["inputs"], "inputFacets", "inputStatistics") == unknown
     assert rows(end["inputs"], "inputFacets", "inputStatistics") == {**unknown, "/data/visits": 7}
@@ -128,8 +128,7 @@ def test_no_event_has_a_secret(sent: Sent) -> None:
         raise SinkError("s3://ann:hunter2@bucket/out cannot be written to")
     text = json.dumps(sent.read())
     assert "s3://bucket/out cannot be written to" in text
-    assert "secret" not in text
-    assert "hunter2" not in text
+    assert not re.search("secret|hunter2", text)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +153,7 @@ def test_an_interrupt_aborts_the_run(sent: Sent) -> None:
     assert sent.kinds() == ["START", "ABORT"]
 
 
-def test_a_run_has_one_end(sent: Sent) -> None:
+def test_a_run_has_one_end_and_the_next_run_an_id_of_its_own(sent: Sent) -> None:
     def fail_later() -> None:
         with sent.events as events:
             events.end(Summary("visits", "batch"))
@@ -165,6 +164,7 @@ def test_a_run_has_one_end(sent: Sent) -> None:
     with sent.events:
         pass
     assert sent.kinds() == ["START", "COMPLETE"] * 2
+    assert len({event["run"]["runId"] for event in sent.read()}) == 2
     with pytest.raises(FlowBuildError, match="'visits' has no run to end"):
         sent.events.end(Summary("visits", "batch"))
 
@@ -176,17 +176,24 @@ class _Down(Transport):
         raise ConnectionError("http://me:secret@lineage:5000 does not answer")
 
 
+def warnings_of_a_run(
+    caplog: pytest.LogCaptureFixture, client: OpenLineageClient | None = None
+) -> list[str]:
+    with (
+        caplog.at_level(logging.WARNING, "flow"),
+        OpenLineageEvents(visits_flow(), client=client) as events,
+    ):
+        events.end(Summary("visits", "batch"))
+    return [record.getMessage() for record in caplog.records if record.name == "flow"]
+
+
 def test_a_transport_that_fails_is_logged_once_and_the_run_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    events = OpenLineageEvents(visits_flow(), client=OpenLineageClient(transport=_Down()))
-    with caplog.at_level(logging.WARNING, "flow"), events:
-        events.end(Summary("visits", "batch"))
-    (record,) = [record for record in caplog.records if record.name == "flow"]
-    assert record.getMessage() == (
+    assert warnings_of_a_run(caplog, OpenLineageClient(transport=_Down())) == [
         "flow 'visits': OpenLineage: event START failed, the run continues: "
         "ConnectionError: http://lineage:5000 does not answer"
-    )
+    ]
 
 
 def test_the_environment_configures_the_client_and_the_namespace(
@@ -198,19 +205,15 @@ def test_the_environment_configures_the_client_and_the_namespace(
     monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "from_environment")
     with OpenLineageEvents(visits_flow()) as events:
         events.end(Summary("visits", "batch"))
-    found = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [event["job"]["namespace"] for event in found] == ["from_environment"] * 2
+    assert [event["job"]["namespace"] for event in read(file)] == ["from_environment"] * 2
 
 
 def test_a_client_that_cannot_be_made_leaves_the_run_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT", json.dumps({"type": "pigeon"}))
-    with caplog.at_level(logging.WARNING, "flow"), OpenLineageEvents(visits_flow()) as events:
-        events.end(Summary("visits", "batch"))
-    messages = [record.getMessage() for record in caplog.records if record.name == "flow"]
-    assert len(messages) == 1
-    assert "the client failed, the run continues" in messages[0]
+    (message,) = warnings_of_a_run(caplog)
+    assert "the client failed, the run continues" in message
 
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

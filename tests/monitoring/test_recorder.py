@@ -8,9 +8,12 @@ import pytest
 
 import flow.operators as op
 from flow import Dataflow, Summary
+from flow.engine.epoch.context import LateSource
+from flow.engine.epoch.late_items import MAX_ITEMS, LateItem
 from flow.engine.epoch.watermark_lag import WatermarkLag
 from flow.engine.plan.compiler import compile_flow
 from flow.errors import StepError
+from flow.monitoring.as_json import late_json, status_json
 from flow.monitoring.graph import GraphEdge, graph_of
 from flow.monitoring.recorder import HISTORY_EPOCHS, Recorder
 from flow.monitoring.status import ErrorStatus, RunState, StepStatus
@@ -53,16 +56,14 @@ def test_an_edge_has_a_counter_if_one_counts_its_items_alone() -> None:
     )
 
 
-def test_counts_are_totals_and_equal_the_summary() -> None:
-    reports = [epoch_report(0, 100), epoch_report(1, 50)]
-    status = recorded(*reports).status
-    summary = sum((report.counts for report in reports), Counter[tuple[str, str]]())
-    found = {
-        (step_id, name): count
-        for step_id, step in status.steps.items()
-        for name, count in step.counts.items()
+def test_counts_are_totals_of_epochs_and_gauges_the_newest() -> None:
+    status = recorded(epoch_report(0, 100), epoch_report(1, 50)).status
+    assert {step_id: step.counts for step_id, step in status.steps.items()} == {
+        "visits": {"out": 150},
+        "hours": {"in": 150, "late": 4},
+        "out": {},
+        "late": {"in": 4},
     }
-    assert found == dict(summary)
     assert status.steps["hours"].gauges == SIZES
     assert status.epochs == 2
     assert status.phase_seconds["commit"] == pytest.approx(0.8)
@@ -118,14 +119,10 @@ def test_the_history_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("summary", "state"),
-    [
-        (Summary("hourly", "streaming"), RunState.ENDED),
-        (Summary("hourly", "streaming", stopped=True), RunState.STOPPED),
-    ],
+    ("is_stopped", "state"), [(False, RunState.ENDED), (True, RunState.STOPPED)]
 )
-def test_nothing_moves_after_the_end(summary: Summary, state: RunState) -> None:
-    status = recorded(epoch_report()).end(summary)
+def test_nothing_moves_after_the_end(is_stopped: bool, state: RunState) -> None:
+    status = recorded(epoch_report()).end(Summary("hourly", "streaming", stopped=is_stopped))
     assert (status.state, status.ended_at) == (state, 1_001.0)
     assert status.steps["visits"].rates == {}
     assert status.steps["visits"].counts == {"out": 100}
@@ -134,14 +131,56 @@ def test_nothing_moves_after_the_end(summary: Summary, state: RunState) -> None:
 def test_a_failure_names_its_step_its_key_and_its_item() -> None:
     error = StepError("hours", "the clock raised ValueError: no", key="ann", item="{'at': None}")
     status = recorded(epoch_report()).fail(error)
-    assert status.state is RunState.FAILED
+    assert (status.state, status.epochs) == (RunState.FAILED, 1)
     assert status.error == ErrorStatus(
         1_001.0, str(error), step_id="hours", key="'ann'", item="{'at': None}"
     )
-    assert status.epochs == 1
 
 
 def test_an_interrupt_without_a_message_has_its_name() -> None:
-    status = recorded().fail(KeyboardInterrupt())
-    assert status.error is not None
-    assert status.error.message == "KeyboardInterrupt"
+    error = recorded().fail(KeyboardInterrupt()).error
+    assert error is not None
+    assert error.message == "KeyboardInterrupt"
+
+
+# --- late values ---
+
+
+SOURCE = LateSource("hours", "b.csv", "a.csv")
+
+
+def test_the_advice_covers_all_epochs_and_names_the_main_source() -> None:
+    first = epoch_report(0, lateness=Counter({("hours", 4_000_000): 98}))
+    second = epoch_report(
+        1, lateness=Counter({("hours", 9_000_000): 2}), late_sources=Counter({SOURCE: 2})
+    )
+    status = recorded(first, second, epoch_report(2)).status
+    assert status.steps["hours"].late_advice == (
+        "a wait_for_system_duration longer by 9s would have been enough for all of them; "
+        "2 of them came from b.csv, while a.csv was furthest ahead"
+    )
+    assert status.steps["visits"].late_advice == ""
+    assert status_json(status)["steps"]["hours"]["late_advice"].startswith("a wait_for_system")
+
+
+def test_a_status_has_the_newest_late_values_of_a_step() -> None:
+    def items(first: int, count: int) -> tuple[LateItem, ...]:
+        return tuple(
+            LateItem("hours", "k", f"{n}", "late", n, None) for n in range(first, first + count)
+        )
+
+    status = recorded(
+        epoch_report(0, late_items=items(0, 15)), epoch_report(1, late_items=items(15, 15))
+    ).status
+    assert status.steps["hours"].late_items == items(10, MAX_ITEMS)
+    assert status.steps["out"].late_items == ()
+    assert "late_items" not in status_json(status)["steps"]["hours"], "contents are asked for apart"
+
+
+def test_late_values_have_times_in_seconds() -> None:
+    item = LateItem("hours", "k", "'v'", "late", 1_500_000, 4_000_000, ((0, 0, 2_000_000),), 3)
+    times = {"timestamp": 1.5, "watermark": 4.0}
+    windows = [{"id": 0, "open": 0.0, "close": 2.0}]
+    assert late_json([item]) == [
+        {"key": "k", "value": "'v'", "reason": "late", **times, "windows": windows, "missed": 3}
+    ]

@@ -40,6 +40,7 @@ def test_every_step_is_in_the_picture_with_its_operator_and_path() -> None:
     assert texts(svg, "fg-name") == [step.step_id for step in diamond().steps]
     assert "stateful_map, key by key" in texts(svg, "fg-dim")
     assert "total; stateful_map; key by key: stateful_map calls Python for each key" in svg
+    assert {"trues", "falses"} <= set(texts(svg, "fg-dim")), "ports are named at their edges"
 
 
 def test_levels_are_bands_and_shuffles_are_thick() -> None:
@@ -47,10 +48,6 @@ def test_levels_are_bands_and_shuffles_are_thick() -> None:
     assert texts(svg, "fg-band-name") == ["level 0", "level 1, after shuffle 1"]
     assert svg.count('class="fg-edge fg-shuffle"') == 1
     assert svg.count('class="fg-head"') == sum(len(step.ups) for step in diamond().steps)
-
-
-def test_ports_are_named_at_their_edges() -> None:
-    assert {"trues", "falses"} <= set(texts(to_svg(diamond()), "fg-dim"))
 
 
 def test_colours_follow_the_scheme_and_nothing_is_loaded() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,6 @@ import flow.running
 from flow import Dataflow
 from flow.engine.epoch.context import LateSource, Stats
 from flow.engine.epoch.summary import EpochReport, Summary
-from flow.engine.feed.feed import Feed
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.spark.session import given
 from flow.errors import EngineError, SourceError, StepError
@@ -31,6 +32,7 @@ from flow.reports.status_line import StatusLine
 from flow.reports.summary_table import summary_table
 from flow.testing import TestingSink, TestingSource
 from tests.support.logics import Diary
+from tests.support.monitored import Clock, hourly_flow
 
 NOON_US = instant_us("2026-01-01T12:00:00Z")
 
@@ -40,16 +42,6 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
-
-
-class Clock:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture
@@ -68,16 +60,10 @@ def counts(**counted: int) -> Counter[tuple[str, str]]:
     )
 
 
-def report(
-    epoch: int,
-    lag: Mapping[str, str] | None = None,
-    *,
-    now_us: int | None = NOON_US,
-    **counted: int,
-) -> EpochReport:
-    """Return a feed with a current epoch at this system time."""
+def report(epoch: int, *, now_us: int | None = NOON_US, **counted: int) -> EpochReport:
+    """Return the report of an epoch at a system time, with counts."""
     time = None if now_us is None else from_us(now_us)
-    return EpochReport(epoch, counts(**counted), system_time=time, lag=lag or {})
+    return EpochReport(epoch, counts(**counted), system_time=time)
 
 
 def lines_of(terminal: Terminal) -> list[str]:
@@ -88,82 +74,68 @@ def lines_of(terminal: Terminal) -> list[str]:
 # --- the line ---
 
 
-def test_the_status_line_has_epoch_items_rate_system_time_and_lag(
-    flow_of_two: Dataflow,
-) -> None:
-    terminal, clock = Terminal(), Clock()
-    line = StatusLine(terminal)
-    progress = Progress(flow_of_two, line, clock, wall=lambda: NOON_US + 1_500_000)
+@pytest.fixture
+def terminal() -> Terminal:
+    return Terminal()
 
+
+def test_the_status_line_has_epoch_items_rate_system_time_and_lag(
+    flow_of_two: Dataflow, terminal: Terminal
+) -> None:
+    clock, wall = Clock(), lambda: NOON_US + 1_500_000
+    progress = Progress(flow_of_two, StatusLine(terminal), clock, wall=wall)
     progress(report(7, left_out=1000, right_out=500, both_in=1500))
     clock.seconds += 2
     progress(report(8, left_out=3000))
-
     assert lines_of(terminal) == [
         "epoch 7 | 1,500 items in | 12:00:00 UTC | 1.5 s behind",
         "epoch 8 | 4,500 items in | 1,500 items/s | 12:00:00 UTC | 1.5 s behind",
     ]
 
 
-def test_the_rate_covers_the_last_seconds(flow_of_two: Dataflow) -> None:
+def test_the_rate_covers_the_last_seconds(flow_of_two: Dataflow, terminal: Terminal) -> None:
     # seconds  0     4     8     12    16
     # items    10    40    40    40    80
     # rate           10    10    10   (80 + 40 + 40) / 12, since the epoch at 4
-    terminal, clock = Terminal(), Clock()
+    clock = Clock()
     progress = Progress(flow_of_two, StatusLine(terminal), clock)
     for count in (10, 40, 40, 40, 80):
         progress(report(0, now_us=None, left_out=count))
         clock.seconds += 4
-
     rates = [line.split(" | ")[2:] for line in lines_of(terminal)]
-
     assert rates == [[], ["10 items/s"], ["10 items/s"], ["10 items/s"], ["13 items/s"]]
 
 
-def test_the_status_line_counts_late_and_dropped_items(flow_of_two: Dataflow) -> None:
-    terminal = Terminal()
+def test_late_and_dropped_items_are_counted_and_a_replayed_epoch_has_no_system_time(
+    flow_of_two: Dataflow, terminal: Terminal
+) -> None:
     progress = Progress(flow_of_two, StatusLine(terminal), Clock())
-
-    progress(report(0, now_us=None, odd_late=2, left_invalid=1))
+    progress(report(0, now_us=None, left_out=1, odd_late=2, left_invalid=1))
     progress(report(1, now_us=None, odd_late=1, both_late=1, odd_gap=3, odd_dropped=5))
-
     assert lines_of(terminal) == [
-        "epoch 0 | 0 items in | 2 late | 1 invalid",
-        "epoch 1 | 0 items in | 4 late | 3 in gaps | 5 dropped | 1 invalid",
+        "epoch 0 | 1 items in | 2 late | 1 invalid",
+        "epoch 1 | 1 items in | 4 late | 3 in gaps | 5 dropped | 1 invalid",
     ]
 
 
 @pytest.mark.parametrize(
-    ("lag", "shown"),
+    ("inputs", "lag", "shown"),
     [
-        ({"left": "3 of 10 files"}, "left: 3 of 10 files"),
-        ({"left": "1 of 2 files", "right": "5 s"}, "left: 1 of 2 files, right: 5 s"),
-        ({}, "0.0 s behind"),
+        (["left", "right"], {"left": "3 of 10 files"}, "left: 3 of 10 files"),
+        (["left", "right"], {"left": "1 file", "right": "5 s"}, "left: 1 file, right: 5 s"),
+        (["left", "right"], {}, "0.0 s behind"),
+        (["left"], {"left": "3 of 10 files"}, "3 of 10 files"),
     ],
 )
 def test_the_status_line_shows_the_lag_in_units_of_the_sources(
-    flow_of_two: Dataflow, lag: dict[str, str], shown: str
+    inputs: list[str], lag: dict[str, str], shown: str, terminal: Terminal
 ) -> None:
-    terminal = Terminal()
-    progress = Progress(flow_of_two, StatusLine(terminal), Clock(), wall=lambda: NOON_US - 1)
-    progress(report(0, lag))
-    assert lines_of(terminal)[0].endswith(f" UTC | {shown}")
-
-
-def test_the_only_source_needs_no_name_in_the_lag() -> None:
-    terminal = Terminal()
     flow = Dataflow("example")
-    op.input("in", flow, TestingSource([]))
-    Progress(flow, StatusLine(terminal), Clock())(report(0, {"in": "3 of 10 files"}))
-    assert lines_of(terminal)[0].endswith(" UTC | 3 of 10 files")
-
-
-def test_a_replayed_epoch_shows_no_system_time(
-    flow_of_two: Dataflow,
-) -> None:
-    terminal = Terminal()
-    Progress(flow_of_two, StatusLine(terminal), Clock())(report(3, now_us=None, left_out=1))
-    assert lines_of(terminal) == ["epoch 3 | 1 items in"]
+    for name in inputs:
+        op.input(name, flow, TestingSource([]))
+    progress = Progress(flow, StatusLine(terminal), Clock(), wall=lambda: NOON_US - 1)
+    progress(replace(report(0), lag=lag))
+    assert lines_of(terminal)[0].endswith(f" UTC | {shown}")
 
 
 # --- the log ---
@@ -207,7 +179,6 @@ def test_printed_text_replaces_the_status_line(monkeypatch: pytest.MonkeyPatch) 
         sys.stdout.write("item\nanother\n")
         line.show("epoch 2")
         sys.stderr.writelines(["a warning\n"])
-
     assert screen.getvalue() == (
         "\r\x1b[Kepoch 1"
         "\r\x1b[Kitem\nanother\n"
@@ -216,7 +187,7 @@ def test_printed_text_replaces_the_status_line(monkeypatch: pytest.MonkeyPatch) 
     )  # fmt: skip
 
 
-def test_the_status_line_waits_for_the_end_of_a_printed_line(
+def test_the_status_line_waits_for_the_end_of_a_printed_line_and_is_cleared_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     screen = to_screen(monkeypatch)
@@ -226,18 +197,17 @@ def test_the_status_line_waits_for_the_end_of_a_printed_line(
         line.show("epoch 1")
         sys.stdout.write(" a line\n")
         line.show("epoch 2")
-
     assert screen.getvalue() == "half a line\n\r\x1b[Kepoch 2\r\x1b[K"
 
 
-def test_the_status_line_is_cleared_and_the_streams_restored_at_the_end(
+def test_the_streams_otherwise_behave_as_before_and_are_restored_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     screen = to_screen(monkeypatch)
-    line = StatusLine(screen)
-    with line.below_output():
-        line.show("epoch 1")
-    assert screen.getvalue().endswith("\r\x1b[K")
+    with StatusLine(screen).below_output():
+        assert sys.stdout is not screen
+        assert sys.stdout.isatty()
+        assert sys.stderr.write("four") == 4
     assert sys.stdout is sys.stderr is screen
 
 
@@ -254,19 +224,9 @@ def test_redirected_output_does_not_clear_the_status_line(
     assert file.getvalue() == "item\n"
 
 
-def test_the_streams_otherwise_behave_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = to_screen(monkeypatch)
-    with StatusLine(screen).below_output():
-        assert sys.stdout.isatty()
-        assert sys.stderr.write("four") == 4
-
-
-def test_the_status_line_fits_the_width_of_the_terminal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    screen = to_screen(monkeypatch)
-    StatusLine(screen).show("two\nlines " + "x" * 200)
-    shown = lines_of(screen)[0]
+def test_the_status_line_fits_the_width_of_the_terminal(terminal: Terminal) -> None:
+    StatusLine(terminal).show("two\nlines " + "x" * 200)
+    (shown,) = lines_of(terminal)
     assert shown.startswith("two lines x")
     assert len(shown) == 79
 
@@ -281,64 +241,65 @@ def test_a_closed_terminal_does_not_stop_the_run() -> None:
     line.clear()
 
 
-def test_no_status_line_is_shown_where_it_cannot_be_overwritten(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("stream", "term", "is_shown"),
+    [(Terminal(), "xterm", True), (io.StringIO(), "xterm", False), (Terminal(), "dumb", False)],
+)
+def test_a_status_line_is_shown_where_it_can_be_overwritten(
+    stream: io.StringIO, term: str, is_shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    assert StatusLine.on(Terminal()) is not None
-    assert StatusLine.on(io.StringIO()) is None
-    monkeypatch.setenv("TERM", "dumb")
-    assert StatusLine.on(Terminal()) is None
+    monkeypatch.setenv("TERM", term)
+    assert (StatusLine.on(stream) is not None) == is_shown
 
 
 # --- drops ---
 
 
-def test_examples_of_drops_are_logged_at_a_limited_rate(caplog: pytest.LogCaptureFixture) -> None:
+def test_examples_of_drops_are_logged_unchanged_at_a_limited_rate(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     # seconds  0         5         8       10        25
-    # notes    one, two  three     -       four      -
-    # logged   one, two                    four, and that one was left out
+    # notes    one, 2 %  three     -       four      -
+    # logged   one, 2 %                    four, and that one was left out
     clock = Clock()
     warn = DropWarnings(clock)
-    for at, notes in ((0, ["one", "two"]), (5, ["three"]), (8, []), (10, ["four"]), (25, [])):
-        clock.seconds = 100.0 + at
+    for at, notes in ((0, ["one", "2% of %s"]), (5, ["three"]), (8, []), (10, ["four"]), (25, [])):
+        clock.seconds = 1_000.0 + at
         warn(Stats(notes=notes))
-
     assert caplog.record_tuples == [
         ("flow", logging.WARNING, "one"),
-        ("flow", logging.WARNING, "two"),
+        ("flow", logging.WARNING, "2% of %s"),
         ("flow", logging.WARNING, "four"),
         ("flow", logging.WARNING, "1 more such messages were left out"),
     ]
 
 
-def test_a_note_is_logged_unchanged(caplog: pytest.LogCaptureFixture) -> None:
-    DropWarnings(Clock())(Stats(notes=["100% of %s"]))
-    assert caplog.messages == ["100% of %s"]
-
-
-def accept_any_session(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Leave out the checks of a session, and return an object in the place of one."""
+@pytest.fixture
+def run_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that runs a flow, whose only epoch has the given statistics."""
     monkeypatch.setattr(given, "check_session", lambda *_, **__: None)
     monkeypatch.setattr(given, "ready_for_a_run", nullcontext)
-    return object()
+
+    def run(ran: Dataflow, stats: Stats, **options: Any) -> None:
+        def batch(*arguments: Any) -> Summary:
+            arguments[-1](0, stats, None)
+            return Summary("example", "batch")
+
+        monkeypatch.setattr(flow.running, "_run_batch", batch)
+        flow.running.run(ran, spark=object(), **options)  # type: ignore[call-overload]
+
+    return run
 
 
 def test_run_logs_warnings_of_drops(
-    flow_of_two: Dataflow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    flow_of_two: Dataflow,
+    run_of_an_epoch: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def batch(*arguments: Any) -> Summary:
-        report: Callable[[int, Stats, Feed | None], None] = arguments[-1]
-        report(0, Stats(notes=["step 'left' dropped a.jsonl, line 3"]), None)
-        return Summary("example", "batch")
-
-    monkeypatch.setattr(flow.running, "_run_batch", batch)
+    stats = Stats(notes=["step 'left' dropped a.jsonl, line 3"])
     epochs: list[int] = []
-    session = accept_any_session(monkeypatch)
-
-    flow.running.run(flow_of_two, spark=session)
-    flow.running.run(flow_of_two, spark=session, on_epoch=lambda done: epochs.append(done.epoch))
-
+    run_of_an_epoch(flow_of_two, stats)
+    run_of_an_epoch(flow_of_two, stats, on_epoch=lambda done: epochs.append(done.epoch))
     assert caplog.messages == ["step 'left' dropped a.jsonl, line 3"] * 2
     assert epochs == [0]
 
@@ -346,14 +307,10 @@ def test_run_logs_warnings_of_drops(
 # --- late values that nothing reads ---
 
 
-class RunMoment(NamedTuple):
-    """The end of an epoch: its time, and the number of late values in the epoch."""
-
-    seconds: int
-    late: int
+UNREAD = "were late and nothing reads its `late` stream"
 
 
-def with_late(*, read: bool) -> Dataflow:
+def with_late(*, read: bool = False) -> Dataflow:
     """Return a flow with a step that makes late values, with or without a reader."""
     flow = Dataflow("example")
     stream = op.input("in", flow, TestingSource([]))
@@ -364,84 +321,64 @@ def with_late(*, read: bool) -> Dataflow:
     return flow
 
 
-def warned(flow: Dataflow, epochs: list[RunMoment], caplog: pytest.LogCaptureFixture) -> list[str]:
-    clock = Clock()
-    warn = LateWarnings(compile_flow(flow), clock)
-    for epoch in epochs:
-        clock.seconds = 100.0 + epoch.seconds
-        warn(Stats(counts(hourly_late=epoch.late, hourly_in=9)))
-    return caplog.messages
-
-
 def test_unread_late_values_are_warned_of_at_most_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    epochs = [
-        RunMoment(0, 0),
-        RunMoment(1, 12),
-        RunMoment(5, 2),
-        RunMoment(30, 1),
-        RunMoment(61, 0),
-        RunMoment(90, 1),
-        RunMoment(121, 0),
+    clock = Clock()
+    warn = LateWarnings(compile_flow(with_late()), clock)
+    for at, late in ((0, 0), (1, 12), (5, 2), (30, 1), (61, 0), (90, 1), (121, 0)):
+        clock.seconds = 1_000.0 + at
+        warn(Stats(counts(hourly_late=late, hourly_in=9)))
+    assert caplog.record_tuples == [
+        ("flow", logging.WARNING, f"step 'hourly': 12 values {UNREAD}"),
+        ("flow", logging.WARNING, f"step 'hourly': 3 values {UNREAD}"),
+        ("flow", logging.WARNING, f"step 'hourly': 1 value {UNREAD.replace('were', 'was')}"),
     ]
-    assert warned(with_late(read=False), epochs, caplog) == [
-        "step 'hourly': 12 values were late and nothing reads its `late` stream",
-        "step 'hourly': 3 values were late and nothing reads its `late` stream",
-        "step 'hourly': 1 value was late and nothing reads its `late` stream",
-    ]
-    assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
-def test_a_warning_of_late_values_names_the_wait_they_needed(
+A, B = "a.jsonl (input 'in')", "b.jsonl (input 'in')"
+
+
+@pytest.mark.parametrize(
+    ("lateness", "sources", "advice"),
+    [
+        (
+            {("hourly", 2_500_000): 99, ("hourly", 3_600_000_000): 1, ("other", 5): 1_000},
+            {},
+            "a wait_for_system_duration longer by 2s500ms would have been enough for 99 % of them",
+        ),
+        (
+            {("hourly", 2_000_000): 100},
+            {LateSource("hourly", B, A): 60, LateSource("hourly", A, A): 40},
+            "a wait_for_system_duration longer by 2s would have been enough for all of them; "
+            "60 of them came from b.jsonl (input 'in'), while a.jsonl (input 'in') was furthest "
+            "ahead",
+        ),
+    ],
+)
+def test_a_warning_of_late_values_names_the_wait_they_needed_and_their_main_partition(
+    lateness: dict[tuple[str, int], int],
+    sources: dict[LateSource, int],
+    advice: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    warn = LateWarnings(compile_flow(with_late(read=False)), Clock())
     found = Stats(counts(hourly_late=100))
-    found.lateness.update({("hourly", 2_500_000): 99, ("hourly", 3_600_000_000): 1})
-    found.lateness["other", 5] = 1_000
-    warn(found)
-    assert caplog.messages == [
-        "step 'hourly': 100 values were late and nothing reads its `late` stream: "
-        "a wait_for_system_duration longer by 2s500ms would have been enough for 99 % of them"
-    ]
+    found.lateness.update(lateness)
+    found.late_sources.update(sources)
+    LateWarnings(compile_flow(with_late()), Clock())(found)
+    assert caplog.messages == [f"step 'hourly': 100 values {UNREAD}: {advice}"]
 
 
-def test_a_warning_of_late_values_names_their_main_partition(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    warn = LateWarnings(compile_flow(with_late(read=False)), Clock())
-    found = Stats(counts(hourly_late=100))
-    found.lateness["hourly", 2_000_000] = 100
-    found.late_sources[LateSource("hourly", "b.jsonl (input 'in')", "a.jsonl (input 'in')")] = 60
-    found.late_sources[LateSource("hourly", "a.jsonl (input 'in')", "a.jsonl (input 'in')")] = 40
-    warn(found)
-    assert caplog.messages == [
-        "step 'hourly': 100 values were late and nothing reads its `late` stream: "
-        "a wait_for_system_duration longer by 2s would have been enough for all of them; "
-        "60 of them came from b.jsonl (input 'in'), while a.jsonl (input 'in') was furthest ahead"
-    ]
-
-
-def test_read_late_values_are_not_warned_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    assert warned(with_late(read=True), [RunMoment(0, 12)], caplog) == []
+def test_read_late_values_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    LateWarnings(compile_flow(with_late(read=True)), Clock())(Stats(counts(hourly_late=12)))
+    assert caplog.messages == []
 
 
 def test_run_logs_warnings_of_late_values(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run_of_an_epoch: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def batch(*arguments: Any) -> Summary:
-        arguments[-1](0, Stats(counts(hourly_late=2)), None)
-        return Summary("example", "batch")
-
-    monkeypatch.setattr(flow.running, "_run_batch", batch)
-    session = accept_any_session(monkeypatch)
-    flow.running.run(with_late(read=False), spark=session)
-    assert caplog.messages == [
-        "step 'hourly': 2 values were late and nothing reads its `late` stream"
-    ]
+    run_of_an_epoch(with_late(), Stats(counts(hourly_late=2)))
+    assert caplog.messages == [f"step 'hourly': 2 values {UNREAD}"]
 
 
 # --- the table ---
@@ -449,19 +386,9 @@ def test_run_logs_warnings_of_late_values(
 
 def summary() -> Summary:
     made = Summary("example", "streaming", epochs=1200, seconds=2.0)
-    made.counts = counts(
-        left_out=1_000_000,
-        left_invalid=3,
-        right_out=4,
-        both_in=1_000_004,
-        both_out=1_000_004,
-        odd_in=1_000_004,
-        odd_out=5,
-        odd_filtered=999_999,
-        odd_late=1,
-        odd_errors=2,
-        out_in=5,
-    )
+    made.counts = counts(left_out=1_000_000, left_invalid=3, right_out=4)
+    made.counts += counts(both_in=1_000_004, both_out=1_000_004, odd_in=1_000_004, odd_out=5)
+    made.counts += counts(odd_filtered=999_999, odd_late=1, odd_errors=2, out_in=5)
     made.gauges = Counter({("odd", "keys"): 12})
     return made
 
@@ -478,6 +405,7 @@ example: 1,200 epochs, 1,000,004 items in 2.0 s, 500,002 items/s (streaming)"""
 
 def test_the_table_has_a_line_for_each_step_in_flow_order(flow_of_two: Dataflow) -> None:
     assert summary_table(flow_of_two, summary()) == TABLE
+    assert summary_table(compile_flow(flow_of_two), summary()) == TABLE
 
 
 def test_the_table_leaves_out_empty_columns(flow_of_two: Dataflow) -> None:
@@ -493,11 +421,6 @@ def test_the_table_leaves_out_empty_columns(flow_of_two: Dataflow) -> None:
     ]
 
 
-def test_the_table_can_be_made_of_a_plan(flow_of_two: Dataflow) -> None:
-    plan = compile_flow(flow_of_two)
-    assert summary_table(plan, summary()) == summary_table(flow_of_two, summary())
-
-
 def test_the_table_says_when_the_run_was_stopped_early(flow_of_two: Dataflow) -> None:
     stopped = Summary("example", "streaming", epochs=1, stopped=True)
     total = summary_table(flow_of_two, stopped).splitlines()[-1]
@@ -510,6 +433,33 @@ def test_the_table_shortens_step_ids_to_one_line() -> None:
     op.input("x" * 100, flow, TestingSource([]))
     rows = summary_table(flow, Summary("example", "batch")).splitlines()
     assert rows[1:3] == ["two lines", "x" * 39 + "…"]
+
+
+def table_with(**sizes: int) -> list[str]:
+    """Return the lines of the table of a run whose windowing step has these gauges."""
+    summary = Summary("hourly", "streaming")
+    summary.gauges = Counter({("hours", name): size for name, size in sizes.items()})
+    return summary_table(hourly_flow(), summary).splitlines()[:-1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shown"),
+    [
+        ({"open_windows": 1_500, "buffered_values": 7}, "1,500         7"),
+        ({"uncounted_keys": 3}, "unknown   unknown"),
+    ],
+)
+def test_the_table_has_open_windows_and_buffered_values_if_any_and_known(
+    sizes: dict[str, int], shown: str
+) -> None:
+    assert table_with(keys=12, **sizes) == [
+        "step    in  out  keys  windows  buffered",
+        "visits",
+        f"hours              12  {shown:>17}",
+        "out",
+        "late",
+    ]
+    assert table_with(keys=12, open_windows=0, buffered_values=0)[0] == "step    in  out  keys"
 
 
 # --- what went wrong ---
@@ -532,9 +482,8 @@ def test_a_step_error_is_followed_by_the_users_exception_and_its_note() -> None:
 
 def test_frames_of_spark_are_left_out() -> None:
     Py4JError = type("Py4JError", (Exception,), {"__module__": "py4j.protocol"})
-    error = StepError(
-        "out", "its function raised\n\tat org.apache.Spark.run(A.java:3)\n\t... 7 more"
-    )
+    frames = "\tat org.apache.Spark.run(A.java:3)\n\t... 7 more"
+    error = StepError("out", f"its function raised\n{frames}")
     error.__cause__ = Py4JError("An error occurred")
     assert describe_failure(error) == "step 'out': its function raised"
 
@@ -546,48 +495,38 @@ def test_other_errors_are_shown_by_their_message(error: Exception) -> None:
 
 
 def test_a_trace_shows_the_users_frames_only() -> None:
-    import json
-
-    try:
+    with pytest.raises(ValueError, match="Expecting") as caught:
         json.loads("{")
-    except ValueError as error:
-        trace = users_trace(error)
-        place = users_place(error)
+    trace = users_trace(caught.value)
     assert trace.startswith("Traceback (most recent call last):\n")
     assert trace.count("  File ") == 1
     assert 'json.loads("{")' in trace
     assert "JSONDecodeError" in trace.splitlines()[-1]
-    assert place.startswith(f" ({__file__}, line ")
+    assert users_place(caught.value).startswith(f" ({__file__}, line ")
 
 
 def test_a_trace_includes_user_frames_of_causes() -> None:
-    def inner() -> None:
-        raise KeyError("inner")
-
-    try:
+    def outer() -> None:
         try:
-            inner()
+            raise KeyError("inner")
         except KeyError as error:
             raise ValueError("outer") from error
-    except ValueError as error:
-        trace = users_trace(error)
+
+    with pytest.raises(ValueError, match="outer") as caught:
+        outer()
+    trace = users_trace(caught.value)
     assert "KeyError: 'inner'" in trace
     assert "direct cause" in trace
     assert trace.endswith("ValueError: outer")
 
 
 def test_an_exception_without_user_frames_is_shown_whole() -> None:
+    broken = Dataflow("broken")
+    del broken.__dict__["_steps"]  # which users cannot do
     with pytest.raises(AttributeError) as caught:
-        flow.running.run(flow_without_steps())
+        flow.running.run(broken)
     error = caught.value
     assert error.__traceback__ is not None
     error.__traceback__ = error.__traceback__.tb_next
     assert "flow/running.py" in users_trace(error)
     assert users_place(error) == ""
-
-
-def flow_without_steps() -> Dataflow:
-    """Return a flow without steps, which users cannot make."""
-    broken = Dataflow("broken")
-    del broken.__dict__["_steps"]
-    return broken

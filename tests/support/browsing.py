@@ -52,6 +52,18 @@ class Browser:
             assert time.monotonic() < end, f"never true: {code}; the page: {self.text('body')}"
             time.sleep(0.05)
 
+    def wait_for(self, selector: str, number: int) -> None:
+        """Wait until a number of elements matches a selector."""
+        self.wait(f"document.querySelectorAll({selector!r}).length === {number}")
+
+    def click_step(self, step_id: str) -> None:
+        """Click a step of the graph, by its name or by other text at its box."""
+        self.run(
+            "[...document.querySelectorAll('.node')].find(node => "
+            "node.textContent.includes(arguments[0])).dispatchEvent(new MouseEvent('click'))",
+            step_id,
+        )
+
     def text(self, selector: str) -> str:
         found = self.run("return document.querySelector(arguments[0])?.innerText", selector)
         return str(found)
@@ -64,6 +76,15 @@ class Browser:
             "[cell.dataset.name, cell.textContent]))])"
         )
         return dict(self.run(code, name))
+
+    def scrolls_sideways(self) -> bool:
+        root = "document.documentElement"
+        return bool(self.run(f"return {root}.scrollWidth > {root}.clientWidth"))
+
+    def assert_no_script_ran(self) -> None:
+        """Assert that the page has its own two scripts, and that no other was tried."""
+        assert self.run("return document.querySelectorAll('script').length") == 2
+        assert [text for text in self.console() if "alert" in text or "Policy" in text] == []
 
     def screenshot(self, path: Path) -> None:
         assert self.driver.save_screenshot(str(path))

@@ -1,4 +1,4 @@
-"""A server of the page with a recorder that the test feeds, and a client without a browser."""
+"""A server of the page with a recorder that the test feeds, a client without a browser, and one."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import http.client
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 import pytest
 
+from flow import Dataflow, Summary
 from flow.config.web_address import WebAddress
+from flow.engine.plan.compiler import compile_flow
+from flow.monitoring.recorder import Recorder
 from flow.views import ViewSink
 from flow.web.access import Access
 from flow.web.hub import Hub
 from flow.web.inside import Inside
 from flow.web.live_page import LivePage
 from flow.web.server import PageServer
+from tests.support.browsing import Browser, headless_chromium
 from tests.support.monitored import recorded
 
 
@@ -56,6 +59,7 @@ class Site:
         return Response(answer.status, dict(answer.headers.items()), answer.read())
 
     def close(self) -> None:
+        self.page.end(Summary("hourly", "streaming"))  # so that no reader stays
         self.server.close()
         for connection in self.connections:
             connection.close()
@@ -63,7 +67,7 @@ class Site:
 
 @pytest.fixture
 def site_at() -> Iterator[Callable[..., Site]]:
-    """Return a function that serves a page at a host, with a token or without."""
+    """Return a function that serves a page at a host, of a flow or of the hourly one."""
     sites: list[Site] = []
 
     def serve(
@@ -71,9 +75,9 @@ def site_at() -> Iterator[Callable[..., Site]]:
         token: str | None = None,
         views: Mapping[str, ViewSink] = MappingProxyType({}),
         shows_values: bool = False,
-        **options: Any,
+        flow: Dataflow | None = None,
     ) -> Site:
-        recorder = recorded(**options)
+        recorder = Recorder(compile_flow(flow), "streaming", 1.0) if flow else recorded()
         hub = Hub(recorder.status)
         inside = Inside(shows_values)
         server = PageServer(Access(WebAddress(host, 0), token), hub, views, inside)
@@ -88,3 +92,19 @@ def site_at() -> Iterator[Callable[..., Site]]:
 @pytest.fixture
 def site(site_at: Callable[..., Site]) -> Site:
     return site_at()
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with headless_chromium(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Browser:
+    """The browser on a laptop's screen, without messages and requests of the pages before."""
+    chromium.open("about:blank")
+    chromium.resize(1366, 768)
+    chromium.console()
+    chromium.hosts()
+    return chromium

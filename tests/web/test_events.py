@@ -48,11 +48,8 @@ def test_a_reader_gets_the_status_and_then_each_change(site: Site) -> None:
     assert time.monotonic() - start < SILENCE_SECONDS / 2
     assert (name, [epoch["epoch"] for epoch in epochs]) == ("epochs", [1])
     name, found = next(stream)
-    assert (name, found["epochs"], found["steps"]["visits"]["counts"]) == (
-        "status",
-        2,
-        {"out": 200},
-    )
+    assert (name, found["epochs"]) == ("status", 2)
+    assert found["steps"]["visits"]["counts"] == {"out": 200}
     assert "graph" not in found
 
 
@@ -62,14 +59,16 @@ def test_a_reader_gets_the_end_and_the_stream_ends(site: Site) -> None:
     site.page.report(epoch_report(0))
     site.page.end(ENDED)
     found = list(stream)
-    assert found[-1][0] == "status"
-    assert found[-1][1]["state"] == "ended"
+    assert (found[-1][0], found[-1][1]["state"]) == ("status", "ended")
     assert [epoch["epoch"] for name, one in found if name == "epochs" for epoch in one] == [0]
 
 
-def test_the_end_of_a_run_waits_until_readers_have_its_last_status() -> None:
-    recorder = recorded()
-    hub = Hub(recorder.status)
+@pytest.fixture
+def hub() -> Hub:
+    return Hub(recorded().status)
+
+
+def test_the_end_of_a_run_waits_until_readers_have_its_last_status(hub: Hub) -> None:
     reader = hub.join()
     assert reader is not None
     assert not hub.wait_until_left(0.0)
@@ -82,22 +81,18 @@ def test_a_failure_reaches_the_reader(site: Site) -> None:
     next(stream)
     site.page.fail(StepError("hours", "broke", key="<script>"))
     _, found = next(stream)
-    assert found["error"]["step_id"] == "hours"
-    assert found["error"]["key"] == "'<script>'"
+    assert (found["error"]["step_id"], found["error"]["key"]) == ("hours", "'<script>'")
     assert list(stream) == []
 
 
-def test_a_reader_that_misses_statuses_gets_the_newest_and_all_epochs() -> None:
-    recorder = recorded()
-    hub = Hub(recorder.status)
-    reader = hub.join()
+def test_a_reader_that_misses_statuses_gets_the_newest_and_all_epochs(hub: Hub) -> None:
+    recorder, reader = recorded(), hub.join()
     assert reader is not None
     for number in range(50):
         hub.publish(recorder.add(epoch_report(number)))
     status = reader.next(0.0)
     assert status is not None
-    assert status.epochs == 50
-    assert len(status.history) == 50
+    assert (status.epochs, len(status.history)) == (50, 50)
     assert reader.next(0.0) is None
 
 
@@ -122,12 +117,10 @@ def test_a_slow_reader_delays_no_report(site: Site) -> None:
         assert time.perf_counter() - start < server_module.LAST_SECONDS + 1.0
 
 
-def test_readers_share_the_text_of_a_status() -> None:
-    recorder = recorded()
-    hub = Hub(recorder.status)
+def test_readers_share_the_text_of_a_status(hub: Hub) -> None:
     text = hub.status_text(hub.status)
     assert hub.status_text(hub.status) is text
-    hub.publish(recorder.add(epoch_report()))
+    hub.publish(recorded().add(epoch_report()))
     assert json.loads(hub.status_text(hub.status))["epochs"] == 1
 
 
@@ -139,16 +132,10 @@ def test_the_number_of_readers_is_bounded(site: Site, monkeypatch: pytest.Monkey
 
 
 def test_an_error_in_the_run_is_published_and_raised() -> None:
-    hubs: list[Hub] = []
-
-    def fail() -> None:
-        with live_page("127.0.0.1:0", hourly_plan(), "batch") as page:
-            hubs.append(page._hub)
-            raise ZeroDivisionError("division by zero")
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    (hub,) = hubs
-    assert hub.status.state.value == "failed"
-    assert hub.status.error is not None
-    assert hub.status.error.message == "division by zero"
+    error = StepError("inverse", "the mapper raised ZeroDivisionError", item="0")
+    with pytest.raises(StepError), live_page("127.0.0.1:0", hourly_plan(), "batch") as page:
+        raise error
+    status = page._hub.status
+    assert status.state.value == "failed"
+    assert status.error is not None
+    assert (status.error.step_id, status.error.item) == ("inverse", "0")

@@ -76,29 +76,26 @@ def test_an_unknown_step_is_not_found(open_site: Site, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "text"),
+    ("found", "status", "text"),
     [
         (CheckpointError("step 'hours' keeps nothing of key 'a'"), 404, "keeps nothing of key 'a'"),
         (RuntimeError("the JVM is gone"), 503, "the JVM is gone"),
+        ("x" * MAX_BYTES, 404, "recovery inspect"),
     ],
+    ids=["no such key", "failure", "too large"],
 )
-def test_an_error_of_the_reader_is_text(
-    open_site: Site, error: Exception, status: int, text: str
+def test_an_error_of_the_reader_is_text_and_too_much_state_is_refused(
+    open_site: Site, found: Exception | str, status: int, text: str
 ) -> None:
     def reader(*_: object) -> Any:
-        raise error
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     open_site.page.start(reader)
     answer = open_site.ask("/api/state?step=hours&key=a")
     assert answer.status == status
     assert text in json.loads(answer.body)["error"]
-
-
-def test_state_that_is_too_large_is_refused(open_site: Site) -> None:
-    open_site.page.start(lambda *_: "x" * MAX_BYTES)
-    answer = open_site.ask("/api/state?step=hours")
-    assert answer.status == 404
-    assert "recovery inspect" in json.loads(answer.body)["error"]
 
 
 def test_one_question_is_answered_at_a_time(

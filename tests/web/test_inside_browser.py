@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 from flow.engine.epoch.late_items import LateItem
 from flow.errors import CheckpointError
-from tests.support.browsing import Browser, headless_chromium
+from tests.support.browsing import Browser
 from tests.support.monitored import SCRIPT, epoch_report
 from tests.web.conftest import Site
 
@@ -18,12 +18,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 S = 1_000_000
 MINUTE = "2026-01-01T10:0{}:00Z"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with headless_chromium(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
 
 
 def key_state(key: str, *, minutes: tuple[int, ...], watermark: int, value: Any) -> dict[str, Any]:
@@ -52,15 +46,6 @@ def read(step_id: str, key: str | None) -> Any:
     return {"step": step_id, "epoch": 3, "now": MINUTE.format(9), "total": 2, "keys": keys}
 
 
-def choose(browser: Browser, step_id: str) -> None:
-    browser.wait("document.querySelectorAll('.node').length === 4")
-    browser.run(
-        "[...document.querySelectorAll('.node')].find(node => node.querySelector('.name')."
-        "textContent === arguments[0]).dispatchEvent(new MouseEvent('click'))",
-        step_id,
-    )
-
-
 @pytest.fixture
 def site(site_at: Callable[..., Site]) -> Site:
     """Return a site with a late value whose key and value are scripts."""
@@ -73,14 +58,21 @@ def site(site_at: Callable[..., Site]) -> Site:
     return site
 
 
-@pytest.mark.parametrize("size", [(1366, 768), (390, 844)])
+def open_hours(browser: Browser, site: Site) -> None:
+    browser.open(f"http://{site.server.address}/")
+    browser.wait_for(".node", 4)
+    browser.click_step("hours")
+    browser.wait_for("#inside .of-key", 2)
+
+
+@pytest.mark.parametrize(
+    "size", [(1366, 768), pytest.param((390, 844), marks=pytest.mark.extended)]
+)
 def test_a_click_shows_windows_on_an_axis_and_late_values(
     browser: Browser, site: Site, tmp_path: Path, size: tuple[int, int]
 ) -> None:
     browser.resize(*size)
-    browser.open(f"http://{site.server.address}/")
-    choose(browser, "hours")
-    browser.wait("document.querySelectorAll('#inside .of-key').length === 2")
+    open_hours(browser, site)
     drawn = browser.run(
         "return [...document.querySelectorAll('#inside .of-key')].map(key => "
         "['.window', '.watermark', '.buffered'].map(one => key.querySelectorAll(one).length))"
@@ -99,17 +91,14 @@ def test_a_click_shows_windows_on_an_axis_and_late_values(
     shown = browser.text("#inside table")
     assert "65 s behind the watermark: its windows had closed" in shown
     assert "1970-01-01 00:00:00 to 1970-01-01 00:01:00" in shown
-    wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-    assert not browser.run(f"return {wider}")
+    assert not browser.scrolls_sideways()
     browser.run("document.getElementById('inside').scrollIntoView()")
     browser.screenshot(tmp_path / f"inside-{size[0]}.png")
     assert browser.console() == []
 
 
 def test_a_key_is_asked_for_by_its_name(browser: Browser, site: Site) -> None:
-    browser.open(f"http://{site.server.address}/")
-    choose(browser, "hours")
-    browser.wait("document.querySelectorAll('#inside .of-key').length === 2")
+    open_hours(browser, site)
     submit = (
         "document.querySelector('#inside input').value = arguments[0];"
         "document.querySelector('#inside form').requestSubmit()"
@@ -122,43 +111,32 @@ def test_a_key_is_asked_for_by_its_name(browser: Browser, site: Site) -> None:
 
 
 def test_a_script_in_a_key_or_a_value_is_text(browser: Browser, site: Site) -> None:
-    browser.open(f"http://{site.server.address}/")
-    choose(browser, "hours")
-    browser.wait("document.querySelectorAll('#inside .of-key').length === 2")
+    open_hours(browser, site)
     browser.wait("document.querySelector('#inside td button') !== null")
     assert browser.text("#inside td button") == SCRIPT
     browser.run("document.querySelector('#inside td button').click()")
     browser.wait("document.querySelector('#inside pre.state') !== null")
     assert SCRIPT in browser.text("#inside pre.state")
     assert browser.text("#inside .of-key strong") == SCRIPT
-    assert browser.run("return document.querySelectorAll('script').length") == 2
-    assert [text for text in browser.console() if "alert" in text or "Policy" in text] == []
+    browser.assert_no_script_ran()
 
 
-def test_late_values_follow_the_run(browser: Browser, site: Site) -> None:
-    browser.open(f"http://{site.server.address}/")
-    choose(browser, "hours")
-    browser.wait("document.querySelectorAll('#inside table tr').length === 2")
-    newer = LateItem("hours", "bob", "newer", "gap", 10 * S, None)
-    site.page.report(epoch_report(1, late_items=(newer,)))
-    browser.wait("document.querySelectorAll('#inside table tr').length === 3")
-    assert "newer" in browser.text("#inside table tr:nth-child(2)")
-
-
-def test_five_late_values_are_listed_and_a_button_lists_all(browser: Browser, site: Site) -> None:
+def test_five_late_values_are_listed_newest_first_and_a_button_lists_all_and_further_ones(
+    browser: Browser, site: Site
+) -> None:
     items = [LateItem("hours", "bob", str(n), "gap", n * S, None) for n in range(7)]
     site.page.report(epoch_report(1, late_items=tuple(items)))
-    browser.open(f"http://{site.server.address}/")
-    choose(browser, "hours")
-    browser.wait("document.querySelectorAll('#inside table tr').length === 1 + 5")
+    open_hours(browser, site)
+    browser.wait_for("#inside table tr", 1 + 5)
     browser.run(
         "[...document.querySelectorAll('#inside button')]"
         ".find(button => button.textContent === 'show all 8').click()"
     )
-    assert browser.run("return document.querySelectorAll('#inside table tr').length") == 1 + 8
+    browser.wait_for("#inside table tr", 1 + 8)
     newer = LateItem("hours", "bob", "newer", "gap", 10 * S, None)
     site.page.report(epoch_report(2, late_items=(newer,)))
-    browser.wait("document.querySelectorAll('#inside table tr').length === 1 + 9")
+    browser.wait_for("#inside table tr", 1 + 9)
+    assert "newer" in browser.text("#inside table tr:nth-child(2)")
 
 
 def test_without_values_the_page_says_how_to_show_them(
@@ -167,9 +145,10 @@ def test_without_values_the_page_says_how_to_show_them(
     site = site_at()
     site.page.report(epoch_report())
     browser.open(f"http://{site.server.address}/")
-    choose(browser, "hours")
+    browser.wait_for(".node", 4)
+    browser.click_step("hours")
     browser.wait("!document.getElementById('inside').hidden")
     assert "web_values=True" in browser.text("#inside")
     assert browser.console() == []
-    choose(browser, "visits")
+    browser.click_step("visits")
     browser.wait("document.getElementById('inside').hidden")

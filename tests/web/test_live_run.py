@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
+from time import sleep
 from typing import Any
-from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, EpochReport, StepError, Summary, run
+from flow import Dataflow, EpochReport, Summary, run
 from flow.engine.epoch.phases import PHASES
 from flow.engine.epoch.watermark_lag import WatermarkLag
 from flow.errors import FlowBuildError
 from flow.testing import TestingSink, TestingSource
-from flow.web.live_page import LivePage
+from flow.views import ViewSink
 from recovery import RecoveryConfig
 
 pytestmark = pytest.mark.spark
@@ -36,10 +36,14 @@ def get(address: str, path: str) -> str:
         return str(answer.read().decode())
 
 
-def minutes_flow(items: list[Any]) -> Dataflow:
+def minutes_flow(items: list[Any], seconds_of_an_item: float = 0.0) -> Dataflow:
+    def is_even(at: int) -> bool:
+        sleep(seconds_of_an_item)
+        return at % 2 == 0
+
     flow = Dataflow("minutes")
     visits = op.input("visits", flow, TestingSource(items, batch_size=4))
-    even = op.filter_value("even", visits, lambda at: at % 2 == 0)
+    even = op.filter_value("even", visits, is_even)
     clock = win.EventClock(lambda item: item[1], wait_for_system_duration="10s")
     windower = win.TumblingWindower(length="1m")
     minutes = win.count_window("minutes", even, clock, windower, key=lambda item: item[0])
@@ -66,18 +70,25 @@ def counter_values(text: str) -> dict[tuple[str, str], float]:
 
 
 class Watcher:
-    """A function for `on_epoch` that reads the page after each epoch."""
+    """A function for `on_epoch` that reads the page after each epoch.
 
-    def __init__(self, address: str) -> None:
+    Further paths are read after all epochs but the first, before which no state is committed.
+    """
+
+    def __init__(self, address: str, *paths: str) -> None:
         self.address = address
         self.reports: list[EpochReport] = []
         self.flow: dict[str, Any] = {}
         self.metrics = ""
+        self.paths = paths
+        self.answers: list[Any] = []
 
     def __call__(self, report: EpochReport) -> None:
         self.reports.append(report)
         self.flow = json.loads(get(self.address, "/api/flow"))
         self.metrics = get(self.address, "/metrics")
+        if report.epoch:
+            self.answers = [json.loads(get(self.address, path)) for path in self.paths]
 
 
 def assert_agree(watcher: Watcher, summary: Summary) -> None:
@@ -97,34 +108,62 @@ def assert_agree(watcher: Watcher, summary: Summary) -> None:
     assert sizes == dict(summary.gauges)
 
 
-def test_a_stream_s_page_and_metrics_agree_with_its_summary(
+#   b: 20 | 4, 95 | 96, 97, wait 10 s: 4 is behind the watermark, 10
+#   a: 80
+def test_a_stream_s_page_has_the_numbers_of_its_summary_and_the_insides_of_steps(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    flow = Dataflow("inside")
+    items = [("b", 20), ("a", 80), ("b", 4), ("b", 95), ("b", 96), ("b", 97)]
+    source = TestingSource([(key, (key, at)) for key, at in items], batch_size=2)
+    visits = op.input("visits", flow, source)
+    clock = win.EventClock(lambda item: item[1], wait_for_system_duration="10s")
+    windower = win.TumblingWindower(length="1m")
+    minutes = win.aggregate_window("minutes", visits, clock, windower, n=win.Count())
+    lists = win.collect_window("lists", visits, clock, windower)
+    op.output("out", minutes.down, TestingSink([]))
+    op.output("lists_out", lists.down, TestingSink([]))
+    op.output("last", visits, ViewSink())
     address = free_address()
-    watcher = Watcher(address)
+    late = [f"/api/late?step={step_id}" for step_id in ("minutes", "lists")]
+    watcher = Watcher(address, *late, "/api/state?step=minutes&key=b", "/view/last/b")
     summary = run(
-        minutes_flow(sixteen()),
+        flow,
         spark=spark,
         recovery=RecoveryConfig(str(tmp_path / "checkpoint")),
         shards=2,
         partitions=1,
         system_time="1970-01-01T00:10:00Z",
         web=address,
+        web_values=True,
         on_epoch=watcher,
     )
-    assert summary.count("minutes", "late") > 0
+
+    assert summary.count("minutes", "late") == 1
     assert_agree(watcher, summary)
     first, *later = watcher.reports
     assert ("waiting", *first.phases) == PHASES
     assert all(tuple(report.phases) == PHASES for report in later)
     assert all(seconds >= 0 for report in watcher.reports for seconds in report.phases.values())
     assert {step for report in watcher.reports for step in report.busy} == {
-        *("visits", "even", "minutes.key", "minutes", "out")
+        *("visits", "minutes", "lists", "out", "lists_out", "last")
     }
-    #  now 600 s, wait 10 s; the newest values are b 20 s and a 90 s
-    assert first.lags == {"minutes": WatermarkLag(520.0, 520.0, 590.0, 2)}
+    #  now 600 s, wait 10 s; the newest values are b 20 s and a 80 s
+    assert first.lags == dict.fromkeys(("minutes", "lists"), WatermarkLag(530.0, 530.0, 590.0, 2))
     assert all(size > 1 << 20 for report in watcher.reports for size in report.workers.values())
     assert watcher.reports[0].workers
+
+    *of_steps, state, view = watcher.answers
+    assert view["epoch"] == watcher.reports[-1].epoch
+    assert view["entry"]["value"] == ["b", 97]
+    for (value,) in (answer["late"] for answer in of_steps):
+        assert (value["key"], value["value"], value["reason"]) == ("b", "('b', 4)", "late")
+        assert (value["timestamp"], value["watermark"]) == (4.0, 10.0)
+        assert value["windows"] == [{"id": 0, "open": 0.0, "close": 60.0}]
+    (of_key,) = state["keys"]
+    (window,) = of_key["state"]["windows"]
+    assert (of_key["key"], window["value"]) == ("b", {"n": 3})
+    assert window["open"] == "1970-01-01T00:01:00Z"
 
 
 def test_a_batch_s_page_and_metrics_agree_with_its_summary(spark: SparkSession) -> None:
@@ -136,87 +175,6 @@ def test_a_batch_s_page_and_metrics_agree_with_its_summary(spark: SparkSession) 
     assert_agree(watcher, summary)
     with pytest.raises(OSError, match="refused"):
         get(address, "/")
-
-
-def test_a_run_is_unhealthy_while_it_fails_and_the_error_names_the_item(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flow = Dataflow("failing")
-    numbers = op.input("numbers", flow, TestingSource([2, 1, 0]))
-    op.output("out", op.map("inverse", numbers, lambda n: 1 / n), TestingSink([]))
-    address = free_address()
-    seen: list[Any] = []
-    fail = LivePage.fail
-
-    def fail_and_look(page: LivePage, error: BaseException) -> None:
-        fail(page, error)
-        with pytest.raises(HTTPError) as caught:
-            get(address, "/healthz")
-        caught.value.close()
-        seen.append((caught.value.code, json.loads(get(address, "/api/flow"))["error"]))
-
-    monkeypatch.setattr(LivePage, "fail", fail_and_look)
-    with pytest.raises(StepError):
-        run(flow, spark=spark, engine="batch", web=address)
-    ((code, error),) = seen
-    assert code == 503
-    assert (error["step_id"], error["item"]) == ("inverse", "0")
-
-
-class Asker:
-    """A function for `on_epoch` that asks for the insides of steps after the last epoch."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.late: dict[str, list[Any]] = {}
-        self.state: Any = None
-
-    def __call__(self, report: EpochReport) -> None:
-        for step_id in ("minutes", "lists"):
-            self.late[step_id] = json.loads(get(self.address, f"/api/late?step={step_id}"))["late"]
-        if report.epoch >= 1:  # The state is that of the last epoch that Spark has committed.
-            self.state = json.loads(get(self.address, "/api/state?step=minutes&key=b"))
-
-
-#   b: 20, 30 | 4, 95 | 96, 97, wait 10 s: 4 is behind the watermark, 20
-def test_the_inside_of_a_step_has_late_values_and_the_state_of_a_key(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    address = free_address()
-    asker = Asker(address)
-    flow = Dataflow("inside")
-    items = [("b", 20), ("b", 30), ("b", 4), ("b", 95), ("b", 96), ("b", 97)]
-    visits = op.input(
-        "visits", flow, TestingSource([(k, (k, at)) for k, at in items], batch_size=2)
-    )
-    clock = win.EventClock(lambda item: item[1], wait_for_system_duration="10s")
-    windower = win.TumblingWindower(length="1m")
-    minutes = win.aggregate_window("minutes", visits, clock, windower, n=win.Count())
-    lists = win.collect_window("lists", visits, clock, windower)
-    op.output("out", minutes.down, TestingSink([]))
-    op.output("lists_out", lists.down, TestingSink([]))
-    run(
-        flow,
-        spark=spark,
-        recovery=RecoveryConfig(str(tmp_path / "checkpoint")),
-        shards=2,
-        partitions=1,
-        system_time="1970-01-01T00:10:00Z",
-        web=address,
-        web_values=True,
-        on_epoch=asker,
-    )
-    for late in asker.late.values():
-        ((key, value, timestamp, watermark),) = [
-            (one["key"], one["value"], one["timestamp"], one["watermark"]) for one in late
-        ]
-        assert (key, value, timestamp, watermark) == ("b", "('b', 4)", 4.0, 20.0)
-        assert late[0]["reason"] == "late"
-        assert late[0]["windows"] == [{"id": 0, "open": 0.0, "close": 60.0}]
-    (state,) = asker.state["keys"]
-    (window,) = state["state"]["windows"]
-    assert (state["key"], window["value"]) == ("b", {"n": 3})
-    assert window["open"] == "1970-01-01T00:01:00Z"
 
 
 def test_a_wrong_address_is_refused_before_spark_starts() -> None:
