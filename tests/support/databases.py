@@ -86,12 +86,7 @@ def opened(*sinks: Sink[Any], run: str = RUN, resuming: bool = False) -> Iterato
 
 
 def write(
-    sink: Sink[Any],
-    epoch: int,
-    *batches: Any,
-    run: str = RUN,
-    partition: int = 0,
-    rewinds: int = 0,
+    sink: Sink[Any], epoch: int, *batches: Any, run: str = RUN, partition: int = 0, rewinds: int = 0
 ) -> Any:
     """Write as a worker does, with a pickled copy of the sink, and return the pickled message."""
     sink = pickle.loads(pickle.dumps(sink))

@@ -12,10 +12,7 @@ from flow.connectors.files.reading.file_list import FileList
 from flow.connectors.files.reading.globs import ListedFile
 from flow.connectors.files.reading.parallel_planning import file_planner
 from flow.connectors.files.reading.pieces import Cuts
-from flow.connectors.files.reading.planning import (
-    FileOrder,
-    FilePlanner,
-)
+from flow.connectors.files.reading.planning import FileOrder, FilePlanner
 from flow.connectors.source import Json, Slice
 from tests.support.clock import Clock
 from tests.support.reading_files import JsonLog

@@ -44,11 +44,7 @@ class Brokers:
 
 
 def new_planner(
-    brokers: Brokers,
-    clock: Clock | None = None,
-    cores: int = 1,
-    scales: Any = None,
-    **more: Any,
+    brokers: Brokers, clock: Clock | None = None, cores: int = 1, scales: Any = None, **more: Any
 ) -> Any:
     settings: dict[str, Any] = {
         "topics": ("t",),

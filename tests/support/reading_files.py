@@ -15,9 +15,7 @@ from hypothesis import HealthCheck, settings
 from flow.connectors.source import BadInput, Invalid, Json, MemoryLog, Source, Split
 
 WORKED = settings(
-    deadline=None,
-    max_examples=60,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

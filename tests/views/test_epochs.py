@@ -268,11 +268,7 @@ STEPS = st.lists(
         st.tuples(
             st.sampled_from(["commit", "lost", "replayed"]),
             st.lists(
-                st.tuples(
-                    st.sampled_from("abc"),
-                    st.integers(0, 5),
-                    st.none() | st.integers(0, 9),
-                )
+                st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.none() | st.integers(0, 9))
             ),
         ),
         st.tuples(st.just("rewind"), st.integers(1, 4)),

@@ -21,11 +21,7 @@ from flow.testing import TestDriver, TestingSink
 
 PRICES = {"price": pa.float64()}
 PRICE_AVRO = {"type": "record", "name": "R", "fields": [{"name": "price", "type": "double"}]}
-UNION = {
-    "type": "record",
-    "name": "R",
-    "fields": [{"name": "x", "type": ["int", "string"]}],
-}
+UNION = {"type": "record", "name": "R", "fields": [{"name": "x", "type": ["int", "string"]}]}
 
 
 def source(**arguments: Any) -> KafkaSource:

@@ -111,9 +111,7 @@ def test_an_epoch_without_rows_changes_nothing(db: TestDatabase) -> None:
     assert epochs(db) == [(full(db), RUN, 5)]
 
 
-def test_a_rewound_run_is_refused_without_keys_or_epoch_columns(
-    db: TestDatabase,
-) -> None:
+def test_a_rewound_run_is_refused_without_keys_or_epoch_columns(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint")
     with opened(sink):
         for epoch in range(4):
@@ -141,9 +139,7 @@ def test_a_rewound_epoch_with_other_rows_is_refused(db: TestDatabase, now: list[
 
 #  run     1              killed   2                 set back by one epoch
 #  epoch   0: 1   1: 2 3           1: 2 4, left out  1: 2 5
-def test_a_rewound_epoch_is_not_mistaken_for_a_replay(
-    db: TestDatabase,
-) -> None:
+def test_a_rewound_epoch_is_not_mistaken_for_a_replay(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint")
     with opened(sink):
         publish(sink, 0, ns(1))
@@ -200,9 +196,7 @@ def test_the_advice_of_the_refusal_works(db: TestDatabase, table: str) -> None:
     assert db.rows(f'"{table}"') == [(0,), (1,), (2,), (3,)]
 
 
-def test_with_epoch_columns_a_rewound_run_removes_later_rows(
-    db: TestDatabase,
-) -> None:
+def test_with_epoch_columns_a_rewound_run_removes_later_rows(db: TestDatabase) -> None:
     sink = db.sink(**MARKED)
     with opened(sink, run=OTHER):
         publish(sink, 3, ns(100), run=OTHER)
@@ -217,9 +211,7 @@ def test_with_epoch_columns_a_rewound_run_removes_later_rows(
     assert db.rows(columns="n, epoch") == [(0, 0), (11, 1), (12, 2), (100, 3)]
 
 
-def test_a_run_rewound_to_an_epoch_without_rows_removes_later_rows(
-    db: TestDatabase,
-) -> None:
+def test_a_run_rewound_to_an_epoch_without_rows_removes_later_rows(db: TestDatabase) -> None:
     sink = db.sink(**MARKED)
     with opened(sink):
         for epoch in range(3):
@@ -249,9 +241,7 @@ def test_rows_written_before_epoch_columns_are_not_written_twice(db: TestDatabas
     assert db.rows(columns="n") == [(0,), (1,), (12,)]
 
 
-def test_rows_written_after_epoch_columns_are_not_written_twice(
-    db: TestDatabase,
-) -> None:
+def test_rows_written_after_epoch_columns_are_not_written_twice(db: TestDatabase) -> None:
     sink, plain = db.sink(**MARKED), db.sink()
     with opened(sink):
         publish(sink, 0, ns(0))
@@ -309,9 +299,7 @@ def test_one_sink_cannot_serve_two_outputs(db: TestDatabase) -> None:
     assert db.rows() == [(1,)]
 
 
-def test_a_process_that_lost_its_checkpoint_cannot_write(
-    db: TestDatabase,
-) -> None:
+def test_a_process_that_lost_its_checkpoint_cannot_write(db: TestDatabase) -> None:
     thought_dead, alive = db.sink(schema="n bigint"), db.sink()
     with opened(thought_dead):
         publish(thought_dead, 0, ns(0))

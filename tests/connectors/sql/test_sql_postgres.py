@@ -70,9 +70,7 @@ def test_a_server_that_stops_within_an_epoch_fails_the_run_and_the_next_resumes(
 
 
 @pytest.mark.usefixtures("restarted")
-def test_a_server_restarted_between_epochs_is_reconnected(
-    db: Postgres,
-) -> None:
+def test_a_server_restarted_between_epochs_is_reconnected(db: Postgres) -> None:
     sink = db.sink(schema="n bigint")
     with opened(sink):
         publish(sink, 0, ns(0))

@@ -46,9 +46,7 @@ def test_upsert_keeps_the_last_row_of_each_key(db: TestDatabase) -> None:
     assert db.rows() == [("a", 3), ("b", 5), ("c", 4), ("d", None)]
 
 
-def test_upsert_accepts_replayed_epochs_and_rewound_runs(
-    db: TestDatabase,
-) -> None:
+def test_upsert_accepts_replayed_epochs_and_rewound_runs(db: TestDatabase) -> None:
     sink = db.sink(**UPSERT)
     with opened(sink):
         publish(sink, 0, kn(a=1))
@@ -89,9 +87,7 @@ def test_upsert_keeps_columns_that_a_record_lacks(db: TestDatabase) -> None:
 
 #  a     put x=1   delete          put y=5
 #  b     put x=2          put x=1           put y=6
-def test_upserts_and_deletes_with_different_columns_keep_their_order(
-    db: TestDatabase,
-) -> None:
+def test_upserts_and_deletes_with_different_columns_keep_their_order(db: TestDatabase) -> None:
     """That `b` may have the 1 of `a` once `a` is gone is also a matter of order."""
     schema = "k text PRIMARY KEY, x bigint UNIQUE, y bigint DEFAULT -1"
     sink = db.sink(schema=schema, mode="upsert", key="k")
@@ -147,9 +143,7 @@ def test_a_missing_table_without_a_schema_is_an_error(db: TestDatabase) -> None:
         open_once(sink)
 
 
-def test_a_schema_that_the_database_refuses_creates_nothing(
-    db: TestDatabase,
-) -> None:
+def test_a_schema_that_the_database_refuses_creates_nothing(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint, n text")
     with pytest.raises(SinkError, match=r"table 't' of .* cannot be opened: .*n"):
         open_once(sink)
@@ -219,9 +213,7 @@ def test_rows_with_different_columns_keep_their_order(db: TestDatabase, stretch:
     ]
 
 
-def test_a_refused_row_among_rows_with_other_columns_writes_nothing(
-    db: TestDatabase,
-) -> None:
+def test_a_refused_row_among_rows_with_other_columns_writes_nothing(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint PRIMARY KEY, m bigint")
     problem = r"\(n\)=\(4\)" if isinstance(db, Postgres) else r"row: \(4,\)"
     with opened(sink):

@@ -8,15 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.connectors.files import (
-    TextSource,
-)
+from flow.connectors.files import TextSource
 from flow.connectors.files.reading import parallel_planning
 from flow.connectors.files.reading.globs import ListedFile
 from flow.connectors.files.reading.parallel_planning import ParallelPlanner
-from flow.connectors.files.reading.planning import (
-    FileOrder,
-)
+from flow.connectors.files.reading.planning import FileOrder
 from flow.connectors.leveling import Leveling
 from flow.connectors.source import MemoryLog, Slice
 from flow.errors import SourceError

@@ -11,24 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flow.connectors.files import (
-    CsvSource,
-    JsonLinesSource,
-    ParquetSource,
-    TextSource,
-)
+from flow.connectors.files import CsvSource, JsonLinesSource, ParquetSource, TextSource
 from flow.connectors.files.reading.file_list import FileList
 from flow.connectors.files.reading.globs import ListedFile, find_files
 from flow.connectors.files.reading.parquet_source import WrittenDownFrame
 from flow.connectors.source import MemoryLog
 from flow.errors import FlowBuildError, FlowTypeError, SourceError
-from tests.support.reading_files import (
-    JsonLog,
-    items,
-    parquet,
-    run,
-    write,
-)
+from tests.support.reading_files import JsonLog, items, parquet, run, write
 
 # --- which files ---------------------------------------------------------------------------------
 

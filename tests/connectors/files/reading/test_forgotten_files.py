@@ -345,11 +345,7 @@ class DyingLog(JsonLog):
 @WORKED
 @given(STEPS, st.booleans(), st.sampled_from(["sequence", "parallel"]), st.integers(1, 4))
 def test_each_file_is_read_once_while_files_come_and_go(
-    tmp_path_factory: pytest.TempPathFactory,
-    steps: list[str],
-    follow: bool,
-    order: str,
-    least: int,
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], follow: bool, order: str, least: int
 ) -> None:
     file_list.LEAST_FILES = least
     home = tmp_path_factory.mktemp("files")

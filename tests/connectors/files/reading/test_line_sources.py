@@ -15,24 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.connectors.files import (
-    CsvSource,
-    JsonLinesSource,
-    TextSource,
-)
+from flow.connectors.files import CsvSource, JsonLinesSource, TextSource
 from flow.connectors.files.reading import csv_lines, line_ranges, line_source, planning
 from flow.connectors.formats.line_parser import is_utf8
 from flow.connectors.source import BadInput
 from flow.errors import SourceError
-from tests.support.reading_files import (
-    WORKED,
-    JsonLog,
-    items,
-    only_bad,
-    run,
-    split_sizes,
-    write,
-)
+from tests.support.reading_files import WORKED, JsonLog, items, only_bad, run, split_sizes, write
 
 # --- lines, whatever the cut ---------------------------------------------------------------------
 

@@ -12,12 +12,7 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import Dataflow, EpochReport, StopFlag, run
-from flow.connectors.files import (
-    CsvSource,
-    JsonLinesSource,
-    ParquetSource,
-    TextSource,
-)
+from flow.connectors.files import CsvSource, JsonLinesSource, ParquetSource, TextSource
 from flow.connectors.source import Batch, Source
 from flow.errors import FlowBuildError
 from flow.testing import TestingSink, run_source

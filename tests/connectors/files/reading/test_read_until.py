@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flow.connectors.files.reading.planning import (
-    FILE_ORDERS,
-    FileOrder,
-    ListingTimes,
-)
+from flow.connectors.files.reading.planning import FILE_ORDERS, FileOrder, ListingTimes
 from flow.connectors.source import Json
 from tests.support.file_planning import Case, Lengths, slices, units
 
@@ -31,9 +27,7 @@ def test_a_finished_bounded_source_is_read_until_now(order: FileOrder) -> None:
 #  reads            -     0-1   -     2     -     -     -
 #  all read up to   -     1     1     2     2     3     3
 @pytest.mark.parametrize("order", FILE_ORDERS)
-def test_read_until_is_the_time_of_the_last_listing(
-    order: FileOrder,
-) -> None:
+def test_read_until_is_the_time_of_the_last_listing(order: FileOrder) -> None:
     case = Case(order, [5] * 9, 100, appeared=0, follow=True)
     listings = Listings(case)
     # The listing of the planner's start belongs to no time that the planner knows.
@@ -53,9 +47,7 @@ def test_read_until_is_the_time_of_the_last_listing(
 #  parallel reads half    0      1      2      0      1      2
 #  all read up to         -      -      -      1      2      6
 @pytest.mark.parametrize("order", FILE_ORDERS)
-def test_read_until_with_a_backlog_is_the_newest_listing_that_is_read(
-    order: FileOrder,
-) -> None:
+def test_read_until_with_a_backlog_is_the_newest_listing_that_is_read(order: FileOrder) -> None:
     case = Case(order, Lengths([10] * 3, least_piece=5), 5, appeared=0, follow=True)
     listings = Listings(case)
     if order == "sequence":

@@ -181,9 +181,7 @@ def test_a_value_that_does_not_fit_its_column_names_the_field(
         write(opened(ParquetSink(tmp_path, schema=schema)), 0, 0, items)
 
 
-def test_a_column_that_changes_its_type_later_is_an_error_with_advice(
-    tmp_path: Path,
-) -> None:
+def test_a_column_that_changes_its_type_later_is_an_error_with_advice(tmp_path: Path) -> None:
     sink = opened(ParquetSink(tmp_path))
     publish(sink, 0, [{"x": 1}])
     with pytest.raises(
@@ -194,10 +192,7 @@ def test_a_column_that_changes_its_type_later_is_an_error_with_advice(
     publish(fixed, 1, [{"x": 1.5}])
     assert [
         pq.read_schema(file).field("x").type for file in sorted(tmp_path.rglob("*.parquet"))
-    ] == [
-        pa.int64(),
-        pa.float64(),
-    ]
+    ] == [pa.int64(), pa.float64()]
 
 
 def test_different_types_in_tasks_of_the_first_epoch_are_an_error(tmp_path: Path) -> None:

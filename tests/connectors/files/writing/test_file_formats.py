@@ -19,13 +19,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from flow.connectors.files import (
-    CsvSink,
-    JsonLinesSink,
-    JsonLinesSource,
-    ParquetSink,
-    TextSink,
-)
+from flow.connectors.files import CsvSink, JsonLinesSink, JsonLinesSource, ParquetSink, TextSink
 from flow.connectors.files.writing import epoch_directory
 from flow.connectors.source import MemoryLog
 from flow.errors import SinkError
@@ -110,10 +104,7 @@ def test_json_lines_are_records(tmp_path: Path, item: Any, line: str | None) -> 
 def test_record_batches_become_json_objects(tmp_path: Path) -> None:
     batch = pa.record_batch({"n": [1, None], "t": pa.array([AT, None], pa.timestamp("us", "UTC"))})
     publish(opened(JsonLinesSink(tmp_path)), 0, batch)
-    assert lines(tmp_path) == [
-        '{"n": 1, "t": "2013-01-01T05:00:00Z"}',
-        '{"n": null, "t": null}',
-    ]
+    assert lines(tmp_path) == ['{"n": 1, "t": "2013-01-01T05:00:00Z"}', '{"n": null, "t": null}']
 
 
 @pytest.mark.parametrize(
@@ -243,9 +234,7 @@ def test_csv_files_have_the_same_columns_in_the_same_order(tmp_path: Path) -> No
     assert rows == [[{"a": 1, "b": "x"}], [{"a": 1.5, "b": "y"}], [{"a": 3, "b": None}]]
 
 
-def test_csv_files_of_an_epoch_share_the_column_order_of_the_first(
-    tmp_path: Path,
-) -> None:
+def test_csv_files_of_an_epoch_share_the_column_order_of_the_first(tmp_path: Path) -> None:
     sink = opened(CsvSink(tmp_path))
     first = {"a": 1, "b": "x", "c,": None}
     other = {"c,": '"q",\n\n,', "b": "", "a": 1.5}
@@ -265,9 +254,7 @@ def test_csv_files_of_an_epoch_share_the_column_order_of_the_first(
     assert lines(tmp_path)[9:11] == ['"a","b","c,"', '1.5,"","""q"",']
 
 
-def test_a_csv_file_with_a_wrong_number_of_cells_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_csv_file_with_a_wrong_number_of_cells_is_refused(tmp_path: Path) -> None:
     sink = opened(CsvSink(tmp_path, delimiter="-"))
     with pytest.raises(SinkError, match="has 3 cells for 2 columns: choose a delimiter that no"):
         publish(sink, 0, [{"a": 1, "b": 2}], [{"b": -2, "a": 1}])
@@ -317,9 +304,7 @@ def test_a_value_without_a_csv_form_names_the_field(
         write(opened(CsvSink(tmp_path)), 0, 0, [{"v": value}])
 
 
-def test_a_new_csv_field_is_an_error_with_advice(
-    tmp_path: Path,
-) -> None:
+def test_a_new_csv_field_is_an_error_with_advice(tmp_path: Path) -> None:
     sink = opened(CsvSink(tmp_path))
     publish(sink, 0, [{"a": 1}])
     with pytest.raises(SinkError, match=r"field 'b' is not among the columns .* \['a'\]: give the"):

@@ -293,9 +293,7 @@ def test_a_directory_removed_during_a_run_is_an_error(
     assert not list(tmp_path.glob("out/epoch=00000001-*"))
 
 
-def test_a_directory_removed_before_publishing_is_an_error(
-    tmp_path: Path,
-) -> None:
+def test_a_directory_removed_before_publishing_is_an_error(tmp_path: Path) -> None:
     sink = opened(TextSink(tmp_path / "out"))
     messages = [write(sink, 0, 0, ["a"])]
     shutil.rmtree(tmp_path / "out")

@@ -127,9 +127,7 @@ def test_missing_parts_of_a_message_are_null() -> None:
 
 
 @pytest.mark.parametrize("whole", [RecordItems, ObjectItems])
-def test_a_time_may_be_before_1970_or_missing_but_not_beyond_the_calendar(
-    whole: Any,
-) -> None:
+def test_a_time_may_be_before_1970_or_missing_but_not_beyond_the_calendar(whole: Any) -> None:
     """Producers that give microseconds for milliseconds come to the year 50,000."""
     more = {"prefix": ""} if whole is RecordItems else {}
     items = whole(TextDeserializer(), TextDeserializer(), key_needed=False, **more)

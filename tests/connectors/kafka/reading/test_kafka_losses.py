@@ -44,9 +44,7 @@ def test_a_missing_partition_is_warned_of_once(caplog: pytest.LogCaptureFixture)
     ]
 
 
-def test_the_loss_of_all_messages_may_be_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_loss_of_all_messages_may_be_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     plan = new_planner(Brokers({"t/0": (9, 9)}), on_data_loss="warn")
     planned = plan.next({"t/0": 3})
     assert (planned.end, planned.splits) == ({"t/0": 9}, [])
@@ -56,9 +54,7 @@ def test_the_loss_of_all_messages_may_be_a_warning(
     ]
 
 
-def test_a_recreated_topic_is_a_loss_once_it_is_certain(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_recreated_topic_is_a_loss_once_it_is_certain(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     brokers = Brokers({"t/0": (0, 2)})
     fails = new_planner(brokers, clock)
@@ -180,9 +176,7 @@ def test_a_bounded_run_does_not_end_while_brokers_are_silent() -> None:
     assert (plan.next(offset), plan.in_doubt()) == (None, False)
 
 
-def test_a_run_that_waits_for_a_broker_can_be_stopped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_that_waits_for_a_broker_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here nobody listens where the broker should be."""
     monkeypatch.setattr(cluster, "ASKING_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -48,9 +48,7 @@ class Epoch:
 
 EPOCHS = st.lists(
     st.builds(
-        Epoch,
-        st.tuples(*[st.one_of(st.just(0), st.integers(0, 40))] * 3),
-        st.integers(1, 30),
+        Epoch, st.tuples(*[st.one_of(st.just(0), st.integers(0, 40))] * 3), st.integers(1, 30)
     ),
     max_size=25,
 )

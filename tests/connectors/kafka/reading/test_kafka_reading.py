@@ -313,9 +313,7 @@ def test_lost_messages_are_a_warning_if_configured(
     ]
 
 
-def test_messages_deleted_after_planning_are_reported_by_the_worker(
-    broker: Broker,
-) -> None:
+def test_messages_deleted_after_planning_are_reported_by_the_worker(broker: Broker) -> None:
     topic = broker.topic()
     broker.values(topic, [str(n) for n in range(10)])
     fails = source(broker, topic)

@@ -313,10 +313,7 @@ def test_a_topic_of_epochs_with_retention_is_refused(broker: Broker, start: Star
 
 
 def test_a_lost_topic_of_epochs_is_detected(
-    broker: Broker,
-    start: Start,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(topics, "NEWS_SECONDS", 1.0)
     topic, epochs_topic = broker.topic(), f"epochs-{uuid.uuid4().hex}"

@@ -193,10 +193,7 @@ VALUES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "day": (pa.date32(), st.dates(date(1, 1, 1))),
     "price": (pa.decimal128(9, 2), st.decimals(-9999, 9999, places=2)),
     "ids": (pa.list_(pa.int64()), st.lists(st.integers(0, 9), max_size=2)),
-    "inner": (
-        pa.struct([("a", pa.string())]),
-        st.fixed_dictionaries({"a": ODD_TEXT}),
-    ),
+    "inner": (pa.struct([("a", pa.string())]), st.fixed_dictionaries({"a": ODD_TEXT})),
     "took": (pa.duration("us"), st.timedeltas(timedelta(0), timedelta(days=9))),
 }
 

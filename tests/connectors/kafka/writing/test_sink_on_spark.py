@@ -171,10 +171,7 @@ def test_at_least_once_loses_nothing_in_a_batch(broker: Broker, spark: SparkSess
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(
     ("kills", "epochs"),
-    [
-        pytest.param(2, 9, id="a few"),
-        pytest.param(20, 40, id="many", marks=pytest.mark.extended),
-    ],
+    [pytest.param(2, 9, id="a few"), pytest.param(20, 40, id="many", marks=pytest.mark.extended)],
 )
 def test_results_are_written_once_over_random_kills(
     kills: int, epochs: int, broker: Broker, tmp_path: Path
