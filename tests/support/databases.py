@@ -105,6 +105,24 @@ def publish(
     sink.commit(epoch, messages)
 
 
+def run_epochs(
+    sink: Sink[Any], *epochs: Any, first: int = 0, run: str = RUN, **publishing: Any
+) -> None:
+    """Open a sink, write epochs from a first one on, of a partition each, and close the sink.
+
+    The run resumes if its first epoch is not 0.
+    """
+    with opened(sink, run=run, resuming=first > 0):
+        for number, items in enumerate(epochs, first):
+            publish(sink, number, items, run=run, **publishing)
+
+
+def rows_after(db: TestDatabase, *epochs: Any, columns: str = "*", **options: Any) -> list[Any]:
+    """Return the rows of a table after a run of a sink with these epochs."""
+    run_epochs(db.sink(**options), *epochs)
+    return db.rows(columns=columns)
+
+
 def ns(*numbers: int) -> list[dict[str, int]]:
     """Records with a column n."""
     return [{"n": number} for number in numbers]
