@@ -25,8 +25,7 @@ def numbered(count: int | None, line: str) -> tuple[int, dict[str, Any]]:
 def count_lines(home: Path, spark: SparkSession, order: Any) -> None:
     """Count how often each line has come, a file an epoch, until there is nothing new."""
     flow = Dataflow("followed")
-    of_one_file = len("line 00\n")
-    source = TextSource(home / "in", bytes_per_epoch=of_one_file, follow=True, order=order)
+    source = TextSource(home / "in", bytes_per_epoch=8, follow=True, order=order)
     keyed = op.key_on("by_line", op.input("lines", flow, source), lambda line: line)
     rows = op.map("row", op.stateful_map("count", keyed, numbered), lambda pair: pair[1])
     op.output("out", rows, JsonLinesSink(home / "out"))

@@ -35,10 +35,6 @@ SEED = int(os.environ.get("FAULTS_SEED", "1"))
 """Where the kills fall, as far as that can be repeated."""
 
 
-class Dies(RuntimeError):
-    """As if the run had been killed."""
-
-
 def running_total(total: int | None, number: int) -> tuple[int, int]:
     return (total or 0) + number, (total or 0) + number
 
@@ -93,7 +89,7 @@ def test_a_killed_flow_resumes_with_nothing_lost_or_doubled(
         original(*arguments)
         calls.append(arguments)
         if len(calls) == 2:
-            raise Dies("died")
+            raise RuntimeError("died")
 
     with monkeypatch.context() as patch:
         patch.setattr(cls, method, dying)
