@@ -1,48 +1,53 @@
-"""Following files on Spark while the log of the list is compacted: stops, kills and rewinds."""
+"""Following files on Spark while the log of the list is compacted: stops and a rewind."""
 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from recovery import rewind, status, verify
-from tests.support.followed_files import compact_at_once, count_lines
+import flow.operators as op
+from flow import Dataflow, run
+from flow.connectors.files import JsonLinesSink, TextSource
+from flow.connectors.files.reading import file_list
+from flow.engine.feed import retained_offsets
+from recovery import RecoveryConfig, rewind, status, verify
 
-pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[1]
+def numbered(count: int | None, line: str) -> tuple[int, dict[str, Any]]:
+    return (count or 0) + 1, {"line": line, "count": (count or 0) + 1}
 
 
-def put(home: Path, *numbers: int) -> None:
+def count_lines(home: Path, spark: SparkSession, order: Any) -> None:
+    """Count how often each line has come, a file an epoch, until there is nothing new."""
+    flow = Dataflow("followed")
+    source = TextSource(home / "in", bytes_per_epoch=8, follow=True, order=order)
+    keyed = op.key_on("by_line", op.input("lines", flow, source), lambda line: line)
+    rows = op.map("row", op.stateful_map("count", keyed, numbered), lambda pair: pair[1])
+    op.output("out", rows, JsonLinesSink(home / "out"))
+    recovery = RecoveryConfig(home / "checkpoint", keep_epochs=2)
+    options: dict[str, Any] = {"shards": 1, "partitions": 1, "trigger": "available"}
+    run(flow, spark=spark, recovery=recovery, drain=False, **options)
+
+
+def put(home: Path, numbers: range) -> None:
     (home / "in").mkdir(exist_ok=True)
     for number in numbers:
-        written = home / f".{number}"
-        written.write_text(f"line {number:02d}\n")
-        written.rename(home / "in" / f"{number:02d}")
+        (home / "in" / f"{number:02d}").write_text(f"line {number:02d}\n")
 
 
-def counts(home: Path) -> dict[str, list[int]]:
-    """Return the counts of each line in the output."""
-    lines = [
+def lines_and_counts(home: Path) -> list[tuple[str, int]]:
+    """The lines of the output with their counts, sorted."""
+    rows = [
         json.loads(line)
-        for file in sorted((home / "out").rglob("*.jsonl"))
+        for file in (home / "out").rglob("*.jsonl")
         for line in file.read_text().splitlines()
     ]
-    found: dict[str, list[int]] = {}
-    for row in lines:
-        found.setdefault(row["line"], []).append(row["count"])
-    return {line: sorted(found[line]) for line in sorted(found)}
-
-
-def each_once(*numbers: int) -> dict[str, list[int]]:
-    return {f"line {number:02d}": [1] for number in numbers}
+    return sorted((row["line"], row["count"]) for row in rows)
 
 
 def log_of(home: Path) -> Counter[str]:
@@ -53,56 +58,26 @@ def log_of(home: Path) -> Counter[str]:
     return Counter(name.partition(".")[2] for name in files)
 
 
-@pytest.mark.parametrize("order", ["sequence", "parallel"])
-def test_a_repeatedly_stopped_flow_reads_each_file_once(
+#  run 1    00 .. 03      run 2    04 .. 07      rewound by an epoch      run 3    07 .. 08
+@pytest.mark.parametrize(
+    "order", ["sequence", pytest.param("parallel", marks=pytest.mark.extended)]
+)
+def test_a_stopped_and_rewound_flow_reads_each_file_once(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    compact_at_once(monkeypatch.setattr)
-    for first in (0, 5, 10):
-        put(tmp_path, *range(first, first + 5))
+    monkeypatch.setattr(file_list, "LEAST_FILES", 2)
+    monkeypatch.setattr(retained_offsets, "RELEASE_EPOCHS", 1)
+    checkpoint = tmp_path / "checkpoint"
+    for first in (0, 4):
+        put(tmp_path, range(first, first + 4))
         count_lines(tmp_path, spark, order)
-    assert counts(tmp_path) == each_once(*range(15))
     log = log_of(tmp_path)
     assert log["summary"] == 1
     assert log["page.json"] <= 2
-    assert verify(tmp_path / "checkpoint", spark=spark) == []
-
-
-def test_a_rewound_checkpoint_finds_its_files_again(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compact_at_once(monkeypatch.setattr)
-    checkpoint = tmp_path / "checkpoint"
-    put(tmp_path, *range(9))
-    count_lines(tmp_path, spark)
-    assert log_of(tmp_path)["summary"] == 1
+    assert verify(checkpoint, spark=spark) == []
     oldest, *later = status(checkpoint, spark=spark).epochs
     assert later
     rewind(checkpoint, oldest, yes=True, spark=spark)
-    put(tmp_path, 9)
-    count_lines(tmp_path, spark)
-    assert counts(tmp_path) == each_once(*range(10))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_run_killed_during_a_compaction_resumes(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
-    compact_at_once(monkeypatch.setattr)
-    for first in (0, 3):
-        put(tmp_path, *range(first, first + 3))
-        count_lines(tmp_path, spark)
-    assert log_of(tmp_path)["summary"] == 1
-    put(tmp_path, *range(6, 9))
-    command = [sys.executable, "-m", "tests.support.followed_child", str(tmp_path), when]
-    child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert child.returncode == -signal.SIGKILL, child.stderr
-    assert log_of(tmp_path)["summary"] == 2, "the one that is replaced is there still"
-    assert verify(tmp_path / "checkpoint", spark=spark) == []
-    count_lines(tmp_path, spark)
-    assert counts(tmp_path) == each_once(*range(9))
-    put(tmp_path, *range(9, 13))
-    count_lines(tmp_path, spark)
-    assert counts(tmp_path) == each_once(*range(13))
-    assert log_of(tmp_path)["summary"] == 1
+    put(tmp_path, range(8, 9))
+    count_lines(tmp_path, spark, order)
+    assert lines_and_counts(tmp_path) == [(f"line {number:02d}", 1) for number in range(9)]

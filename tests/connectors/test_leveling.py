@@ -5,28 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.connectors.leveling import Leveling, proportional
+from flow.connectors.leveling import Leveling
 
 
 def test_partitions_of_unknown_pace_share_in_proportion_to_their_lag():
     assert Leveling().shares({"a": 100, "b": 300}, 40) == {"a": 10, "b": 30}
-
-
-def test_everything_is_read_if_it_fits_an_epoch():
-    assert Leveling().shares({"a": 3, "b": 4}, 7) == {"a": 3, "b": 4}
-
-
-def test_the_partition_furthest_behind_is_read_first():
-    leveling = Leveling()
-    leveling.hear({"dense": 0, "sparse": 0}, {"dense": 0, "sparse": 0})
-    # A unit of the dense one is a microsecond, one of the sparse one a hundred.
-    leveling.hear({"dense": 50, "sparse": 5_000}, {"dense": 50, "sparse": 50})
-    assert leveling.shares({"dense": 10_000, "sparse": 10_000}, 1_000) == {"dense": 1_000}
-    leveling.hear({"dense": 5_000}, {"dense": 5_000, "sparse": 50})
-    assert leveling.shares({"dense": 10_000, "sparse": 10_000}, 1_010) == {
-        "dense": 1_000,
-        "sparse": 10,
-    }
 
 
 def test_a_partition_of_unknown_pace_gets_a_share_beside_others():
@@ -70,10 +53,6 @@ def test_a_restarted_partition_is_measured_anew():
     # A unit of either is a microsecond now: 9,000 bring the other one to where this one is.
     shares = leveling.shares({"again": 20_000, "other": 20_000}, 10_000)
     assert abs(shares["again"] - 500) <= 1
-
-
-def test_proportional_shares_use_the_whole_epoch():
-    assert proportional({"a": 1, "b": 1, "c": 1}, 2) == {"a": 1, "b": 1}
 
 
 counts = st.dictionaries(

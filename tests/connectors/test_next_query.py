@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +12,9 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import Dataflow, StepError, run
 from flow.connectors.files import ParquetSink
-from flow.connectors.sink import Sink, WriteContext, Written
 from flow.engine.spark.versions.supported import installed_version
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
-
-
-class FailingOnce(Sink[Any]):
-    """A sink whose commit fails in the second epoch, after other sinks have published theirs."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
-        return sum(len(batch) for batch in batches)
-
-    def commit(self, epoch: int, messages: Sequence[Any]) -> None:
-        if epoch == 1 and not self.marker.exists():
-            self.marker.touch()
-            raise OSError("no answer")
 
 
 def next_query(spark: SparkSession, tmp_path: Path) -> None:
@@ -50,18 +34,28 @@ def next_query(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.skipif(
     not installed_version().has_streaming, reason="Spark 4.0 has no streaming flows"
 )
-def test_a_replayed_epoch_reaches_the_next_query_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replayed_epoch_reaches_the_next_query_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The epoch is published, read, and published again by the replay."""
     flow = Dataflow("chain")
     pairs = op.input("in", flow, TestingSource([("a", 1), ("b", 2), ("a", 3)], batch_size=1))
     op.output("out", pairs, ParquetSink(str(tmp_path / "out")))
-    op.output("other", pairs, FailingOnce(tmp_path / "failed"))
-    options: dict[str, Any] = {"recovery": RecoveryConfig(str(tmp_path / "checkpoint"))}
-    with pytest.raises(StepError, match="step 'other': committing epoch 1 raised OSError"):
-        run(flow, spark=spark, shards=2, partitions=1, **options)
+    recovery = RecoveryConfig(str(tmp_path / "checkpoint"))
+    commit = ParquetSink.commit
+
+    def failing(sink: ParquetSink, epoch: int, messages: Sequence[Any]) -> None:
+        commit(sink, epoch, messages)
+        if epoch == 1:
+            raise OSError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ParquetSink, "commit", failing)
+        with pytest.raises(StepError, match="step 'out': committing epoch 1 raised OSError"):
+            run(flow, spark=spark, shards=2, partitions=1, recovery=recovery)
     next_query(spark, tmp_path)
     assert rows(spark, tmp_path) == [("a", 1), ("b", 2)]
-    run(flow, spark=spark, **options)
+    run(flow, spark=spark, recovery=recovery)
     next_query(spark, tmp_path)
     assert rows(spark, tmp_path) == [("a", 1), ("a", 3), ("b", 2)]
 

@@ -12,50 +12,7 @@ from hypothesis import strategies as st
 
 from flow.connectors.source import MemoryLog, PartitionedSource, Planner, Slice
 from flow.errors import SourceError
-
-
-class Tail(PartitionedSource[int]):
-    """Numbers that are appended to partitions; each is read from where it is when it is met."""
-
-    bounded = False
-
-    def __init__(self, **partitions: list[int]) -> None:
-        self.numbers = partitions
-
-    def partitions(self) -> list[str]:
-        return list(self.numbers)
-
-    def first_offset(self, partition: str) -> int:
-        return len(self.numbers[partition])
-
-    def next_offset(self, partition: str, start: int) -> int | None:
-        end = len(self.numbers[partition])
-        return end if end > start else None
-
-    def read_partition(self, partition: str, start: int, end: int) -> Iterator[list[int]]:
-        yield self.numbers[partition][start:end]
-
-
-def end_and_payloads(planner: Planner, start: Any) -> tuple[Any, list[Any]] | None:
-    """Return the end offset of the next slice and the payloads of its splits."""
-    found = planner.next(start)
-    return None if found is None else (found.end, [split.what for split in found.splits])
-
-
-def test_the_first_offset_of_a_partition_is_stored_without_items() -> None:
-    source = Tail(a=[1, 2])
-    planner = source.planner(MemoryLog(), 1)
-    assert end_and_payloads(planner, None) == ({"a": 2}, [])
-    assert end_and_payloads(planner, {"a": 2}) is None
-    source.numbers["a"].append(3)
-    source.numbers["b"] = [7]
-    assert end_and_payloads(planner, {"a": 2}) == ({"a": 3, "b": 1}, [["a", 2, 3]])
-    source.numbers["b"] = [7, 8]
-    assert end_and_payloads(planner, {"a": 3, "b": 1}) == ({"a": 3, "b": 2}, [["b", 1, 2]])
-
-
-def test_a_source_without_partitions_has_no_slice() -> None:
-    assert end_and_payloads(Tail().planner(MemoryLog(), 1), None) is None
+from tests.support.sampling import sampled
 
 
 class Pages(PartitionedSource[int]):
@@ -86,6 +43,39 @@ class Pages(PartitionedSource[int]):
         return self.arrivals.get((partition, offset))
 
 
+class Tail(Pages):
+    """Numbers that are appended to partitions; each is read from where it is when it is met."""
+
+    def first_offset(self, partition: str) -> int:
+        return len(self.items[partition])
+
+    def next_offset(self, partition: str, start: int) -> int | None:
+        end = len(self.items[partition])
+        return end if end > start else None
+
+
+def end_and_payloads(planner: Planner, start: Any) -> tuple[Any, list[Any]] | None:
+    """Return the end offset of the next slice and the payloads of its splits."""
+    found = planner.next(start)
+    return None if found is None else (found.end, [split.what for split in found.splits])
+
+
+def test_the_first_offset_of_a_partition_is_stored_without_items() -> None:
+    source = Tail(bounded=False, a=[1, 2])
+    planner = source.planner(MemoryLog(), 1)
+    assert end_and_payloads(planner, None) == ({"a": 2}, [])
+    assert end_and_payloads(planner, {"a": 2}) is None
+    source.items["a"].append(3)
+    source.items["b"] = [7]
+    assert end_and_payloads(planner, {"a": 2}) == ({"a": 3, "b": 1}, [["a", 2, 3]])
+    source.items["b"] = [7, 8]
+    assert end_and_payloads(planner, {"a": 3, "b": 1}) == ({"a": 3, "b": 2}, [["b", 1, 2]])
+
+
+def test_a_source_without_partitions_has_no_slice() -> None:
+    assert end_and_payloads(Tail(bounded=False).planner(MemoryLog(), 1), None) is None
+
+
 def next_slice(planner: Planner, start: Any) -> Slice:
     found = planner.next(start)
     assert found is not None
@@ -95,30 +85,9 @@ def next_slice(planner: Planner, start: Any) -> Slice:
 # --- behind ---
 
 
-def test_a_partition_is_behind_while_it_has_more_than_the_epoch_reads() -> None:
-    source = Pages(bounded=False, a=[1, 2, 3], b=[1, 2], c=[])
-    planner = source.planner(MemoryLog(), 1)
-    first = next_slice(planner, None)
-    assert (first.end, first.behind) == ({"a": 2, "b": 2, "c": 0}, [0])
-    assert next_slice(planner, first.end).behind == []
-
-
 def test_a_partition_whose_next_offset_is_none_is_not_behind() -> None:
-    planner = Tail(a=[1]).planner(MemoryLog(), 1)
+    planner = Tail(bounded=False, a=[1]).planner(MemoryLog(), 1)
     assert next_slice(planner, {"a": 0}).behind == []
-
-
-def test_a_partition_of_a_bounded_source_is_behind_until_its_end() -> None:
-    source = Pages(a=[1, 2, 3, 4], b=[1, 2])
-    source.arrived_counts["a"] = 2
-    planner = source.planner(MemoryLog(), 1)
-    first = next_slice(planner, None)
-    assert (first.end, first.behind) == ({"a": 2, "b": 2}, [0])
-    source.items["b"].append(3)
-    source.arrived_counts["b"] = 3
-    assert next_slice(planner, first.end).behind == [0]  # though there is nothing to read of it now
-    source.arrived_counts["a"] = 4
-    assert next_slice(planner, {"a": 2, "b": 3}).behind == []
 
 
 # --- up to when it is read ---
@@ -244,6 +213,7 @@ def test_a_source_partition_has_the_given_name() -> None:
     st.booleans(),
     st.data(),
 )
+@sampled(100, by_default=40)
 def test_items_are_read_once_in_order_with_exact_behind(
     gaps: list[list[int]], piece: int, bounded: bool, data: st.DataObject
 ) -> None:

@@ -18,9 +18,7 @@ def write(sink: StdOutSink[Any], *batches: Any) -> Any:
     return pickle.loads(pickle.dumps(message))
 
 
-def test_items_are_printed_a_line_each_when_the_epoch_is_committed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_items_are_printed_when_the_epoch_is_committed(capsys: pytest.CaptureFixture[str]) -> None:
     sink: StdOutSink[Any] = StdOutSink()
     messages = [write(sink, ["a", 1], [None]), write(sink, [("k", 2.5)])]
     assert capsys.readouterr().out == ""
@@ -28,16 +26,14 @@ def test_items_are_printed_a_line_each_when_the_epoch_is_committed(
     assert capsys.readouterr().out == "a\n1\nNone\n('k', 2.5)\n"
 
 
-def test_a_record_is_printed_as_a_dict(capsys: pytest.CaptureFixture[str]) -> None:
-    sink: StdOutSink[Any] = StdOutSink()
-    sink.commit(0, [write(sink, pa.record_batch({"n": [1, 2], "t": ["x", None]}))])
-    assert capsys.readouterr().out == "{'n': 1, 't': 'x'}\n{'n': 2, 't': None}\n"
-
-
-def test_a_function_makes_the_text(capsys: pytest.CaptureFixture[str]) -> None:
-    sink: StdOutSink[Any] = StdOutSink(format=lambda row: row["n"] * 10)
-    sink.commit(0, [write(sink, pa.record_batch({"n": [1, 2]}), [{"n": 3}])])
-    assert capsys.readouterr().out == "10\n20\n30\n"
+def test_records_are_printed_as_dicts_or_by_a_function(capsys: pytest.CaptureFixture[str]) -> None:
+    batch = pa.record_batch({"n": [1, 2], "t": ["x", None]})
+    for sink in (StdOutSink[Any](), StdOutSink[Any](format=lambda row: row["n"] * 10)):
+        sink.commit(0, [write(sink, batch, [{"n": 3}])])
+    assert capsys.readouterr().out.splitlines() == [
+        *("{'n': 1, 't': 'x'}", "{'n': 2, 't': None}", "{'n': 3}"),
+        *("10", "20", "30"),
+    ]
 
 
 def test_an_epoch_without_items_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:

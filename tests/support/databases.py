@@ -86,12 +86,7 @@ def opened(*sinks: Sink[Any], run: str = RUN, resuming: bool = False) -> Iterato
 
 
 def write(
-    sink: Sink[Any],
-    epoch: int,
-    *batches: Any,
-    run: str = RUN,
-    partition: int = 0,
-    rewinds: int = 0,
+    sink: Sink[Any], epoch: int, *batches: Any, run: str = RUN, partition: int = 0, rewinds: int = 0
 ) -> Any:
     """Write as a worker does, with a pickled copy of the sink, and return the pickled message."""
     sink = pickle.loads(pickle.dumps(sink))
@@ -108,6 +103,24 @@ def publish(
         for number, items in enumerate(partitions)
     ]
     sink.commit(epoch, messages)
+
+
+def run_epochs(
+    sink: Sink[Any], *epochs: Any, first: int = 0, run: str = RUN, **publishing: Any
+) -> None:
+    """Open a sink, write epochs from a first one on, of a partition each, and close the sink.
+
+    The run resumes if its first epoch is not 0.
+    """
+    with opened(sink, run=run, resuming=first > 0):
+        for number, items in enumerate(epochs, first):
+            publish(sink, number, items, run=run, **publishing)
+
+
+def rows_after(db: TestDatabase, *epochs: Any, columns: str = "*", **options: Any) -> list[Any]:
+    """Return the rows of a table after a run of a sink with these epochs."""
+    run_epochs(db.sink(**options), *epochs)
+    return db.rows(columns=columns)
 
 
 def ns(*numbers: int) -> list[dict[str, int]]:

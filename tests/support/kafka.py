@@ -10,11 +10,7 @@ import atexit
 import contextlib
 import functools
 import os
-import shutil
-import signal
 import socket
-import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,73 +21,34 @@ import pytest
 
 from flow.engine.spark.session.java import check_java
 from flow.errors import EnvironmentProblem
+from tests.support.guarded import GuardedServer
 from tests.support.java import QUICK
 from tests.support.maven import jars_of
 
 PROGRAM = "org.apache.kafka:kafka_2.13:4.3.1"
 _SECONDS = 60.0
-"""How long the broker may take to start or to stop."""
-
-# A shell that runs the broker until its own standard input ends: when stop() closes it, and also
-# when the test run is killed.
-_GUARDED = '"$@" </dev/null & broker=$!; echo $broker >pid; read line; kill $broker; wait $broker'
+"""How long an operation may take."""
 _JAVA_OPTIONS = ("-Xmx384m", "-Xms128m", *QUICK)
 
-Header = tuple[str, "bytes | None"]
 
-
-class Broker:
+class Broker(GuardedServer):
     """A broker, and the operations of tests on it.
 
     Attributes:
         servers: the address that clients are given.
     """
 
-    def __init__(self, jars: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, jars: Path) -> None:
+        super().__init__("kafka")
         self._jars = jars
-        self._folder = Path(tempfile.mkdtemp(prefix="flow-kafka-"))
-        self._process: subprocess.Popen[bytes] | None = None
         self._kept_admin: Any = None
         port, controller = _free_port(), _free_port()
         self.servers = f"127.0.0.1:{port}"
-        self._write_settings(port, controller, settings or {})
-        self._format()
+        self._write_settings(port, controller)
+        cluster = "flowTestsOfKafka00000Q"
+        tool = self._java("kafka.tools.StorageTool", "format", "-t", cluster)
+        self._run_once([*tool, "-c", "server.properties"])
         self.start()
-
-    def start(self) -> None:
-        """Start it, on the ports and the data that it had before, and wait until it answers."""
-        command = ["sh", "-c", _GUARDED, "sh", *self._java("kafka.Kafka", "server.properties")]
-        (self._folder / "pid").unlink(missing_ok=True)
-        with (self._folder / "output").open("ab") as output:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=self._folder
-            )
-        last = time.monotonic() + _SECONDS
-        while not self._answers():
-            if time.monotonic() > last or self._process.poll() is not None:
-                raise RuntimeError(f"the broker did not start:\n{self.output()[-4000:]}")
-            time.sleep(0.1)
-
-    def stop(self) -> None:
-        """Stop it as an administrator does."""
-        process, self._process = self._process, None
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
-            process.wait(_SECONDS)
-
-    def kill(self) -> None:
-        """Kill it, as a power cut does; `start` brings it back."""
-        os.kill(int((self._folder / "pid").read_text()), signal.SIGKILL)
-        self.stop()
-
-    def remove(self) -> None:
-        """Stop it and delete its folder."""
-        self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def output(self) -> str:
-        """The text that the broker has printed."""
-        return (self._folder / "output").read_text("utf-8", "replace")
 
     def topic(
         self, name: str = "", partitions: int = 1, settings: Mapping[str, str] | None = None
@@ -117,8 +74,11 @@ class Broker:
         from confluent_kafka.admin import NewPartitions
 
         _done(self._admin().create_partitions([NewPartitions(topic, total)]))
+        self._wait_for_partitions(topic, total)
+
+    def _wait_for_partitions(self, topic: str, count: int) -> None:
         last = time.monotonic() + _SECONDS
-        while self.partitions(topic) != total and time.monotonic() < last:
+        while self.partitions(topic) != count and time.monotonic() < last:
             time.sleep(0.02)
 
     def partitions(self, topic: str) -> int:
@@ -127,8 +87,9 @@ class Broker:
         return 0 if found is None or found.error is not None else len(found.partitions)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic."""
+        """Delete a topic, and wait until the broker does not list it."""
         _done(self._admin().delete_topics([topic]))
+        self._wait_for_partitions(topic, 0)
 
     def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
         """Delete the messages of a partition before an offset, as retention does."""
@@ -209,7 +170,7 @@ class Broker:
             return bool(self._admin().list_topics(timeout=2).brokers)
         return False
 
-    def _write_settings(self, port: int, controller: int, more: Mapping[str, str]) -> None:
+    def _write_settings(self, port: int, controller: int) -> None:
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -237,23 +198,15 @@ class Broker:
             "num.network.threads": "2",
             "num.io.threads": "4",
             "log.cleaner.dedupe.buffer.size": str(8 << 20),
-            **more,
+            # Everybody may do all that nobody was given the right to.
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
         }
         lines = [f"{name}={value}\n" for name, value in settings.items()]
         (self._folder / "server.properties").write_text("".join(lines))
 
-    def _format(self) -> None:
-        cluster = "flowTestsOfKafka00000Q"
-        command = self._java(
-            "kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties"
-        )
-        done = subprocess.run(
-            command, cwd=self._folder, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise RuntimeError(
-                f"the broker's folder could not be made:\n{done.stdout}{done.stderr}"
-            )
+    def _command(self) -> list[str]:
+        return self._java("kafka.Kafka", "server.properties")
 
     def _java(self, *arguments: str) -> list[str]:
         home = os.environ.get("JAVA_HOME")
@@ -261,6 +214,7 @@ class Broker:
         return [java, *_JAVA_OPTIONS, "-cp", f"{self._jars}/*", *arguments]
 
 
+@functools.cache
 def running_broker() -> Broker:
     """The broker of this test run, started at the first use.
 
@@ -270,25 +224,11 @@ def running_broker() -> Broker:
     problem, jars = broker_program()
     if problem:
         pytest.skip(problem)
-    return _started(jars)
-
-
-def own_broker(**settings: str) -> Broker:
-    """A broker for one test alone, which the test removes."""
-    running_broker()
-    return Broker(
-        broker_program()[1], {name.replace("_", "."): one for name, one in settings.items()}
-    )
-
-
-@functools.cache
-def _started(jars: Path) -> Broker:
     broker = Broker(jars)
     atexit.register(broker.remove)
     return broker
 
 
-@functools.cache
 def broker_program() -> tuple[str, Path]:
     """Return the reason why no broker can be started, or "", and the folder of its jars."""
     try:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -67,15 +68,9 @@ def _fetch(pom: str, jars: Path) -> str:
         (Path(folder) / "pom.xml").write_text(pom)
         command = ["mvn", "-B", "-q", "-f", f"{folder}/pom.xml", _COPY]
         command += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}/jars"]
+        quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_RESOLVING_SECONDS,
-            )
+            done = subprocess.run(command, timeout=_RESOLVING_SECONDS, **quiet)
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"mvn did not fetch it: {error}"
         if done.returncode:

@@ -11,14 +11,12 @@ import contextlib
 import functools
 import os
 import pwd
-import shutil
-import subprocess
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.guarded import GuardedServer
 
 USER = "flow"
 TELLTALE = "s3cr3t"
@@ -30,25 +28,27 @@ SETTINGS = {
     "max_connections": "20",
     "shared_buffers": "16MB",
 }
-# A shell that runs the server until its own standard input ends: when stop() closes it, and also
-# when the test run is killed. SIGINT lets the server stop without waiting for clients.
-GUARDED = '"$@" </dev/null & server=$!; read line; kill -INT $server; wait $server'
-SECONDS = 30.0
-"""How long the server may take to start or to stop."""
 
 
-class Server:
+class Server(GuardedServer):
     """A running server, with one superuser who has a password."""
 
+    SECONDS = 30.0
+    SIGNAL = "INT"  # which does not wait for clients
+
     def __init__(self, programs: Path) -> None:
+        super().__init__("postgres")
         self._programs = programs
-        self._folder = Path(tempfile.mkdtemp(prefix="flow-postgres-"))
         # The server refuses to run as root.
         self._owner = _other_user() if os.getuid() == 0 else None
+        secret = self._folder / "password"
+        secret.write_text(PASSWORD)
         if self._owner is not None:
-            os.chown(self._folder, self._owner.pw_uid, self._owner.pw_gid)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._make()
+            for path in (self._folder, secret):
+                os.chown(path, self._owner.pw_uid, self._owner.pw_gid)
+        command = [programs / "initdb", "-D", self._folder / "data", "-U", USER]
+        command += ["--encoding=UTF8", "--locale=C", "--no-sync"]
+        self._run_once([*command, "--auth=scram-sha-256", f"--pwfile={secret}"])
         self.start()
 
     @property
@@ -63,53 +63,11 @@ class Server:
 
         return psycopg.connect(self.dsn, autocommit=True)
 
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
-        command = ["sh", "-c", GUARDED, "sh", self._programs / "postgres"]
-        command += ["-D", self._folder / "data", "-k", self._folder]
+    def _command(self) -> list[str | Path]:
+        command = [self._programs / "postgres", "-D", self._folder / "data", "-k", self._folder]
         for name, value in SETTINGS.items():
             command += ["-c", f"{name}={value}"]
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=log, stderr=log, **self._as_owner()
-            )
-        last = time.monotonic() + SECONDS
-        while not self._answers():
-            if time.monotonic() > last:
-                log_text = (self._folder / "log").read_text("utf-8", "replace")
-                raise RuntimeError(f"the PostgreSQL server did not start:\n{log_text}")
-            time.sleep(0.05)
-
-    def stop(self) -> None:
-        """Stop it; whoever is connected loses the connection."""
-        process, self._process = self._process, None
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
-            process.wait(SECONDS)
-
-    def remove(self) -> None:
-        """Stop it and delete its folder."""
-        self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _make(self) -> None:
-        secret = self._folder / "password"
-        secret.write_text(PASSWORD)
-        if self._owner is not None:
-            os.chown(secret, self._owner.pw_uid, self._owner.pw_gid)
-        command = [self._programs / "initdb", "-D", self._folder / "data", "-U", USER]
-        command += ["--encoding=UTF8", "--locale=C", "--no-sync"]
-        command += ["--auth=scram-sha-256", f"--pwfile={secret}"]
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            **self._as_owner(),
-        )
-        if done.returncode:
-            raise RuntimeError(f"initdb failed:\n{done.stdout}{done.stderr}")
+        return command
 
     def _answers(self) -> bool:
         import psycopg
@@ -119,13 +77,14 @@ class Server:
             return True
         return False
 
-    def _as_owner(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         here: dict[str, Any] = {"cwd": self._folder}
         if self._owner is None:
             return here
         return {**here, "user": self._owner.pw_uid, "group": self._owner.pw_gid, "extra_groups": []}
 
 
+@functools.cache
 def running_server() -> Server:
     """The server of this test run, started at the first use.
 
@@ -134,11 +93,6 @@ def running_server() -> Server:
     programs = _programs()
     if programs is None:
         pytest.skip("no PostgreSQL server on this machine: apt-get install postgresql")
-    return _started(programs)
-
-
-@functools.cache
-def _started(programs: Path) -> Server:
     server = Server(programs)
     atexit.register(server.remove)
     return server

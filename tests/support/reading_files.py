@@ -10,15 +10,19 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import HealthCheck, settings
 
-from flow.connectors.source import BadInput, Invalid, Json, MemoryLog, Source, Split
+from flow.connectors.source import BadInput, Invalid, Json, MemoryLog, Slice, Source, Split
+from tests.support.sampling import ORDINARY, Test
 
-WORKED = settings(
-    deadline=None,
-    max_examples=60,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+
+def sampled_reads(test: Test) -> Test:
+    """Return a property that reads files: 20 examples in an ordinary run, else 60."""
+    ordinary = settings.get_current_profile_name() == ORDINARY
+    examples, checks = 20 if ordinary else 60, [HealthCheck.function_scoped_fixture]
+    chosen = settings(deadline=None, max_examples=examples, suppress_health_check=checks)
+    return pytest.mark.sampled(chosen(test))
 
 
 class JsonLog(MemoryLog):
@@ -67,6 +71,13 @@ def run(
         done.items_at_end.append(len(done.items))
     assert planner.finished(start) == source.bounded
     return done
+
+
+def first_slice(source: Source[Any], parallelism: int = 1) -> Slice:
+    """Plan the first slice of a source."""
+    planned = source.planner(JsonLog(), parallelism).next(None)
+    assert planned is not None
+    return planned
 
 
 def collect(source: Source[Any], split: Split, done: Run) -> None:

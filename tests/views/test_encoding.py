@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from flow.views.encoding import REFUSED, decode, encode
 from flow_windowing import WindowMetadata
+from tests.support.sampling import sampled
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
@@ -124,6 +125,7 @@ JSON = st.recursive(
 )
 
 
+@sampled(100, by_default=40)
 @given(JSON)
 def test_json_comes_back_unchanged(value: Any) -> None:
     assert decode(encode(value)) == value

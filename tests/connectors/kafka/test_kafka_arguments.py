@@ -21,11 +21,7 @@ from flow.testing import TestDriver, TestingSink
 
 PRICES = {"price": pa.float64()}
 PRICE_AVRO = {"type": "record", "name": "R", "fields": [{"name": "price", "type": "double"}]}
-UNION = {
-    "type": "record",
-    "name": "R",
-    "fields": [{"name": "x", "type": ["int", "string"]}],
-}
+UNION = {"type": "record", "name": "R", "fields": [{"name": "x", "type": ["int", "string"]}]}
 
 
 def source(**arguments: Any) -> KafkaSource:
@@ -57,10 +53,7 @@ def source(**arguments: Any) -> KafkaSource:
         ({"value": "avro"}, "value='avro' needs schema"),
         ({"value": "json", "items": "records"}, "value='json' needs schema"),
         ({"value": "json", "schema": PRICES, "items": "messages"}, "leave it out for messages"),
-        (
-            {"value": "json", "schema": {"x": pa.null()}, "items": "rows"},
-            "items must be 'messages' or 'records'",
-        ),
+        ({"value": "json", "items": "rows"}, "items must be 'messages' or 'records'"),
         ({"value": "json", "schema": {"x": pa.month_day_nano_interval()}}, "cannot be read from"),
         ({"value": "avro", "schema": "{"}, "not an Avro schema"),
         ({"value": "avro", "schema": {"type": "what"}}, "not an Avro schema"),
@@ -68,10 +61,7 @@ def source(**arguments: Any) -> KafkaSource:
         ({"null_key": "drop"}, "null_key must be 'keep' or 'invalid'"),
         ({"on_invalid": "skip"}, "on_invalid must be 'fail', 'drop' or"),
         ({"on_data_loss": "ignore"}, "on_data_loss must be 'fail' or 'warn'"),
-        (
-            {"max_records_per_epoch": 0},
-            "max_records_per_epoch must be a whole number of at least 1, got 0",
-        ),
+        ({"max_records_per_epoch": 0}, "_per_epoch must be a whole number of at least 1, got 0"),
         ({"patience": "0s"}, "patience must be positive"),
         ({"discover_every": "0s"}, "discover_every must be positive"),
         ({"prefix": 1}, "prefix must be text"),
@@ -80,9 +70,7 @@ def source(**arguments: Any) -> KafkaSource:
         ({"properties": {"bootstrap.servers": "x"}}, "use the argument servers"),
     ],
 )
-def test_invalid_arguments_are_refused_when_the_source_is_made(
-    arguments: dict[str, Any], message: str
-) -> None:
+def test_invalid_arguments_of_sources_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(FlowBuildError, match=message):
         source(**arguments)
 

@@ -15,8 +15,6 @@ from examples import kafka_traffic_lights as example
 from flow import run
 from tests.support.kafka import Broker
 
-HOURS = 2
-
 
 def is_held_back(car: example.Sent) -> bool:
     """Return True if the camera was cut off: it sends the car half an hour later, which is late."""
@@ -30,7 +28,7 @@ def is_whole(car: example.Sent) -> bool:
 
 @pytest.mark.spark
 def test_cars_become_figures_and_dead_letters(broker: Broker, spark: SparkSession) -> None:
-    until = example.START + timedelta(hours=HOURS)
+    until = example.START + timedelta(hours=2)
     cars = list(itertools.takewhile(lambda car: car.at < until, example.traffic()))
     example.make_topic(broker.servers, fresh=True)
     example.send(broker.servers, iter(cars), speed=float("inf"))
@@ -59,24 +57,14 @@ def test_cars_become_figures_and_dead_letters(broker: Broker, spark: SparkSessio
         f"{car.at:%Y-%m-%dT%H:%M:%S}Z" for car in late
     )
     assert sorted(one.value().decode() for one in of_broken) == sorted(one.text for one in broken)
+    sent = {(one.partition(), one.offset()): one for one in broker.consume(example.CARS)}
     for one, headers in dead:
         assert headers["flow.topic"] == example.CARS.encode()
-        original = message_at(broker, int(headers["flow.partition"]), int(headers["flow.offset"]))
+        original = sent[int(headers["flow.partition"]), int(headers["flow.offset"])]
         assert (original.key(), original.timestamp()) == (one.key(), one.timestamp())
     lines = [example.line_of(one) for one, _ in dead]
     assert sum(line.startswith("late by ") for line in lines) == len(late)
     assert sum(line.startswith("unreadable: ") for line in lines) == len(broken)
-
-
-_read: dict[tuple[int, int], Any] = {}
-
-
-def message_at(broker: Broker, partition: int, offset: int) -> Any:
-    """A message of the topic of cars."""
-    if not _read:
-        for message in broker.consume(example.CARS):
-            _read[message.partition(), message.offset()] = message
-    return _read[partition, offset]
 
 
 def test_sent_messages_are_not_sent_again(broker: Broker, tmp_path: Any) -> None:

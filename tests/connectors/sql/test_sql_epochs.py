@@ -23,6 +23,7 @@ from tests.support.databases import (
     open_once,
     opened,
     publish,
+    run_epochs,
     write,
 )
 
@@ -58,45 +59,43 @@ def test_a_replayed_epoch_is_written_once(db: TestDatabase) -> None:
         publish(sink, 1, ns(2))
         publish(sink, 1, ns(2))
     assert db.rows() == [(1,), (2,)]
-    again = db.sink(schema="n bigint")
-    with opened(again, resuming=True):
-        publish(again, 1, ns(2))
-        publish(again, 2, ns(3))
+    run_epochs(db.sink(schema="n bigint"), ns(2), ns(3), first=1)
     assert db.rows() == [(1,), (2,), (3,)]
 
 
 def test_with_epoch_columns_a_replayed_epoch_replaces_its_rows(db: TestDatabase) -> None:
     sink = db.sink(**MARKED)
-    with opened(sink, run=OTHER):
-        publish(sink, 1, ns(100), run=OTHER)
+    run_epochs(sink, [], ns(100), run=OTHER)
     with opened(sink):
         publish(sink, 0, ns(1))
         publish(sink, 1, ns(2, 3))
         publish(sink, 1, ns(2, 4))
-        assert db.rows(columns="n, run, epoch") == [
-            (1, RUN, 0),
-            (2, RUN, 1),
-            (4, RUN, 1),
-            (100, OTHER, 1),
-        ]
+        ours = [(1, RUN, 0), (2, RUN, 1), (4, RUN, 1)]
+        assert db.rows(columns="n, run, epoch") == [*ours, (100, OTHER, 1)]
         publish(sink, 1)
     assert db.rows(columns="n, run, epoch") == [(1, RUN, 0), (100, OTHER, 1)]
 
 
-@pytest.mark.parametrize("bad", [(1, 7, 2), (2, 7)])
-def test_an_epoch_with_a_refused_row_writes_nothing(db: TestDatabase, bad: tuple[int, ...]) -> None:
-    """A row that is there already comes in the middle of the epoch, or of its second partition."""
-    sink = db.sink(schema="n bigint PRIMARY KEY")
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param([ns(3), ns(1, 7, 2)], id="in the middle of a partition"),
+        pytest.param([ns(3), ns(2, 7)], id="in the second partition"),
+        pytest.param([[{"n": 1}, {"n": 3, "m": 3}, {"n": 7}, {"m": 5, "n": 5}]], id="among others"),
+    ],
+)
+def test_an_epoch_with_a_refused_row_writes_nothing(db: TestDatabase, bad: list[Any]) -> None:
+    sink = db.sink(schema="n bigint PRIMARY KEY, m bigint")
+    problem = r"\(n\)=\(7\)" if isinstance(db, Postgres) else r"row: \(7,"
+    message = rf"(?s)step 'out': epoch 1 could not be written to .*{problem}"
     with opened(sink):
         publish(sink, 0, ns(7))
-        messages = [write(sink, 1, ns(3)), write(sink, 1, ns(*bad), partition=1)]
-        with pytest.raises(SinkError, match=r"step 'out': epoch 1 could not be written to") as it:
-            sink.commit(1, messages)
-        assert ("(n)=(7)" if isinstance(db, Postgres) else "row: (7,)") in str(it.value)
-        assert db.rows() == [(7,)]
+        with pytest.raises(SinkError, match=message):
+            publish(sink, 1, *bad)
+        assert db.rows(columns="n") == [(7,)]
         assert epochs(db) == [(full(db), RUN, 0)]
         publish(sink, 1, ns(3, 4))
-    assert db.rows() == [(3,), (4,), (7,)]
+    assert db.rows(columns="n") == [(3,), (4,), (7,)]
 
 
 def test_an_epoch_without_rows_changes_nothing(db: TestDatabase) -> None:
@@ -107,22 +106,7 @@ def test_an_epoch_without_rows_changes_nothing(db: TestDatabase) -> None:
         publish(sink, 2, [])
         assert epochs(db) == [(full(db), RUN, 0)]
         publish(sink, 5, ns(2))
-    assert db.rows() == [(1,), (2,)]
-    assert epochs(db) == [(full(db), RUN, 5)]
-
-
-def test_a_rewound_run_is_refused_without_keys_or_epoch_columns(
-    db: TestDatabase,
-) -> None:
-    sink = db.sink(schema="n bigint")
-    with opened(sink):
-        for epoch in range(4):
-            publish(sink, epoch, ns(epoch))
-    with opened(sink, resuming=True):
-        with pytest.raises(SinkError, match=r"up to epoch 3, and the run was set back to 2: rows"):
-            publish(sink, 2, ns(2))
-        assert db.rows() == [(0,), (1,), (2,), (3,)]
-        assert epochs(db) == [(full(db), RUN, 3)]
+    assert (db.rows(), epochs(db)) == ([(1,), (2,)], [(full(db), RUN, 5)])
 
 
 #  run     1                       2, set back by one epoch, which takes more now
@@ -130,29 +114,22 @@ def test_a_rewound_run_is_refused_without_keys_or_epoch_columns(
 @pytest.mark.parametrize("now", [[2, 3], []])
 def test_a_rewound_epoch_with_other_rows_is_refused(db: TestDatabase, now: list[int]) -> None:
     sink = db.sink(schema="n bigint")
-    with opened(sink):
-        publish(sink, 0, ns(1))
-        publish(sink, 1, ns(2))
+    run_epochs(sink, ns(1), ns(2))
     message = f"holds 1 rows of epoch 1 of this run, which has {len(now)} now: rows would"
-    with opened(sink, resuming=True), pytest.raises(SinkError, match=message):
-        publish(sink, 1, ns(*now))
+    with pytest.raises(SinkError, match=message):
+        run_epochs(sink, ns(*now), first=1)
     assert db.rows() == [(1,), (2,)]
 
 
 #  run     1              killed   2                 set back by one epoch
 #  epoch   0: 1   1: 2 3           1: 2 4, left out  1: 2 5
-def test_a_rewound_epoch_is_not_mistaken_for_a_replay(
-    db: TestDatabase,
-) -> None:
+def test_a_rewound_epoch_is_not_mistaken_for_a_replay(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint")
-    with opened(sink):
-        publish(sink, 0, ns(1))
-        publish(sink, 1, ns(2, 3))
-    with opened(sink, resuming=True):
-        publish(sink, 1, ns(2, 4))  # of a function that gives something else each time
+    run_epochs(sink, ns(1), ns(2, 3))
+    run_epochs(sink, ns(2, 4), first=1)  # of a function that gives something else each time
     message = "holds rows of this run up to epoch 1, and the run was set back to 1: rows would"
-    with opened(sink, resuming=True), pytest.raises(SinkError, match=message):
-        publish(sink, 1, ns(2, 5), rewinds=1)
+    with pytest.raises(SinkError, match=message):
+        run_epochs(sink, ns(2, 5), first=1, rewinds=1)
     assert db.rows() == [(1,), (2,), (3,)]
 
 
@@ -173,108 +150,74 @@ def test_epochs_written_after_a_rewind_are_recognised(db: TestDatabase) -> None:
 
 def test_an_earlier_table_of_epochs_gets_its_missing_columns(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint")
-    with opened(sink):
-        publish(sink, 0, ns(0))
+    run_epochs(sink, ns(0), ns(1))
     db.ask("ALTER TABLE _flow_epochs DROP COLUMN rewinds")
-    with opened(sink, resuming=True):
-        publish(sink, 0, ns(0))
-        publish(sink, 1, ns(1))
-    assert db.rows() == [(0,), (1,)]
-    assert epochs(db) == [(full(db), RUN, 1)]
+    run_epochs(sink, ns(1), ns(2), first=1)
+    assert (db.rows(), epochs(db)) == ([(0,), (1,), (2,)], [(full(db), RUN, 2)])
 
 
 @pytest.mark.parametrize("table", ["t", "ann's"])
-def test_the_advice_of_the_refusal_works(db: TestDatabase, table: str) -> None:
+def test_a_rewound_run_is_refused_and_the_advice_works(db: TestDatabase, table: str) -> None:
     sink = db.sink(table, schema="n bigint")
-    with opened(sink):
-        for epoch in range(4):
-            publish(sink, epoch, ns(epoch))
-        with pytest.raises(SinkError) as caught:
-            publish(sink, 2, ns(2))
+    rows = [(0,), (1,), (2,), (3,)]
+    run_epochs(sink, *map(ns, range(4)))
+    refusal = "up to epoch 3, and the run was set back to 2: rows"
+    with pytest.raises(SinkError, match=refusal) as caught:
+        run_epochs(sink, ns(2), first=2)
+    assert db.rows(f'"{table}"') == rows
+    assert epochs(db) == [(full(db, table), RUN, 3)]
     (statement,) = (line for line in str(caught.value).splitlines() if "DELETE FROM" in line)
     db.ask(f'DELETE FROM "{table}" WHERE n >= 2')
     db.ask(statement.strip())
-    with opened(sink, resuming=True):
-        publish(sink, 2, ns(2))
-        publish(sink, 3, ns(3))
-    assert db.rows(f'"{table}"') == [(0,), (1,), (2,), (3,)]
+    run_epochs(sink, ns(2), ns(3), first=2)
+    assert db.rows(f'"{table}"') == rows
 
 
-def test_with_epoch_columns_a_rewound_run_removes_later_rows(
-    db: TestDatabase,
-) -> None:
+def test_with_epoch_columns_a_rewound_run_removes_later_rows(db: TestDatabase) -> None:
     sink = db.sink(**MARKED)
-    with opened(sink, run=OTHER):
-        publish(sink, 3, ns(100), run=OTHER)
-    with opened(sink):
-        for epoch in range(4):
-            publish(sink, epoch, ns(epoch))
+    run_epochs(sink, [], [], [], ns(100), run=OTHER)
+    run_epochs(sink, *map(ns, range(4)))
     with opened(sink, resuming=True):
         publish(sink, 1, ns(11))
         assert db.rows(columns="n, epoch") == [(0, 0), (11, 1), (100, 3)]
         assert epochs(db) == [(full(db), RUN, 1), (full(db), OTHER, 3)]
         publish(sink, 2, ns(12))
-    assert db.rows(columns="n, epoch") == [(0, 0), (11, 1), (12, 2), (100, 3)]
-
-
-def test_a_run_rewound_to_an_epoch_without_rows_removes_later_rows(
-    db: TestDatabase,
-) -> None:
-    sink = db.sink(**MARKED)
-    with opened(sink):
-        for epoch in range(3):
-            publish(sink, epoch, ns(epoch))
         publish(sink, 1)
-        assert db.rows(columns="n") == [(0,)]
-        publish(sink, 2, ns(12))
-    assert db.rows(columns="n") == [(0,), (12,)]
+        assert db.rows(columns="n, epoch") == [(0, 0), (100, 3)]
+        publish(sink, 2, ns(13))
+    assert db.rows(columns="n, epoch") == [(0, 0), (13, 2), (100, 3)]
 
 
 #  epoch   0  1 | 2  3     columns from epoch 2 on
 def test_rows_written_before_epoch_columns_are_not_written_twice(db: TestDatabase) -> None:
-    plain = db.sink(schema="n bigint")
-    with opened(plain):
-        publish(plain, 0, ns(0))
-        publish(plain, 1, ns(1))
+    run_epochs(db.sink(schema="n bigint"), ns(0), ns(1))
     db.ask("ALTER TABLE t ADD COLUMN run text")
     db.ask("ALTER TABLE t ADD COLUMN epoch bigint")
     sink = db.sink(**MARKED)
-    with opened(sink, resuming=True):
-        publish(sink, 1, ns(1))
-        publish(sink, 2, ns(2))
-        publish(sink, 3, ns(3))
-        with pytest.raises(SinkError, match="set back to 1"):
-            publish(sink, 1, ns(1))
-        publish(sink, 2, ns(12))
+    run_epochs(sink, ns(1), ns(2), ns(3), first=1)
+    with pytest.raises(SinkError, match="set back to 1"):
+        run_epochs(sink, ns(1), first=1)
+    run_epochs(sink, ns(12), first=2)
     assert db.rows(columns="n") == [(0,), (1,), (12,)]
 
 
-def test_rows_written_after_epoch_columns_are_not_written_twice(
-    db: TestDatabase,
-) -> None:
-    sink, plain = db.sink(**MARKED), db.sink()
-    with opened(sink):
-        publish(sink, 0, ns(0))
-    with opened(plain, resuming=True):
-        publish(plain, 1, ns(1))
-    with opened(sink, resuming=True):
-        with pytest.raises(SinkError, match="set back to 0"):
-            publish(sink, 0, ns(0))
-        publish(sink, 2, ns(2))
-    assert db.rows(columns="n") == [(0,), (1,), (2,)]
+def test_rows_written_after_epoch_columns_are_not_written_twice(db: TestDatabase) -> None:
+    sink = db.sink(**MARKED)
+    run_epochs(sink, ns(0), ns(1))
+    run_epochs(db.sink(), ns(2), first=2)
+    with pytest.raises(SinkError, match="set back to 1"):
+        run_epochs(sink, ns(1), first=1)
+    run_epochs(sink, ns(3), first=3)
+    assert db.rows(columns="n") == [(0,), (1,), (2,), (3,)]
 
 
 def test_another_run_adds_its_rows(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint")
-    with opened(sink):
-        publish(sink, 4, ns(1))
-    with opened(sink, run=OTHER):
-        publish(sink, 0, ns(2), run=OTHER)
-    with opened(sink, resuming=True):
-        publish(sink, 4, ns(1))
-        publish(sink, 5, ns(3))
+    run_epochs(sink, [], ns(1))
+    run_epochs(sink, ns(2), run=OTHER)
+    run_epochs(sink, ns(1), ns(3), first=1)
     assert db.rows() == [(1,), (2,), (3,)]
-    assert epochs(db) == [(full(db), RUN, 5), (full(db), OTHER, 0)]
+    assert epochs(db) == [(full(db), RUN, 2), (full(db), OTHER, 0)]
 
 
 # --- who writes ----------------------------------------------------------------------------------
@@ -304,14 +247,11 @@ def test_one_sink_cannot_serve_two_outputs(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint")
     with pytest.raises(SinkError, match="is the sink of several outputs: merge their streams"):
         open_once(sink, sink)
-    with opened(sink):
-        publish(sink, 0, ns(1))
+    run_epochs(sink, ns(1))
     assert db.rows() == [(1,)]
 
 
-def test_a_process_that_lost_its_checkpoint_cannot_write(
-    db: TestDatabase,
-) -> None:
+def test_a_process_that_lost_its_checkpoint_cannot_write(db: TestDatabase) -> None:
     thought_dead, alive = db.sink(schema="n bigint"), db.sink()
     with opened(thought_dead):
         publish(thought_dead, 0, ns(0))
@@ -348,9 +288,7 @@ def test_a_new_run_waits_for_the_epoch_that_is_being_written(
     assert db.rows() == [(0,), (1,)]
 
 
-def test_two_flows_may_create_their_tables_concurrently(
-    db: TestDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_flows_create_tables_at_once(db: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     claim = Ledger.claim
 
     def slowly(*arguments: Any) -> None:
@@ -358,18 +296,13 @@ def test_two_flows_may_create_their_tables_concurrently(
         time.sleep(0.3)
 
     monkeypatch.setattr(Ledger, "claim", slowly)
-    one, two = db.sink(schema="n bigint"), db.sink(schema="n bigint")
+    sinks = {run: db.sink(schema="n bigint") for run in (RUN, OTHER)}
     with ThreadPoolExecutor(2) as processes:
-        for opening in [
-            processes.submit(one.open, RUN, False),
-            processes.submit(two.open, OTHER, False),
-        ]:
-            opening.result()
-    publish(one, 0, ns(1))
-    publish(two, 0, ns(2), run=OTHER)
-    one.close()
-    two.close()
-    assert db.rows() == [(1,), (2,)]
+        list(processes.map(lambda run: sinks[run].open(run, False), sinks))
+    for number, (run, sink) in enumerate(sinks.items()):
+        publish(sink, 0, ns(number), run=run)
+        sink.close()
+    assert db.rows() == [(0,), (1,)]
 
 
 def test_an_epoch_may_be_committed_in_another_thread(db: TestDatabase) -> None:
@@ -384,7 +317,6 @@ def test_a_sink_that_is_not_open_does_not_commit(db: TestDatabase) -> None:
     sink.close()
     with pytest.raises(SinkError, match="is not open"):
         publish(sink, 0, ns(1))
-    with opened(sink):
-        pass
+    open_once(sink)
     with pytest.raises(SinkError, match="is not open"):
         publish(sink, 0, ns(1))

@@ -22,7 +22,16 @@ from flow.connectors.sql.postgres import PostgresDatabase
 from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, SinkError
 from flow.testing import TestingSource
 from flow.visualize import to_json, to_mermaid
-from tests.support.databases import RUN, Postgres, ns, opened, publish, write
+from tests.support.databases import (
+    RUN,
+    Postgres,
+    ns,
+    opened,
+    publish,
+    rows_after,
+    run_epochs,
+    write,
+)
 from tests.support.postgres import PASSWORD, TELLTALE
 
 
@@ -70,32 +79,25 @@ def test_a_server_that_stops_within_an_epoch_fails_the_run_and_the_next_resumes(
 
 
 @pytest.mark.usefixtures("restarted")
-def test_a_server_restarted_between_epochs_is_reconnected(
-    db: Postgres,
-) -> None:
+def test_a_server_restarted_between_epochs_is_reconnected(db: Postgres) -> None:
     sink = db.sink(schema="n bigint")
-    with opened(sink):
-        publish(sink, 0, ns(0))
-        db.server.stop()
-        db.server.start()
-        publish(sink, 1, ns(1))
-        publish(sink, 1, ns(1))
-    assert db.rows() == [(0,), (1,)]
-
-
-@pytest.mark.usefixtures("restarted")
-def test_an_unreachable_server_is_an_error_with_its_address(db: Postgres) -> None:
-    sink = db.sink(schema="n bigint")
-    db.server.stop()
-    with pytest.raises(SinkError, match=r"(?s)^table 't' of .* cannot be opened: .*Is the server"):
-        sink.open(RUN, False)
-    db.server.start()
     with opened(sink):
         publish(sink, 0, ns(0))
         db.server.stop()
         with pytest.raises(SinkError, match="epoch 1 could not be written") as caught:
             publish(sink, 1, ns(1))
+        db.server.start()
+        publish(sink, 1, ns(1))
+        publish(sink, 1, ns(1))
     assert_hidden(caught.value)
+    assert db.rows() == [(0,), (1,)]
+
+
+@pytest.mark.usefixtures("restarted")
+def test_an_unreachable_server_is_an_error_with_its_address(db: Postgres) -> None:
+    db.server.stop()
+    with pytest.raises(SinkError, match=r"(?s)^table 't' of .* cannot be opened: .*Is the server"):
+        db.sink(schema="n bigint").open(RUN, False)
 
 
 # --- the password --------------------------------------------------------------------------------
@@ -189,27 +191,18 @@ def test_a_dsn_is_shown_without_its_secrets(dsn: str, shown: str) -> None:
 
 
 def test_a_table_may_be_named_with_its_schema(db: Postgres) -> None:
-    sink = db.sink(f"{db.schema}.hours", schema="n bigint")
-    with opened(sink):
-        publish(sink, 0, ns(1))
-    assert db.rows("hours") == [(1,)]
-
-
-def test_names_of_one_table_are_equivalent(db: Postgres) -> None:
-    short, long = db.sink("t", schema="n bigint"), db.sink((db.schema, "t"))
-    with opened(short):
-        publish(short, 0, ns(1))
-    with opened(long, resuming=True):
-        publish(long, 0, ns(1))
-        publish(long, 1, ns(2))
-    assert db.rows() == [(1,), (2,)]
-    assert db.rows("_flow_epochs", "sink, epoch") == [(f"{db.schema}.t", 1)]
+    names: list[Any] = ["t", (db.schema, "t"), f"{db.schema}.t"]
+    for epoch, name in enumerate(names):
+        sink = db.sink(name, schema="n bigint")
+        with opened(sink, resuming=epoch > 0):
+            publish(sink, max(epoch - 1, 0), ns(max(epoch - 1, 0)))
+            publish(sink, epoch, ns(epoch))
+    assert db.rows() == [(0,), (1,), (2,)]
+    assert db.rows("_flow_epochs", "sink, epoch") == [(f"{db.schema}.t", 2)]
 
 
 def test_a_name_with_a_dot_is_written_as_a_tuple(db: Postgres) -> None:
-    sink = db.sink((db.schema, "a.b"), schema="n bigint")
-    with opened(sink):
-        publish(sink, 0, ns(1))
+    run_epochs(db.sink((db.schema, "a.b"), schema="n bigint"), ns(1))
     assert db.rows('"a.b"') == [(1,)]
 
 
@@ -230,29 +223,23 @@ def test_a_schema_that_is_missing_is_an_error(db: Postgres) -> None:
 
 
 def test_a_role_needs_no_more_rights_than_to_insert(db: Postgres) -> None:
-    admin = db.sink(schema="n bigint")
-    with opened(admin):
-        publish(admin, 0, ns(0))
+    run_epochs(db.sink(schema="n bigint"), ns(0))
     role = f"{db.schema}_role"
     db.ask(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
     db.ask(f"GRANT USAGE ON SCHEMA {db.schema} TO {role}")
     db.ask(f"GRANT INSERT ON t TO {role}")
     db.ask(f"GRANT SELECT, INSERT, UPDATE ON _flow_epochs TO {role}")
-    sink = PostgresSink(psycopg.conninfo.make_conninfo(db.dsn, user=role, password="x"), "t")
-    with opened(sink):
-        publish(sink, 1, ns(1))
+    dsn = psycopg.conninfo.make_conninfo(db.dsn, user=role, password="x")
+    run_epochs(PostgresSink(dsn, "t"), ns(1), first=1)
     assert db.rows() == [(0,), (1,)]
 
 
-def test_exactly_once_does_not_depend_on_database_settings(
-    db: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exactly_once_overrides_settings(db: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """An epoch is on the disk when it is committed, and waits for others instead of failing."""
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     options = "-c synchronous_commit=off -c default_transaction_isolation=serializable"
-    database = PostgresSink(
-        psycopg.conninfo.make_conninfo(db.server.dsn, options=options), "t"
-    ).connect()
+    dsn = psycopg.conninfo.make_conninfo(db.server.dsn, options=options)
+    database = PostgresSink(dsn, "t").connect()
     with contextlib.closing(database), database.transaction():
         assert database.ask("SHOW synchronous_commit") == [("on",)]
         assert database.ask("SHOW transaction_isolation") == [("read committed",)]
@@ -260,12 +247,10 @@ def test_exactly_once_does_not_depend_on_database_settings(
 
 
 def test_text_is_read_as_the_type_of_its_column(db: Postgres) -> None:
-    sink = db.sink(schema="a inet, b uuid, c numeric, d date")
-    with opened(sink):
-        row = {"a": "10.0.0.1", "b": "00000000-0000-0000-0000-000000000001", "c": 7}
-        publish(sink, 0, [{**row, "d": "2024-01-31"}])
-    expected = [("10.0.0.1/32", "00000000-0000-0000-0000-000000000001", "7", "2024-01-31")]
-    assert db.ask("SELECT a::text, b::text, c::text, d::text FROM t") == expected
+    row = {"a": "10.0.0.1", "b": "00000000-0000-0000-0000-000000000001", "c": 7, "d": "2024-01-31"}
+    columns = "a::text, b::text, c::text, d::text"
+    found = rows_after(db, [row], columns=columns, schema="a inet, b uuid, c numeric, d date")
+    assert found == [("10.0.0.1/32", row["b"], "7", "2024-01-31")]
 
 
 # --- rows with different columns ---------------------------------------------------------------
@@ -276,27 +261,19 @@ def test_small_groups_of_rows_are_not_copied_separately(
     db: Postgres, monkeypatch: pytest.MonkeyPatch, stretch: int, copied: int
 ) -> None:
     """Each COPY is a question to the server whose answer is waited for."""
-    copies: list[int] = []
+    copies: list[Any] = []
     copy = PostgresDatabase._copy
-
-    def counted(*arguments: Any) -> None:
-        copies.append(1)
-        copy(*arguments)
-
-    monkeypatch.setattr(PostgresDatabase, "_copy", counted)
-    sink = db.sink(schema="n bigint, m bigint")
-    with opened(sink):
-        publish(sink, 0, [{"n": n, "m": n} if n // stretch % 2 else {"n": n} for n in range(100)])
+    monkeypatch.setattr(PostgresDatabase, "_copy", lambda *a: (copies.append(a), copy(*a)))
+    items = [{"n": n, "m": n} if n // stretch % 2 else {"n": n} for n in range(100)]
+    rows_after(db, items, schema="n bigint, m bigint")
     assert len(copies) == copied
     assert db.ask("SELECT count(*), sum(n) FROM t") == [(100, 4950)]
 
 
 @pytest.mark.parametrize("items", [[{"n": 7}], [{"n": 7}, {"m": 1}]])
 def test_a_generated_column_can_be_given(db: Postgres, items: Any) -> None:
-    sink = db.sink(schema="n bigint GENERATED ALWAYS AS IDENTITY, m bigint")
-    with opened(sink):
-        publish(sink, 0, items)
-    assert db.rows() == [(1, 1), (7, None)][-len(items) :]
+    schema = "n bigint GENERATED ALWAYS AS IDENTITY, m bigint"
+    assert rows_after(db, items, schema=schema) == [(1, 1), (7, None)][-len(items) :]
 
 
 # --- configuration -------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -23,9 +22,10 @@ from tests.support.databases import (
     full,
     kn,
     ns,
-    open_once,
     opened,
     publish,
+    rows_after,
+    run_epochs,
     write,
 )
 
@@ -46,71 +46,49 @@ def test_upsert_keeps_the_last_row_of_each_key(db: TestDatabase) -> None:
     assert db.rows() == [("a", 3), ("b", 5), ("c", 4), ("d", None)]
 
 
-def test_upsert_accepts_replayed_epochs_and_rewound_runs(
-    db: TestDatabase,
-) -> None:
+def test_upsert_accepts_replayed_epochs_and_rewound_runs(db: TestDatabase) -> None:
     sink = db.sink(**UPSERT)
-    with opened(sink):
-        publish(sink, 0, kn(a=1))
-        publish(sink, 1, kn(a=2, b=1))
-        publish(sink, 2, kn(a=3))
-    with opened(sink, resuming=True):
-        publish(sink, 1, kn(a=20, b=1))
-        assert db.rows() == [("a", 20), ("b", 1)]
-        publish(sink, 2, kn(a=30))
+    run_epochs(sink, kn(a=1), kn(a=2, b=1), kn(a=3))
+    run_epochs(sink, kn(a=20, b=1), first=1)
+    assert db.rows() == [("a", 20), ("b", 1)]
+    run_epochs(sink, kn(a=30), first=2)
     assert db.rows() == [("a", 30), ("b", 1)]
     assert epochs(db) == [(full(db), RUN, 2)]
 
 
 def test_delete_removes_a_row_in_order(db: TestDatabase) -> None:
-    sink = db.sink(**UPSERT)
-    with opened(sink):
-        publish(sink, 0, kn(a=1, b=1, c=1))
-        items = [Delete({"k": "a", "n": 9}), *kn(b=2), Delete({"k": "b"}), Delete({"k": "c"})]
-        publish(sink, 1, [*items, *kn(c=2), Delete({"k": "never there"})])
-    assert db.rows() == [("c", 2)]
+    items = [Delete({"k": "a", "n": 9}), *kn(b=2), Delete({"k": "b"}), Delete({"k": "c"})]
+    later = [*items, *kn(c=2), Delete({"k": "never there"})]
+    assert rows_after(db, kn(a=1, b=1, c=1), later, **UPSERT) == [("c", 2)]
 
 
 def test_a_key_may_consist_of_all_columns(db: TestDatabase) -> None:
     schema = pa.schema([("b", pa.int64()), ("a", pa.string())])
-    sink = db.sink(schema=schema, mode="upsert", key=["a", "b"])
-    with opened(sink):
-        publish(sink, 0, [{"a": "x", "b": 1}, {"a": "x", "b": 2}, {"b": 1, "a": "x"}])
-        publish(sink, 1, [Delete({"b": 2, "a": "x"})])
-    assert db.rows(columns="a, b") == [("x", 1)]
-
-
-def test_upsert_keeps_columns_that_a_record_lacks(db: TestDatabase) -> None:
-    sink = db.sink(schema="k text PRIMARY KEY, n bigint, m bigint", mode="upsert", key="k")
-    with opened(sink):
-        publish(sink, 0, [{"k": "a", "n": 1, "m": 1}, {"k": "a", "m": 2}])
-    assert db.rows() == [("a", 1, 2)]
+    first = [{"a": "x", "b": 1}, {"a": "x", "b": 2}, {"b": 1, "a": "x"}]
+    later = [Delete({"b": 2, "a": "x"})]
+    key = ["a", "b"]
+    assert rows_after(db, first, later, schema=schema, mode="upsert", key=key) == [(1, "x")]
 
 
 #  a     put x=1   delete          put y=5
 #  b     put x=2          put x=1           put y=6
-def test_upserts_and_deletes_with_different_columns_keep_their_order(
-    db: TestDatabase,
-) -> None:
+def test_upserts_and_deletes_with_different_columns_keep_their_order(db: TestDatabase) -> None:
     """That `b` may have the 1 of `a` once `a` is gone is also a matter of order."""
     schema = "k text PRIMARY KEY, x bigint UNIQUE, y bigint DEFAULT -1"
-    sink = db.sink(schema=schema, mode="upsert", key="k")
-    with opened(sink):
-        first = [{"k": "a", "x": 1}, {"x": 2, "k": "b"}, Delete({"k": "a"}), {"k": "b", "x": 1}]
-        publish(sink, 0, [*first, {"k": "a", "y": 5}, {"y": 6, "k": "b"}])
-    assert db.rows() == [("a", None, 5), ("b", 1, 6)]
+    first = [{"k": "a", "x": 1}, {"x": 2, "k": "b"}, Delete({"k": "a"}), {"k": "b", "x": 1}]
+    items = [*first, {"k": "a", "y": 5}, {"y": 6, "k": "b"}]
+    rows = rows_after(db, items, schema=schema, mode="upsert", key="k")
+    assert rows == [("a", None, 5), ("b", 1, 6)]
 
 
 def test_upsert_needs_a_unique_key(db: TestDatabase) -> None:
-    sink = db.sink(schema="k text, n bigint", mode="upsert", key="k")
+    options = {"schema": "k text, n bigint", "mode": "upsert", "key": "k"}
     message = r"mode='upsert': a primary key or a unique index on exactly its key columns \('k',\)"
     with pytest.raises(SinkError, match=message):
-        open_once(sink)
+        rows_after(db, **options)
     db.ask("CREATE TABLE t (k text, n bigint)")
     db.ask("CREATE UNIQUE INDEX by_k ON t (k)")
-    with opened(sink):
-        publish(sink, 0, kn(a=1))
-    assert db.rows() == [("a", 1)]
+    assert rows_after(db, kn(a=1), **options) == [("a", 1)]
 
 
 # --- tables and columns --------------------------------------------------------------------------
@@ -118,67 +96,50 @@ def test_upsert_needs_a_unique_key(db: TestDatabase) -> None:
 
 def test_a_missing_table_is_created_from_a_schema(db: TestDatabase) -> None:
     schema = {"k": pa.string(), "n": pa.int32()}
-    sink = db.sink(schema=schema, mode="upsert", key="k")
-    with opened(sink):
-        publish(sink, 0, kn(a=1))
-        publish(sink, 1, kn(a=2))
-    assert db.rows() == [("a", 2)]
+    rows = rows_after(db, kn(a=1), kn(a=2), schema=schema, mode="upsert", key="k")
+    assert rows == [("a", 2)]
 
 
 def test_a_schema_can_forbid_nulls(db: TestDatabase) -> None:
     schema = pa.schema([pa.field("k", pa.string()), pa.field("n", pa.int64(), nullable=False)])
-    sink = db.sink(schema=schema)
-    with opened(sink), pytest.raises(SinkError, match=r"(?i)not.null"):
-        publish(sink, 0, kn(a=1, b=None))
+    with pytest.raises(SinkError, match=r"(?i)not.null"):
+        rows_after(db, kn(a=1, b=None), schema=schema)
     assert db.rows() == []
 
 
 def test_an_existing_table_is_not_changed(db: TestDatabase) -> None:
     db.ask("CREATE TABLE t (n bigint, made text DEFAULT 'by hand')")
-    sink = db.sink(schema={"something": pa.string(), "else": pa.int8()})
-    with opened(sink):
-        publish(sink, 0, ns(1))
-    assert db.rows() == [(1, "by hand")]
+    schema = {"something": pa.string(), "else": pa.int8()}
+    assert rows_after(db, ns(1), schema=schema) == [(1, "by hand")]
 
 
-def test_a_missing_table_without_a_schema_is_an_error(db: TestDatabase) -> None:
-    sink = db.sink("nowhere")
-    with pytest.raises(SinkError, match=r"table 'nowhere' of .* does not exist: create it, or"):
-        open_once(sink)
-
-
-def test_a_schema_that_the_database_refuses_creates_nothing(
-    db: TestDatabase,
-) -> None:
-    sink = db.sink(schema="n bigint, n text")
-    with pytest.raises(SinkError, match=r"table 't' of .* cannot be opened: .*n"):
-        open_once(sink)
-    db.ask("CREATE TABLE t (n bigint)")
-    with opened(sink):
-        publish(sink, 0, ns(1))
-    assert db.rows() == [(1,)]
-
-
-def test_columns_that_the_sink_needs_must_exist(db: TestDatabase) -> None:
+def test_a_table_that_does_not_fit_the_sink_is_an_error(db: TestDatabase) -> None:
+    with pytest.raises(SinkError, match=r"table 't' of .* does not exist: create it, or"):
+        rows_after(db)
     db.ask("CREATE TABLE t (n bigint, run text)")
-    sink = db.sink(epoch_columns=MARKS)
     with pytest.raises(SinkError, match=r"has no column 'epoch', its columns are \['n', 'run'\]"):
-        open_once(sink)
+        rows_after(db, epoch_columns=MARKS)
+
+
+def test_a_schema_that_the_database_refuses_creates_nothing(db: TestDatabase) -> None:
+    schema = "n bigint, n text"
+    with pytest.raises(SinkError, match=r"table 't' of .* cannot be opened: .*n"):
+        rows_after(db, schema=schema)
+    db.ask("CREATE TABLE t (n bigint)")
+    assert rows_after(db, ns(1), schema=schema) == [(1,)]
 
 
 def test_a_column_that_the_table_lacks_is_an_error_that_names_both(db: TestDatabase) -> None:
-    sink = db.sink(schema="n bigint, m bigint")
     message = r"step 'out': table 't' of .* has no column 'o', its columns are \['n', 'm'\]: map"
-    with opened(sink), pytest.raises(SinkError, match=message):
-        publish(sink, 0, [{"n": 1}, {"n": 2, "o": 3}])
+    with pytest.raises(SinkError, match=message):
+        rows_after(db, [{"n": 1}, {"n": 2, "o": 3}], schema="n bigint, m bigint")
     assert db.rows() == []
 
 
 def test_a_column_that_a_record_lacks_gets_its_default(db: TestDatabase) -> None:
-    sink = db.sink(schema="n bigint, m bigint DEFAULT 7, k text")
-    with opened(sink):
-        publish(sink, 0, [{"n": 1}, {"k": "a", "n": 2}, {"n": 3, "m": 4}, {"n": 5}])
-    assert db.rows() == [(1, 7, None), (2, 7, "a"), (3, 4, None), (5, 7, None)]
+    items = [{"n": 1}, {"k": "a", "n": 2}, {"n": 3, "m": 4}, {"n": 5}]
+    rows = rows_after(db, items, schema="n bigint, m bigint DEFAULT 7, k text")
+    assert rows == [(1, 7, None), (2, 7, "a"), (3, 4, None), (5, 7, None)]
 
 
 def test_rows_beyond_one_block_are_all_written(db: TestDatabase) -> None:
@@ -191,18 +152,14 @@ def test_rows_beyond_one_block_are_all_written(db: TestDatabase) -> None:
     assert db.ask("SELECT count(*), sum(n) FROM t") == [(count, count * (count - 1) // 2)]
 
 
-def alternating(count: int) -> list[dict[str, int]]:
-    """Records of which every other one lacks a column."""
-    return [{"n": n, "m": n} if n % 2 else {"n": n} for n in range(count)]
+def alternating(count: int, stretch: int = 1) -> list[dict[str, int]]:
+    """Records of which every other stretch lacks a column."""
+    return [{"n": n, "m": n} if n // stretch % 2 else {"n": n} for n in range(count)]
 
 
-def test_rows_with_different_columns_share_a_block(db: TestDatabase) -> None:
-    sink = db.sink()
-    chunks = write(sink, 0, alternating(CHUNK_ROWS + 2))
+def test_rows_with_different_columns_or_field_orders_share_a_block(db: TestDatabase) -> None:
+    chunks = write(db.sink(), 0, alternating(CHUNK_ROWS + 2))
     assert [chunk.count for chunk in chunks] == [CHUNK_ROWS, 2]
-
-
-def test_rows_with_another_field_order_are_grouped(db: TestDatabase) -> None:
     (chunk,) = write(db.sink(), 0, [{"n": 1, "k": "a"}, {"k": "b", "n": 2}, Pair("c", 3)])
     assert [(group.columns, len(group.rows)) for group in chunk.unpack()] == [(("k", "n"), 3)]
 
@@ -210,26 +167,9 @@ def test_rows_with_another_field_order_are_grouped(db: TestDatabase) -> None:
 @pytest.mark.parametrize("stretch", [1, 20])
 def test_rows_with_different_columns_keep_their_order(db: TestDatabase, stretch: int) -> None:
     identity = " GENERATED ALWAYS AS IDENTITY" if isinstance(db, Postgres) else ""
-    sink = db.sink(schema=f"id integer PRIMARY KEY{identity}, n bigint, m bigint DEFAULT -1")
-    records = [{"n": n, "m": n} if n // stretch % 2 else {"n": n} for n in range(100)]
-    with opened(sink):
-        publish(sink, 0, records)
-    assert db.rows(columns="id, n, m") == [
-        (n + 1, n, n if n // stretch % 2 else -1) for n in range(100)
-    ]
-
-
-def test_a_refused_row_among_rows_with_other_columns_writes_nothing(
-    db: TestDatabase,
-) -> None:
-    sink = db.sink(schema="n bigint PRIMARY KEY, m bigint")
-    problem = r"\(n\)=\(4\)" if isinstance(db, Postgres) else r"row: \(4,\)"
-    with opened(sink):
-        with pytest.raises(SinkError, match=rf"(?s)step 'out': epoch 0 could not .*{problem}"):
-            publish(sink, 0, [*alternating(9), {"n": 4}, *alternating(9)])
-        assert db.rows() == []
-        publish(sink, 0, alternating(3))
-    assert db.rows() == [(0, None), (1, 1), (2, None)]
+    schema = f"id integer PRIMARY KEY{identity}, n bigint, m bigint DEFAULT -1"
+    rows = rows_after(db, alternating(100, stretch), columns="id, n, m", schema=schema)
+    assert rows == [(n + 1, n, n if n // stretch % 2 else -1) for n in range(100)]
 
 
 STRANGE = [
@@ -262,11 +202,10 @@ def test_names_and_values_can_hold_anything(db: TestDatabase, name: str, mode: A
 
 
 def test_epoch_columns_can_have_any_name(db: TestDatabase) -> None:
-    sink = db.sink(schema="n bigint", epoch_columns=("the %run", 'the "epoch"'))
-    with opened(sink):
-        publish(sink, 0, ns(1))
-        publish(sink, 0, ns(2))
-    assert db.rows(columns='n, "the %run", "the ""epoch"""') == [(2, RUN, 0)]
+    columns = 'n, "the %run", "the ""epoch"""'
+    marks = ("the %run", 'the "epoch"')
+    rows = rows_after(db, ns(1), ns(2), columns=columns, schema="n bigint", epoch_columns=marks)
+    assert rows == [(1, RUN, 0), (2, RUN, 1)]
 
 
 # --- items ---------------------------------------------------------------------------------------
@@ -282,14 +221,10 @@ class Pair(NamedTuple):
     n: int
 
 
-def test_records_are_mappings_dataclasses_named_tuples_and_rows_of_batches(
-    db: TestDatabase,
-) -> None:
+def test_records_are_mappings_dataclasses_named_tuples_and_batches(db: TestDatabase) -> None:
     batch = pa.record_batch({"k": ["b", None], "n": [3, 4]})
-    sink = db.sink(schema="n bigint, k text")
-    with opened(sink):
-        sink.commit(0, [write(sink, 0, [Reading(1), Pair("a", 2)], batch, [{"n": 5}])])
-    assert db.rows() == [(1, None), (2, "a"), (3, "b"), (4, None), (5, None)]
+    rows = rows_after(db, [Reading(1), Pair("a", 2)], batch, [{"n": 5}], schema="n bigint, k text")
+    assert rows == [(1, None), (2, "a"), (3, "b"), (4, None), (5, None)]
 
 
 HOUR = WindowMetadata(
@@ -298,41 +233,32 @@ HOUR = WindowMetadata(
 
 
 @pytest.mark.parametrize(
-    ("item", "problem"),
+    ("options", "item", "problem"),
     [
-        (7, "this item is a int: map the items to dicts"),
-        ("text", "this item is a str"),
-        (("LHR", (HOUR, 3)), "this item is a tuple: map the items to dicts"),
-        (("LHR", {"n": 3}), "this item is a tuple"),
-        (None, "this item is a NoneType"),
-        (Reading, "this item is a type"),
-        ({}, "the record has no field to write"),
-        ({"n": 1, 2: 3}, "names of columns must be text, got 2"),
-        ({"n": 1, "epoch": 3}, "the sink itself fills column 'epoch'"),
-        (Delete({"n": 1}), "a Delete needs a sink with mode='upsert'"),
+        (MARKED, 7, "this item is a int: map the items to dicts"),
+        (MARKED, "text", "this item is a str"),
+        (MARKED, ("LHR", (HOUR, 3)), "this item is a tuple: map the items to dicts"),
+        (MARKED, ("LHR", {"n": 3}), "this item is a tuple"),
+        (MARKED, None, "this item is a NoneType"),
+        (MARKED, Reading, "this item is a type"),
+        (MARKED, {}, "the record has no field to write"),
+        (MARKED, {"n": 1, 2: 3}, "names of columns must be text, got 2"),
+        (MARKED, {"n": 1, "epoch": 3}, "the sink itself fills column 'epoch'"),
+        (MARKED, Delete({"n": 1}), "a Delete needs a sink with mode='upsert'"),
+        (UPSERT, {"n": 1}, "the record lacks column 'k' of the key"),
+        (UPSERT, {"k": None, "n": 1}, r"a column of the key \('k',\) is None"),
+        (UPSERT, Delete({"n": 1}), "the record lacks column 'k' of the key"),
+        (UPSERT, Delete({"k": None}), r"a column of the key \('k',\) is None"),
+        (UPSERT, Delete(7), "this item is a int"),
     ],
 )
-def test_an_item_that_is_no_record_is_shown(db: TestDatabase, item: Any, problem: str) -> None:
-    sink = db.sink(**MARKED)
+def test_an_item_that_is_no_record_is_shown(
+    db: TestDatabase, options: dict[str, Any], item: Any, problem: str
+) -> None:
     with pytest.raises(StepError, match=problem) as caught:
-        write(sink, 0, [{"n": 1}, item])
+        write(db.sink(**options), 0, [{"k": "a", "n": 1}, item])
     assert caught.value.step_id == "out"
     assert "item: " in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("item", "problem"),
-    [
-        ({"n": 1}, "the record lacks column 'k' of the key"),
-        ({"k": None, "n": 1}, r"a column of the key \('k',\) is None"),
-        (Delete({"n": 1}), "the record lacks column 'k' of the key"),
-        (Delete({"k": None}), r"a column of the key \('k',\) is None"),
-        (Delete(7), "this item is a int"),
-    ],
-)
-def test_a_record_without_its_key_is_an_error(db: TestDatabase, item: Any, problem: str) -> None:
-    with pytest.raises(StepError, match=problem):
-        write(db.sink(**UPSERT), 0, [{"k": "a", "n": 1}, item])
 
 
 # --- configuration -------------------------------------------------------------------------------
@@ -359,9 +285,8 @@ def test_a_record_without_its_key_is_an_error(db: TestDatabase, item: Any, probl
 def test_invalid_arguments_are_refused_when_the_sink_is_made(
     db: TestDatabase, options: dict[str, Any], problem: str
 ) -> None:
-    with pytest.raises(FlowBuildError) as caught:
+    with pytest.raises(FlowBuildError, match=problem):
         db.sink(**options)
-    assert re.search(problem, str(caught.value))
 
 
 @pytest.mark.parametrize(

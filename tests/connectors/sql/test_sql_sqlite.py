@@ -14,7 +14,7 @@ import pytest
 
 from flow.connectors.sql import SqliteSink
 from flow.errors import FlowBuildError, FlowTypeError, SinkError
-from tests.support.databases import RUN, Sqlite, ns, opened, publish
+from tests.support.databases import RUN, Sqlite, ns, opened, publish, rows_after, run_epochs
 
 
 @pytest.fixture
@@ -45,32 +45,21 @@ def test_a_file_that_is_no_database_is_an_error(tmp_path: Path) -> None:
 
 
 def test_table_names_ignore_case(db: Sqlite) -> None:
-    small, capital = db.sink("hours", schema="n INTEGER"), db.sink("Hours")
-    with opened(small):
-        publish(small, 0, ns(1))
-    with opened(capital, resuming=True):
-        publish(capital, 0, ns(1))
+    run_epochs(db.sink("hours", schema="n INTEGER"), [], ns(1))
+    run_epochs(db.sink("Hours"), ns(1), first=1)
     assert db.rows("hours") == [(1,)]
 
 
 def test_a_lock_of_another_program_is_waited_for(db: Sqlite) -> None:
     sink = db.sink(schema="n INTEGER")
-    writing = threading.Event()
-
-    def write_slowly() -> None:
-        with contextlib.closing(sqlite3.connect(db.path, isolation_level=None)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("INSERT INTO t VALUES (1)")
-            writing.set()
-            threading.Event().wait(0.5)
-            connection.execute("COMMIT")
-
-    with opened(sink):
-        other = threading.Thread(target=write_slowly)
-        other.start()
-        writing.wait()
+    connection = sqlite3.connect(db.path, isolation_level=None, check_same_thread=False)
+    with opened(sink), contextlib.closing(connection) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("INSERT INTO t VALUES (1)")
+        commit = threading.Timer(0.5, other.execute, ["COMMIT"])
+        commit.start()
         publish(sink, 0, ns(2))
-        other.join()
+        commit.join()
     assert db.rows() == [(1,), (2,)]
 
 
@@ -95,9 +84,8 @@ def test_a_committed_epoch_is_on_the_disk(db: Sqlite) -> None:
 
 def test_a_table_made_from_types_is_strict(db: Sqlite) -> None:
     """Else text in a column of numbers would be kept as text, and found much later."""
-    sink = db.sink(schema={"n": pa.int64()})
-    with opened(sink), pytest.raises(SinkError, match="cannot store TEXT value in INTEGER column"):
-        publish(sink, 0, [{"n": 1}, {"n": "many"}])
+    with pytest.raises(SinkError, match="cannot store TEXT value in INTEGER column"):
+        rows_after(db, [{"n": 1}, {"n": "many"}], schema={"n": pa.int64()})
     assert db.rows() == []
 
 

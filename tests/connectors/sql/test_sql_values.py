@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from flow.errors import SinkError
-from tests.support.databases import Postgres, Sqlite, TestDatabase, opened, publish, write
+from tests.support.databases import Postgres, Sqlite, TestDatabase, rows_after, write
 
 IN_PARIS = timezone(timedelta(hours=1))
 
@@ -85,18 +85,16 @@ VALUES: list[tuple[Any, Any, Any, Any]] = [
 ]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> TestDatabase:
-    return Sqlite(tmp_path / "out.db") if request.param == "sqlite" else Postgres()
+@pytest.mark.parametrize("mode", ["insert", "upsert"])
+def test_values_survive_a_round_trip(db: TestDatabase, mode: str) -> None:
+    """None stands above where PostgreSQL has just the value, or SQLite its digits.
 
-
-def test_values_survive_a_round_trip(db: TestDatabase) -> None:
-    """None stands above where PostgreSQL has just the value, or SQLite its digits."""
+    For upserts PostgreSQL is given parameters, and no text to copy.
+    """
     schema = pa.schema([(f"c{n}", kind) for n, (kind, *_) in enumerate(VALUES)])
-    sink = db.sink(schema=schema)
-    with opened(sink):
-        publish(sink, 0, [{f"c{n}": value for n, (_, value, *_) in enumerate(VALUES)}])
-    (row,) = db.rows()
+    record = {f"c{n}": value for n, (_, value, *_) in enumerate(VALUES)}
+    key = ("c0",) if mode == "upsert" else ()
+    (row,) = rows_after(db, [record], schema=schema, mode=mode, key=key)
     for found, (kind, value, in_sqlite, in_postgres) in zip(row, VALUES, strict=True):
         exact = str(value) if isinstance(value, Decimal) else in_sqlite
         expected = exact
@@ -105,51 +103,27 @@ def test_values_survive_a_round_trip(db: TestDatabase) -> None:
         assert (found, type(found)) == (expected, type(expected)), kind
 
 
-def test_upserted_values_survive_a_round_trip(db: TestDatabase) -> None:
-    """PostgreSQL is then given parameters, and no text to copy."""
-    fields = [(f"c{n}", kind) for n, (kind, *_) in enumerate(VALUES)]
-    for table, mode in (("one", "insert"), ("two", "upsert")):
-        key = ("id",) if mode == "upsert" else ()
-        sink = db.sink(table, schema=pa.schema([("id", pa.int64()), *fields]), mode=mode, key=key)
-        with opened(sink):
-            record = {f"c{n}": value for n, (_, value, *_) in enumerate(VALUES)}
-            publish(sink, 0, [{"id": 1, **record}])
-    assert db.rows("one") == db.rows("two")
-
-
 def test_a_record_batch_is_written_like_its_records(db: TestDatabase) -> None:
-    kinds = {
-        "at": pa.timestamp("ms", "UTC"),
-        "day": pa.date32(),
-        "cents": pa.decimal128(10, 2),
-        "took": pa.duration("s"),
-        "tags": pa.list_(pa.string()),
-        "who": pa.dictionary(pa.int32(), pa.string()),
+    columns: dict[str, tuple[Any, Any, Any]] = {  # type, value, what SQLite has then
+        "at": (pa.timestamp("ms", "UTC"), AT_UTC, "2024-01-01T11:30:00.000000Z"),
+        "day": (pa.date32(), date(2024, 1, 1), "2024-01-01"),
+        "cents": (pa.decimal128(10, 2), Decimal("1.50"), "1.50"),
+        "took": (pa.duration("s"), timedelta(seconds=90), 90.0),
+        "tags": (pa.list_(pa.string()), ["a", "b"], '["a", "b"]'),
+        "who": (pa.dictionary(pa.int32(), pa.string()), "ann", "ann"),
     }
-    record = {
-        "at": AT_UTC,
-        "day": date(2024, 1, 1),
-        "cents": Decimal("1.50"),
-        "took": timedelta(seconds=90),
-        "tags": ["a", "b"],
-        "who": "ann",
-    }
-    sink = db.sink(schema=kinds)
-    with opened(sink):
-        batch = pa.RecordBatch.from_pylist([record], schema=pa.schema(list(kinds.items())))
-        sink.commit(0, [write(sink, 0, batch)])
-    in_postgres = tuple(record.values())
-    in_sqlite = ("2024-01-01T11:30:00.000000Z", "2024-01-01", "1.50", 90.0, '["a", "b"]', "ann")
-    assert db.rows() == [in_postgres if isinstance(db, Postgres) else in_sqlite]
+    schema = pa.schema([(name, kind) for name, (kind, *_) in columns.items()])
+    batch = pa.RecordBatch.from_pylist([{name: one[1] for name, one in columns.items()}], schema)
+    (row,) = rows_after(db, batch, schema=schema)
+    assert row == tuple(one[1 if isinstance(db, Postgres) else 2] for one in columns.values())
 
 
 def test_text_in_sqlite_sorts_by_time(tmp_path: Path) -> None:
-    db = Sqlite(tmp_path / "out.db")
     times = [AT_UTC, AT_UTC + timedelta(microseconds=500), AT_UTC + timedelta(seconds=1)]
-    sink = db.sink(schema={"at": pa.timestamp("us", "UTC")})
-    with opened(sink):
-        publish(sink, 0, [{"at": at} for at in reversed(times)])
-    assert [datetime.fromisoformat(at) for (at,) in db.rows()] == times
+    items = [{"at": at} for at in reversed(times)]
+    schema = {"at": pa.timestamp("us", "UTC")}
+    rows = rows_after(Sqlite(tmp_path / "out.db"), items, schema=schema)
+    assert [datetime.fromisoformat(at) for (at,) in rows] == times
 
 
 @pytest.mark.parametrize(
@@ -184,25 +158,20 @@ def test_a_value_without_a_form_is_an_error_that_names_its_column(
 
 
 def test_text_with_nul_is_accepted_by_sqlite_only(db: TestDatabase) -> None:
-    sink = db.sink(schema="v text")
-    if isinstance(db, Postgres):
-        with pytest.raises(
-            SinkError, match=r"column 'v' cannot hold str 'a\\x00b': PostgreSQL has"
-        ):
-            write(sink, 0, [{"v": "a\0b"}])
-        return
-    with opened(sink):
-        publish(sink, 0, [{"v": "a\0b"}])
-    assert db.rows() == [("a\0b",)]
+    items = [{"v": "a\0b"}]
+    if isinstance(db, Sqlite):
+        assert rows_after(db, items, schema="v text") == [("a\0b",)]
+    else:
+        message = r"column 'v' cannot hold str 'a\\x00b': PostgreSQL has"
+        with pytest.raises(SinkError, match=message):
+            rows_after(db, items, schema="v text")
 
 
 @pytest.mark.parametrize("mode", ["insert", "upsert"])
 @pytest.mark.parametrize("value", [1.5, "many", b"1"])
-def test_a_value_that_does_not_fit_its_column_is_not_rounded(
-    db: TestDatabase, mode: Any, value: Any
-) -> None:
-    schema = {"k": pa.string(), "n": pa.int32()}
-    sink = db.sink(schema=schema, mode=mode, key="k" if mode == "upsert" else ())
-    with opened(sink), pytest.raises(SinkError, match="step 'out': epoch 0 could not be written"):
-        publish(sink, 0, [{"k": "a", "n": 1}, {"k": "b", "n": value}])
+def test_a_value_that_does_not_fit_is_not_rounded(db: TestDatabase, mode: Any, value: Any) -> None:
+    items = [{"k": "a", "n": 1}, {"k": "b", "n": value}]
+    key = "k" if mode == "upsert" else ()
+    with pytest.raises(SinkError, match="step 'out': epoch 0 could not be written"):
+        rows_after(db, items, schema={"k": pa.string(), "n": pa.int32()}, mode=mode, key=key)
     assert db.rows() == []

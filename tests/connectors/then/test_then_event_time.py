@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
@@ -19,33 +17,12 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
 from flow.connectors.items import from_items
-from flow.connectors.source import PartitionedSource, Source
+from flow.connectors.source import Source
 from flow.connectors.then import Then
 from flow.testing import TestingSink
 from tests.support.feeding import FedRun
+from tests.support.growing_source import GrowingSource, numbered
 from tests.support.sampling import sampled
-
-
-@dataclass
-class Live(PartitionedSource[Any]):
-    """Partitions of rows that grow during the run, in pieces of a few rows."""
-
-    rows: list[list[dict[str, Any]]]
-    piece: int = 5
-    bounded: bool = False
-
-    def partitions(self) -> list[str]:
-        return [str(number) for number in range(len(self.rows))]
-
-    def first_offset(self, partition: str) -> int:
-        return 0
-
-    def next_offset(self, partition: str, start: int) -> int | None:
-        end = len(self.rows[int(partition)])
-        return None if self.bounded and start >= end else min(end, start + self.piece)
-
-    def read_partition(self, partition: str, start: int, end: int) -> Iterator[list[Any]]:
-        yield self.rows[int(partition)][start:end]
 
 
 def counts(source: Source[Any], scope: Literal["key", "stream"] = "key", **clock: Any) -> Dataflow:
@@ -86,7 +63,7 @@ def test_time_that_passes_at_the_switch_makes_nothing_late(scope: Any) -> None:
     live                     13 18 21
     """
     history = from_items([row("a", at) for at in (1, 5, 12)], batch_size=2)
-    live = Live([[row("a", at) for at in (13, 18, 21)]], piece=1)
+    live = GrowingSource({"0": [row("a", at) for at in (13, 18, 21)]}, piece=1)
     run = FedRun(counts(Then(history, live), scope))
     for _ in range(20):
         run.seconds.now += 60
@@ -98,11 +75,11 @@ def test_time_that_passes_at_the_switch_makes_nothing_late(scope: Any) -> None:
 def test_a_window_that_spans_the_switch_closes_by_live_data() -> None:
     """The window [10, 20) has a value of the history and a value of the live source."""
     history = from_items([row("a", 12)])
-    live = Live([[row("a", 15)]])
+    live = GrowingSource({"0": [row("a", 15)]})
     run = FedRun(counts(Then(history, live)))
     run.run()
     assert closed(run) == []
-    live.rows[0].append(row("a", 21.5))
+    live.items["0"].append(row("a", 21.5))
     run.run()
     assert closed(run) == [("a", 20)]
     assert totals(run) == {("a", 1): 2}
@@ -112,11 +89,11 @@ def test_a_window_that_spans_the_switch_closes_by_live_data() -> None:
 def test_a_finished_history_does_not_hold_the_watermark_of_a_stream(on_idle: Any) -> None:
     """Ten hours lie between the history and the live data; only the latter move the stream."""
     hour = 3_600
-    histories = Live([[row("a", 1)], [row("b", 2)]], bounded=True)
-    live = Live([[row("a", 10 * hour)]])
+    histories = GrowingSource({"0": [row("a", 1)], "1": [row("b", 2)]}, bounded=True)
+    live = GrowingSource({"0": [row("a", 10 * hour)]})
     run = FedRun(counts(Then(histories, live), "stream", on_idle=on_idle))
     run.run()
-    live.rows[0].append(row("a", 10 * hour + 12))
+    live.items["0"].append(row("a", 10 * hour + 12))
     run.run()
     assert sorted(closed(run)) == [("a", 10), ("a", 10 * hour + 10), ("b", 10)]
 
@@ -137,13 +114,14 @@ def world(seed: int) -> tuple[list[list[dict[str, Any]]], list[list[dict[str, An
     return old, [rows(cut, 120) for _ in range(r.choice([1, 2, 4]))]
 
 
-@sampled(80, by_default=20)
+@sampled(80, by_default=10)
 @given(st.integers(0, 10**6), st.sampled_from(["key", "stream"]))
 def test_values_on_time_are_never_late_and_counted_once(seed: int, scope: Any) -> None:
     old, new = world(seed)
     r = random.Random(seed + 1)
     piece = r.choice([3, 10, 1_000])
-    source = Then(Live(old, piece, bounded=True), Live(new, piece, bounded=True))
+    history, live = (GrowingSource(numbered(*part), piece, bounded=True) for part in (old, new))
+    source = Then(history, live)
     run = FedRun(counts(source, scope))
     for _ in range(2_000):
         run.seconds.now += r.choice([0.0, 0.2, 5.0, 60.0])

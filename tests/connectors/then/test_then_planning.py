@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,39 +13,13 @@ from hypothesis import strategies as st
 
 from flow.connectors.files import JsonLinesSource, TextSource
 from flow.connectors.items import from_items
-from flow.connectors.source import Invalid, Json, PartitionedSource, Planner, Slice
+from flow.connectors.source import Invalid, Json, Planner, Slice
 from flow.connectors.then import AfterOffsets, FromTime, Then
 from flow.connectors.then.logs import PartLog
 from flow.errors import SourceError
 from flow.testing import run_source
-from tests.support.reading_files import WORKED, JsonLog
-
-
-@dataclass
-class Topic(PartitionedSource[Any]):
-    """Lists of items as partitions, to which tests add; it can start at offsets."""
-
-    items: dict[str, list[Any]]
-    piece: int = 2
-    bounded: bool = False
-    start: dict[str, int] = field(default_factory=dict)
-
-    def partitions(self) -> list[str]:
-        return sorted(self.items)
-
-    def first_offset(self, partition: str) -> int:
-        return self.start.get(partition, 0)
-
-    def next_offset(self, partition: str, start: int) -> int | None:
-        end = len(self.items[partition])
-        return None if self.bounded and start >= end else min(end, start + self.piece)
-
-    def read_partition(self, partition: str, start: int, end: int) -> Iterator[list[Any]]:
-        yield self.items[partition][start:end]
-
-    def starting_at(self, position: dict[str, dict[int, int]]) -> Topic:
-        offsets = {str(number): at for number, at in position["topic"].items()}
-        return replace(self, start=offsets)
+from tests.support.growing_source import GrowingSource, numbered
+from tests.support.reading_files import JsonLog, sampled_reads
 
 
 def plan(planner: Planner, start: Json = None) -> Iterator[Slice]:
@@ -56,20 +29,35 @@ def plan(planner: Planner, start: Json = None) -> Iterator[Slice]:
         start = json.loads(json.dumps(planned.end))
 
 
+def read_all(source: Then[Any], resumed: Collection[int] = ()) -> list[Any]:
+    """Read a source until it has no more, with new planners after some slices."""
+    log, found, start = JsonLog(), list[Any](), None
+    planner = source.planner(log, 1)
+    for number in range(100):
+        planned = planner.next(start)
+        if planned is None:
+            return found
+        found += items_of(source, planned)
+        start = json.loads(json.dumps(planned.end))
+        if number in resumed:
+            planner = source.planner(log, 1)
+    raise AssertionError("more than 100 slices")
+
+
 def items_of(source: Then[Any], planned: Slice) -> list[Any]:
     batches = [batch for split in planned.splits for batch in source.read(split)]
     return [item for batch in batches if not isinstance(batch, Invalid) for item in batch]
 
 
 def test_the_live_source_follows_the_end_of_the_history() -> None:
-    source = Then(from_items([1, 2, 3], batch_size=2), Topic({"0": [4, 5, 6]}))
+    source = Then(from_items([1, 2, 3], batch_size=2), GrowingSource({"0": [4, 5, 6]}))
     slices = list(plan(source.planner(JsonLog(), 1)))
     assert [items_of(source, one) for one in slices] == [[1, 2], [3], [4, 5], [6]]
 
 
 def test_live_partitions_are_numbered_after_those_of_the_history() -> None:
-    history = Topic({"0": [1], "1": [2]}, bounded=True)
-    source = Then(history, Topic({"0": [3], "1": [], "2": [4, 5, 6]}))
+    history = GrowingSource({"0": [1], "1": [2]}, bounded=True)
+    source = Then(history, GrowingSource({"0": [3], "1": [], "2": [4, 5, 6]}))
     first, second, third = plan(source.planner(JsonLog(), 1))
     assert [split.partition for split in first.splits] == [0, 1]
     assert [split.partition for split in second.splits] == [2, 4]
@@ -78,13 +66,13 @@ def test_live_partitions_are_numbered_after_those_of_the_history() -> None:
 
 
 def test_the_last_partitions_of_the_history_are_behind_until_the_switch() -> None:
-    source = Then(from_items([1, 2, 3], batch_size=2), Topic({"0": [4]}))
+    source = Then(from_items([1, 2, 3], batch_size=2), GrowingSource({"0": [4]}))
     behind = [list(one.behind) for one in plan(source.planner(JsonLog(), 1))]
     assert behind == [[0], [0], []]
 
 
 def test_the_switch_to_a_live_source_without_data_is_logged() -> None:
-    source = Then(from_items([1]), Topic({}))
+    source = Then(from_items([1]), GrowingSource({}))
     planner = source.planner(JsonLog(), 1)
     *_, last = plan(planner)
     assert (last.splits, list(last.behind), last.end["part"]) == ([], [], "live")
@@ -92,22 +80,19 @@ def test_the_switch_to_a_live_source_without_data_is_logged() -> None:
     assert not planner.finished(last.end)
 
 
-def test_an_empty_history_leads_to_the_live_source_at_once() -> None:
-    source = Then(from_items([]), from_items([1, 2]))
-    assert run_source(source) == [1, 2]
+@pytest.mark.parametrize(
+    ("history", "live", "expected"),
+    [
+        (from_items([]), from_items([1, 2]), [1, 2]),
+        (from_items([1]), from_items([]), [1]),
+        (Then(from_items([1]), from_items([2])), from_items([3, 4], batch_size=1), [1, 2, 3, 4]),
+    ],
+)
+def test_bounded_sources_follow_each_other(history: Any, live: Any, expected: list[int]) -> None:
+    assert run_source(Then(history, live)) == expected
 
 
-def test_a_bounded_live_source_ends() -> None:
-    assert run_source(Then(from_items([1]), from_items([2, 3], batch_size=1))) == [1, 2, 3]
-    assert run_source(Then(from_items([1]), from_items([]))) == [1]
-
-
-def test_three_sources_follow_each_other() -> None:
-    source = Then(Then(from_items([1]), from_items([2])), from_items([3]))
-    assert run_source(source) == [1, 2, 3]
-
-
-@WORKED
+@sampled_reads
 @given(
     st.lists(st.integers(0, 3), max_size=4),
     st.lists(st.integers(0, 5), min_size=1, max_size=3),
@@ -118,19 +103,12 @@ def test_a_run_that_resumes_after_any_slice_reads_each_item_once(
     history: list[int], live: list[int], piece: int, resumed: set[int]
 ) -> None:
     numbers = iter(range(1_000))
-    old = {str(n): [next(numbers) for _ in range(count)] for n, count in enumerate(history)}
-    new = {str(n): [next(numbers) for _ in range(count)] for n, count in enumerate(live)}
-    source = Then(Topic(old, piece, bounded=True), Topic(new, piece))
-    log, found, start = JsonLog(), [], None
-    planner = source.planner(log, 1)
-    for number in range(100):
-        planned = planner.next(start)
-        if planned is None:
-            break
-        found += items_of(source, planned)
-        start = json.loads(json.dumps(planned.end))
-        if number in resumed:
-            planner = source.planner(log, 1)
+    old, new = (
+        numbered(*([next(numbers) for _ in range(count)] for count in counts))
+        for counts in (history, live)
+    )
+    source = Then(GrowingSource(old, piece, bounded=True), GrowingSource(new, piece))
+    found = read_all(source, resumed)
     assert sorted(found) == list(range(next(numbers)))
     old_items = sum(map(len, old.values()))
     assert sorted(found[:old_items]) == list(range(old_items))
@@ -140,27 +118,20 @@ def messages(partition: int, offsets: range) -> list[dict[str, Any]]:
     return [{"topic": "topic", "partition": partition, "offset": at} for at in offsets]
 
 
-@pytest.mark.parametrize("resumed", [None, 0, 1, 2, 3])
-def test_each_partition_goes_on_after_its_last_offset_in_the_history(resumed: int | None) -> None:
+@pytest.mark.parametrize("resumed", [(), (0,), (1,), (2,), (3,)])
+def test_each_partition_goes_on_after_its_last_archived_offset(resumed: tuple[int, ...]) -> None:
     archived = [*messages(1, range(3)), *messages(0, range(5))]
     topic = {"0": messages(0, range(8)), "1": messages(1, range(4)), "2": messages(2, range(2))}
-    source = Then(from_items(archived, batch_size=3), Topic(topic, 10), start=AfterOffsets())
-    log, found, start = JsonLog(), [], None
-    planner = source.planner(log, 1)
-    for number in range(10):
-        planned = planner.next(start)
-        if planned is None:
-            break
-        found += [(item["partition"], item["offset"]) for item in items_of(source, planned)]
-        start = json.loads(json.dumps(planned.end))
-        if number == resumed:
-            planner = source.planner(log, 1)
+    source = Then(
+        from_items(archived, batch_size=3), GrowingSource(topic, 10), start=AfterOffsets()
+    )
+    found = [(item["partition"], item["offset"]) for item in read_all(source, resumed)]
     whole = [(0, n) for n in range(8)] + [(1, n) for n in range(4)] + [(2, n) for n in range(2)]
     assert sorted(found) == whole
 
 
 def test_a_history_without_a_field_of_the_rule_is_an_error() -> None:
-    source = Then(from_items([{"topic": "t"}]), Topic({}), start=AfterOffsets())
+    source = Then(from_items([{"topic": "t"}]), GrowingSource({}), start=AfterOffsets())
     with pytest.raises(SourceError, match=r"has no field .partition. in {'topic': 't'}"):
         source.planner(JsonLog(), 1).next(None)
 
@@ -184,7 +155,7 @@ def test_a_history_may_be_deleted_after_the_switch(tmp_path: Path) -> None:
 
 def test_files_added_to_the_history_before_the_switch_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("1\n2\n")
-    source = Then(TextSource(tmp_path / "*.txt", bytes_per_epoch=2), Topic({"0": ["4"]}))
+    source = Then(TextSource(tmp_path / "*.txt", bytes_per_epoch=2), GrowingSource({"0": ["4"]}))
     log = JsonLog()
     first = source.planner(log, 1).next(None)
     assert first is not None
@@ -195,7 +166,7 @@ def test_files_added_to_the_history_before_the_switch_are_read(tmp_path: Path) -
 
 def test_the_lag_says_which_part_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("1\n2\n")
-    source = Then(TextSource(tmp_path / "a.txt", bytes_per_epoch=2), Topic({"0": []}))
+    source = Then(TextSource(tmp_path / "a.txt", bytes_per_epoch=2), GrowingSource({"0": []}))
     planner = source.planner(JsonLog(), 1)
     first = planner.next(None)
     assert first is not None
@@ -228,7 +199,7 @@ def test_logs_of_parts_are_apart_also_after_they_are_compacted() -> None:
 
 
 def test_a_rule_that_changes_in_the_history_is_no_continuation() -> None:
-    history, live = from_items([1]), Topic({})
+    history, live = from_items([1]), GrowingSource({})
     before = json.loads(json.dumps(Then(history, live, start=AfterOffsets()).identity()))
     assert Then(history, live, start=AfterOffsets()).identity() == before
     assert Then(history, live, start=FromTime("at")).continues(before) is None

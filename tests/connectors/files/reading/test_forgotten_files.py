@@ -8,6 +8,8 @@ import re
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,10 @@ from hypothesis import strategies as st
 from flow.connectors.files import TextSource
 from flow.connectors.files.reading import file_list
 from flow.connectors.files.reading.file_list import FileList
+from flow.connectors.files.reading.globs import find_files
 from flow.connectors.source import Json, Planner
 from flow.errors import DurationError, FlowBuildError, SourceError
-from tests.support.reading_files import WORKED, JsonLog, run, write
+from tests.support.reading_files import JsonLog, run, sampled_reads, write
 
 DAY = 86_400
 NOW_US = 100 * DAY * 1_000_000
@@ -48,6 +51,13 @@ class Follower:
     def put(self, name: str, day: float) -> None:
         path = write(self.home / name, f"{name}\n")
         os.utime(path, (day * DAY, day * DAY))
+
+    def read_each(self, remove: str = "", **days: float) -> None:
+        """Put and read files one after the other, and remove one of them after each."""
+        for name, day in days.items():
+            self.put(name, day)
+            assert self.read() == [name]
+            (self.home / (remove or name)).unlink(missing_ok=True)
 
     def start(self) -> Planner:
         source = TextSource(self.home, follow=self.follow, **self.options)
@@ -124,9 +134,7 @@ def test_open_files_stay_in_the_list_and_keep_their_names(tmp_path: Path) -> Non
 def test_existing_files_are_remembered_at_any_age(follower: Follower) -> None:
     follower.put("old", day=1)
     assert follower.read() == ["old"]
-    for day in (50, 60):
-        follower.put(f"{day}", day=day)
-        assert follower.read() == [f"{day}"]
+    follower.read_each("none", later=50, latest=60)
     follower.put("as old", day=1)
     assert follower.read() == ["as old"]
     follower.start()
@@ -138,10 +146,7 @@ def test_a_forgotten_file_that_returns_is_reported_and_not_read(
 ) -> None:
     #  day   1        20              30           40
     #        old      new, old gone   -            old put back
-    for name, day in (("old", 1), ("new", 20), ("newer", 30), ("newest", 40)):
-        follower.put(name, day)
-        assert follower.read() == [name]
-        (follower.home / "old").unlink(missing_ok=True)
+    follower.read_each("old", old=1, new=20, newer=30, newest=40)
     assert caplog.messages == []
     follower.put("old", day=1)
     follower.put("never seen", day=0.5)
@@ -170,21 +175,15 @@ def test_a_forgotten_file_that_returns_is_reported_and_not_read(
 
 def test_the_lateness_limit_of_files_is_an_argument(follower: Follower) -> None:
     follower.options["late_files"] = "30d"
-    for name, day in (("old", 1), ("new", 20), ("newer", 31), ("newest", 40)):
-        follower.put(name, day)
-        assert follower.read() == [name]
-        (follower.home / "old").unlink(missing_ok=True)
-        if day < 40:
-            follower.put("old", day=1)
-            assert follower.read() == []
-            (follower.home / "old").unlink()
+    follower.read_each("old", old=1, new=20, newer=31)
+    follower.put("old", day=1)
+    assert follower.read() == []
+    assert follower.planner is not None
+    assert follower.planner.lag(follower.offset) == "3 of 3 files"
 
 
 def test_a_file_with_a_future_time_expires_no_others(follower: Follower) -> None:
-    for name, day in (("a", 99), ("future", 5_000), ("b", 99.1), ("c", 99.2)):
-        follower.put(name, day)
-        assert follower.read() == [name]
-        (follower.home / "a").unlink(missing_ok=True)
+    follower.read_each("a", a=99, future=5_000, b=99.1, c=99.2)
     follower.put("a", day=99)
     assert follower.read() == []
     follower.put("d", day=98)
@@ -195,9 +194,7 @@ def test_a_directory_that_was_empty_is_not_read_again(
     follower: Follower, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As that of a disk that is not mounted."""
-    for name, day in (("a", 1), ("b", 2), ("c", 30)):
-        follower.put(name, day)
-        assert follower.read() == [name]
+    follower.read_each("none", a=1, b=2, c=30)
     shutil.move(follower.home, follower.home.with_name("away"))
     follower.home.mkdir()
     for name in ("while away", "and another"):
@@ -208,9 +205,7 @@ def test_a_directory_that_was_empty_is_not_read_again(
     assert "3 files are not read" in caplog.text
 
 
-def test_a_list_of_an_earlier_version_is_compacted(
-    follower: Follower, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_earlier_list_is_compacted(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
     """As the first format has it: an entry for each listing, without times of modification."""
     for number in range(4):
         follower.put(f"{number}", day=number + 1)
@@ -227,17 +222,13 @@ def test_a_list_of_an_earlier_version_is_compacted(
     assert follower.read() == []
     assert caplog.messages == []
     (follower.home / "0").unlink()
-    for name, day in (("5", 30), ("6", 40)):
-        follower.put(name, day)
-        assert follower.read() == [name]
+    follower.read_each("none", **{"5": 30, "6": 40})
     follower.put("0", day=1)
     assert follower.read() == []
     assert "1 file is not read" in caplog.text
 
 
-def test_a_resumed_bounded_source_compacts_its_list(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bounded_list_is_compacted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     follower = Follower(tmp_path / "in", follow=False)
     for name, day in (("old", 1), ("b", 20), ("a", 30), ("c", 40)):
         follower.put(name, day)
@@ -251,7 +242,8 @@ def test_a_resumed_bounded_source_compacts_its_list(
     assert "1 file is not read, such as" in caplog.text
 
 
-def test_a_compacted_file_reached_by_another_path_is_not_new(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_file_reached_by_another_path_is_not_new(tmp_path: Path, compacted: bool) -> None:
     write(tmp_path / "data/a.txt", "a\n")
     write(tmp_path / "elsewhere.txt", "b\n")
     (tmp_path / "data/b.txt").symlink_to(tmp_path / "elsewhere.txt")
@@ -259,8 +251,9 @@ def test_a_compacted_file_reached_by_another_path_is_not_new(tmp_path: Path) -> 
     log = JsonLog()
     source = TextSource(tmp_path / "data")
     first = run(source, log=log)
-    source.planner(log, 1).release(first.ends[-1], NOW_US)
-    assert (log.summary() is not None, log.entries()) == (True, [])
+    if compacted:
+        source.planner(log, 1).release(first.ends[-1], NOW_US)
+        assert (log.summary() is not None, log.entries()) == (True, [])
     for other in ("link", "data", "elsewhere.txt"):
         assert run(TextSource(tmp_path / other), log=log, start=first.ends[-1]).items == []
     write(tmp_path / "data/c.txt", "c\n")
@@ -342,14 +335,10 @@ class DyingLog(JsonLog):
             raise Killed
 
 
-@WORKED
+@sampled_reads
 @given(STEPS, st.booleans(), st.sampled_from(["sequence", "parallel"]), st.integers(1, 4))
 def test_each_file_is_read_once_while_files_come_and_go(
-    tmp_path_factory: pytest.TempPathFactory,
-    steps: list[str],
-    follow: bool,
-    order: str,
-    least: int,
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], follow: bool, order: str, least: int
 ) -> None:
     file_list.LEAST_FILES = least
     home = tmp_path_factory.mktemp("files")
@@ -396,13 +385,8 @@ def test_the_lateness_limit_of_files_is_validated(value: Any) -> None:
 
 
 def test_no_name_expires_without_a_lateness_limit(follower: Follower) -> None:
-    from datetime import timedelta
-
     follower.options["late_files"] = timedelta.max
-    for name, day in (("a", 1), ("b", 50), ("c", 60), ("d", 70)):
-        follower.put(name, day)
-        assert follower.read() == [name]
-        (follower.home / name).unlink()
+    follower.read_each(a=1, b=50, c=60, d=70)
     follower.put("a", day=1)
     follower.put("e", day=1)
     assert follower.read() == ["e"]
@@ -411,13 +395,7 @@ def test_no_name_expires_without_a_lateness_limit(follower: Follower) -> None:
 def test_the_copy_of_a_data_frame_is_listed_in_full(tmp_path: Path) -> None:
     """The list of files in a checkpoint survives a move of the checkpoint."""
     path = write(tmp_path / "a", "a\n")
-
-    def find(**_: Any) -> list[Any]:
-        from flow.connectors.files.reading.globs import find_files
-
-        return find_files([str(path)], required=True)
-
     log = JsonLog()
-    files = FileList(log, find, follow=False, fixed=True)
-    files.release(1, NOW_US)
+    find = partial(find_files, [str(path)], required=True)
+    FileList(log, find, follow=False, fixed=True).release(1, NOW_US)
     assert (log.summary(), len(log.entries())) == (None, 1)

@@ -6,7 +6,9 @@ import bz2
 import gzip
 import json
 import os
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +17,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.connectors.files import (
-    CsvSource,
-    JsonLinesSource,
-    TextSource,
-)
+from flow.connectors.files import CsvSource, JsonLinesSource, TextSource
 from flow.connectors.files.reading import csv_lines, line_ranges, line_source, planning
 from flow.connectors.formats.line_parser import is_utf8
-from flow.connectors.source import BadInput
+from flow.connectors.source import BadInput, Source
 from flow.errors import SourceError
 from tests.support.reading_files import (
-    WORKED,
     JsonLog,
+    first_slice,
     items,
     only_bad,
     run,
+    sampled_reads,
     split_sizes,
     write,
 )
@@ -42,8 +41,9 @@ AWKWARD = (
 )
 
 
-@pytest.mark.parametrize("parallelism", range(1, 8))
-@pytest.mark.parametrize("bytes_per_epoch", [1, 2, 5, 17, 1000])
+@pytest.mark.parametrize(
+    ("parallelism", "bytes_per_epoch"), [(1, 1000), (2, 17), (3, 5), (5, 2), (7, 1), (7, 1000)]
+)
 @pytest.mark.parametrize("schema", [None, {"n": pa.int64()}])
 def test_objects_and_bad_lines_do_not_depend_on_splits(
     tmp_path: Path, parallelism: int, bytes_per_epoch: int, schema: Any
@@ -62,7 +62,7 @@ def test_objects_and_bad_lines_do_not_depend_on_splits(
     block=st.integers(3, 20),
     bom=st.booleans(),
 )
-@WORKED
+@sampled_reads
 def test_text_lines_do_not_depend_on_splits(
     tmp_path_factory: pytest.TempPathFactory,
     texts: list[str],
@@ -90,34 +90,53 @@ CELLS = st.sampled_from(
 ROWS = st.lists(st.lists(CELLS, min_size=1, max_size=3).map(",".join), max_size=12)
 
 
+SPLITS: dict[str, Any] = {
+    "bytes_per_epoch": st.integers(1, 60),
+    "parallelism": st.integers(1, 7),
+    "ending": st.sampled_from(["", "\n"]),
+}
+
+
+def assert_rows_do_not_depend_on_splits(
+    make: Callable[..., Source[Any]],
+    path: Path,
+    rows: list[str],
+    *,
+    bytes_per_epoch: int,
+    parallelism: int,
+    ending: str,
+    head: Sequence[str] = (),
+) -> None:
+    """Check that the rows of a file are read together as each is read alone."""
+    good, bad = list[Any](), list[int]()
+    for number, row in enumerate(rows, len(head) + 1):
+        alone = run(make(write(path, "\n".join([*head, row, ""]))))
+        good += alone.items
+        bad += [number] * len(alone.bad)
+    write(path, "\n".join([*head, *rows]) + ending)
+    done = run(make(path, bytes_per_epoch=bytes_per_epoch), parallelism)
+    assert (done.items, done.bad_lines) == (good, bad)
+
+
 @given(
     rows=ROWS,
     schema=st.sampled_from([None, {"b": pa.int64()}, {"b": pa.string(), "a": pa.string()}]),
-    bytes_per_epoch=st.integers(1, 60),
-    parallelism=st.integers(1, 7),
     multiline=st.booleans(),
+    splits=st.fixed_dictionaries(SPLITS),
 )
-@WORKED
+@sampled_reads
 def test_csv_lines_do_not_depend_on_splits(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[str],
     schema: Any,
-    bytes_per_epoch: int,
-    parallelism: int,
     multiline: bool,
+    splits: dict[str, Any],
 ) -> None:
     if multiline:
         rows = [row for row in rows if '"open' not in row]
     path = tmp_path_factory.mktemp("csv") / "a.csv"
-    options = {"schema": schema, "multiline": multiline}
-    good, bad = [], []
-    for number, row in enumerate(rows):
-        alone = run(CsvSource(write(path, f"a,b\n{row}\n"), **options))
-        good += alone.items
-        bad += [number + 2] * len(alone.bad)
-    write(path, "\n".join(["a,b", *rows]))
-    done = run(CsvSource(path, bytes_per_epoch=bytes_per_epoch, **options), parallelism)
-    assert (done.items, done.bad_lines) == (good, bad)
+    make = partial(CsvSource, schema=schema, multiline=multiline)
+    assert_rows_do_not_depend_on_splits(make, path, rows, head=["a,b"], **splits)
 
 
 JSON_LINES = st.lists(
@@ -137,27 +156,16 @@ JSON_LINES = st.lists(
 @given(
     rows=JSON_LINES,
     schema=st.sampled_from([None, {"a": pa.int64()}]),
-    bytes_per_epoch=st.integers(1, 60),
-    parallelism=st.integers(1, 7),
+    splits=st.fixed_dictionaries(SPLITS),
 )
-@WORKED
+@sampled_reads
 def test_json_lines_do_not_depend_on_splits(
-    tmp_path_factory: pytest.TempPathFactory,
-    rows: list[str],
-    schema: Any,
-    bytes_per_epoch: int,
-    parallelism: int,
+    tmp_path_factory: pytest.TempPathFactory, rows: list[str], schema: Any, splits: dict[str, Any]
 ) -> None:
     path = tmp_path_factory.mktemp("json") / "a.jsonl"
-    good, bad = [], []
-    for number, row in enumerate(rows):
-        alone = run(JsonLinesSource(write(path, row + "\n"), schema=schema))
-        good += alone.items
-        bad += [number + 1] * len(alone.bad)
-    write(path, "\n".join([*rows, ""]))
-    source = JsonLinesSource(path, schema=schema, bytes_per_epoch=bytes_per_epoch)
-    done = run(source, parallelism)
-    assert (done.items, done.bad_lines) == (good, bad)
+    assert_rows_do_not_depend_on_splits(
+        partial(JsonLinesSource, schema=schema), path, rows, **splits
+    )
 
 
 def test_a_run_resumes_from_any_offset_with_a_new_planner(tmp_path: Path) -> None:
@@ -184,17 +192,13 @@ def test_many_small_files_share_a_split(tmp_path: Path) -> None:
     assert [[len(split.what) for split in splits] for splits in done.slices] == [[25] * 4]
 
 
-def test_a_split_too_small_for_a_task_is_not_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_splits_are_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_ranges, "LEAST_SPLIT", 400)
     path = write(tmp_path / "a.txt", "0123456789\n" * 100)
     assert split_sizes(run(TextSource(path), 7)) == [[550, 550]]
 
 
-def test_a_slice_has_a_limited_number_of_pieces_and_splits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pieces_and_splits_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "MOST_PIECES", 10)
     monkeypatch.setattr(planning, "MOST_SPLITS", 3)
     for number in range(25):
@@ -204,24 +208,13 @@ def test_a_slice_has_a_limited_number_of_pieces_and_splits(
     assert [len(splits) for splits in done.slices] == [3, 3, 3]
 
 
-def test_long_blocks_come_as_batches_of_a_limited_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_have_a_limited_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_source, "ROWS", 4)
     path = write(tmp_path / "a.jsonl", '{"n": 1}\n' * 10)
     for schema in (None, {"n": pa.int64()}):
         source = JsonLinesSource(path, schema=schema)
-        planned = source.planner(JsonLog(), 1).next(None)
-        assert planned is not None
+        planned = first_slice(source)
         assert [len(batch) for batch in source.read(planned.splits[0])] == [4, 4, 2]
-
-
-def test_a_line_longer_than_a_block_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(line_ranges, "BLOCK", 8)
-    path = write(tmp_path / "a.txt", "x" * 1000 + "\nend")
-    assert run(TextSource(path, bytes_per_epoch=100), 3).items == ["x" * 1000, "end"]
 
 
 @pytest.fixture
@@ -232,27 +225,17 @@ def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_lines")
-def test_a_file_without_line_ends_is_not_loaded_into_memory(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", b"[" + b"1," * (1 << 20))
-    done = run(JsonLinesSource(path, on_invalid="drop"))
-    (bad,) = done.bad
-    assert (done.items, bad.where) == ([], f"{path}, line 1")
-    assert bad.reason == "a line of more than 1 MiB: is it a file of lines?"
-    assert bad.text.startswith("[1,1,1")
-
-
-@pytest.mark.usefixtures("short_lines")
 @pytest.mark.parametrize("splits", [1, 5])
 @pytest.mark.parametrize("ending", [b"", b"\n", b'\n{"n": 4}', b'\n{"n": 4}\n'])
-def test_a_line_that_is_too_long_is_a_bad_line_among_others(
-    tmp_path: Path, splits: int, ending: bytes
-) -> None:
+def test_a_line_that_is_too_long_is_a_bad_line(tmp_path: Path, splits: int, ending: bytes) -> None:
     some = b'{"n": 1}\n{"n": 2}\n'
     path = write(tmp_path / "a.jsonl", some + b"x" * (3 << 20) + b"\n" + b'{"n": 3}' + ending)
     source = JsonLinesSource(path, on_invalid="drop", bytes_per_epoch=(4 << 20) // splits)
     done = run(source, splits)
     assert [item["n"] for item in done.items] == [1, 2, 3, 4][: 4 if b"4" in ending else 3]
-    assert [bad.where for bad in done.bad] == [f"{path}, line 3"]
+    (bad,) = done.bad
+    assert (bad.where, bad.text[:3]) == (f"{path}, line 3", "xxx")
+    assert bad.reason == "a line of more than 1 MiB: is it a file of lines?"
 
 
 def test_half_of_a_surrogate_pair_in_json_is_refused(tmp_path: Path) -> None:
@@ -266,21 +249,8 @@ def test_half_of_a_surrogate_pair_in_json_is_refused(tmp_path: Path) -> None:
     ]
 
 
-def test_csv_integers_are_decimal(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "n,text\n16,0x10\n0x10,a\n-0X1,b\n7,c\n")
-    schema = {"n": pa.int64(), "text": pa.string()}
-    done = run(CsvSource(path, schema=schema, on_invalid="drop"))
-    assert done.items == [{"n": 16, "text": "0x10"}, {"n": 7, "text": "c"}]
-    assert [bad.reason for bad in done.bad] == [
-        "column 'n' does not fit int64: '0x10'",
-        "column 'n' does not fit int64: '-0X1'",
-    ]
-
-
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
-def test_a_compressed_file_is_one_split_of_one_epoch(
-    tmp_path: Path, suffix: str, pack: Any
-) -> None:
+def test_a_compressed_file_is_a_split_of_an_epoch(tmp_path: Path, suffix: str, pack: Any) -> None:
     path = write(tmp_path / f"a.jsonl{suffix}", pack(AWKWARD + b"\n") + pack(b'{"n": 7}\n'))
     done = run(JsonLinesSource(path, bytes_per_epoch=10), 5)
     assert done.items == [{"n": 1}, {"n": 2}, {"n": 6}, {"n": 7}]
@@ -344,34 +314,23 @@ def test_json_with_a_schema_has_exactly_its_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"b": "x", "extra": [1], "a": 1}\n{"a": null}\n{}\n')
     source = JsonLinesSource(path, schema={"a": pa.int64(), "b": pa.string()})
     assert items(source) == [{"a": 1, "b": "x"}, {"a": None, "b": None}, {"a": None, "b": None}]
-    planned = source.planner(JsonLog(), 1).next(None)
-    assert planned is not None
+    planned = first_slice(source)
     (batch,) = source.read(planned.splits[0])
     assert batch.schema == pa.schema({"a": pa.int64(), "b": pa.string()})
 
 
 def test_json_text_becomes_times_of_the_schema(tmp_path: Path) -> None:
-    line = {
-        "at": "2013-01-01T05:00:00+01:00",
-        "local": "2013-01-01T05:00:00",
-        "day": "2013-01-01",
-        "days": ["2013-01-02"],
+    at = "2013-01-01T05:00:00"
+    path = write(
+        tmp_path / "a.jsonl", f'{{"at": "{at}+01:00", "local": "{at}", "days": ["2013-01-02"]}}'
+    )
+    types = {"at": pa.timestamp("us", "UTC"), "local": pa.timestamp("us")}
+    (found,) = items(JsonLinesSource(path, schema={**types, "days": pa.list_(pa.date32())}))
+    assert found == {
+        "at": datetime(2013, 1, 1, 4, tzinfo=UTC),
+        "local": datetime(2013, 1, 1, 5),  # noqa: DTZ001
+        "days": [date(2013, 1, 2)],
     }
-    path = write(tmp_path / "a.jsonl", json.dumps(line))
-    schema = {
-        "at": pa.timestamp("us", "UTC"),
-        "local": pa.timestamp("us"),
-        "day": pa.date32(),
-        "days": pa.list_(pa.date32()),
-    }
-    assert items(JsonLinesSource(path, schema=schema)) == [
-        {
-            "at": datetime(2013, 1, 1, 4, tzinfo=UTC),
-            "local": datetime(2013, 1, 1, 5),  # noqa: DTZ001
-            "day": date(2013, 1, 1),
-            "days": [date(2013, 1, 2)],
-        }
-    ]
 
 
 @pytest.mark.parametrize(
@@ -386,6 +345,7 @@ def test_json_text_becomes_times_of_the_schema(tmp_path: Path) -> None:
             pa.timestamp("us", "UTC"),
             "field 'a' does not fit timestamp[us, tz=UTC]: '2013-01-01T00:00:00'",
         ),
+        ('{"a": 1}{"b": [', pa.int64(), "not JSON: Extra data at column 9"),
         ('{"a": 1', pa.int64(), "not JSON: Expecting ',' delimiter at column 8"),
         ('{"a": "1', pa.int64(), "not JSON: Unterminated string starting at column 7"),
         ("null", pa.int64(), "a JSON object is needed, got NoneType"),
@@ -395,32 +355,10 @@ def test_json_text_becomes_times_of_the_schema(tmp_path: Path) -> None:
         ('{"b": ' + "[" * 100_000, pa.int64(), "not JSON: nested too deeply"),
     ],
 )
-def test_json_that_does_not_fit_the_schema_is_a_bad_line(
-    tmp_path: Path, line: str, kind: Any, reason: str
-) -> None:
+def test_json_not_of_the_schema_is_bad(tmp_path: Path, line: str, kind: Any, reason: str) -> None:
     path = write(tmp_path / "a.jsonl", line.encode(errors="surrogateescape"))
     bad = only_bad(JsonLinesSource(path, schema={"a": kind}))
     assert (bad.where, bad.reason) == (f"{path}, line 1", reason)
-
-
-@pytest.mark.parametrize("schema", [None, {"a": pa.int64()}])
-@pytest.mark.parametrize(
-    "rows",
-    [
-        ['{"a": 1}{"b": [', "{}]}"],
-        ['{"a": 1}{"b": {}', "}"],
-        ['{"a": 1}{"a": 2}', '{"a":', "3}"],
-        ['{"a": 1,', '"b": 2}', '{"a": 1}{"a": 2}'],
-        ["\u00a0", " null ", "}{"],
-    ],
-)
-def test_lines_without_exactly_one_value_are_bad(
-    tmp_path: Path, rows: list[str], schema: Any
-) -> None:
-    rows = [row for row in rows if schema or row != " null "]
-    path = write(tmp_path / "a.jsonl", "\n".join([*rows, ""]))
-    done = run(JsonLinesSource(path, schema=schema))
-    assert (done.items, done.bad_lines) == ([], list(range(1, len(rows) + 1)))
 
 
 def test_json_without_a_value_that_may_not_be_null_is_a_bad_line(tmp_path: Path) -> None:
@@ -446,23 +384,42 @@ def test_bad_lines_are_found_among_many_and_the_good_ones_kept_in_order(tmp_path
 # --- CSV -----------------------------------------------------------------------------------------
 
 
+def csv(folder: Path, text: str, **options: Any) -> tuple[list[Any], list[int]]:
+    """Return the items and the numbers of the bad lines of a CSV file."""
+    done = run(CsvSource(write(folder / "a.csv", text), **options))
+    return done.items, done.bad_lines
+
+
 def test_csv_without_a_schema_is_all_text(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", '\ufefforigin,delay\r\nJFK,5\r\n\r\n"L,A",\r\n')
-    assert items(CsvSource(path)) == [
-        {"origin": "JFK", "delay": "5"},
-        {"origin": "L,A", "delay": ""},
-    ]
+    text = '\ufefforigin,delay\r\nJFK,5\r\n\r\n"L,A",\r\n'
+    rows = [{"origin": "JFK", "delay": "5"}, {"origin": "L,A", "delay": ""}]
+    assert csv(tmp_path, text) == (rows, [])
 
 
 def test_csv_with_a_schema_has_its_columns_with_their_types(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "a.csv", "extra,delay,at,origin,extra\nx,5,2013-01-01T00:00:00Z,,y\n,,,NA,\n"
-    )
+    text = "extra,delay,at,origin,extra\nx,5,2013-01-01T00:00:00Z,,y\n,,,NA,\n,NA,NA,b,\n"
     schema = {"origin": pa.string(), "delay": pa.int64(), "at": pa.timestamp("us", "UTC")}
-    assert items(CsvSource(path, schema=schema, null_values=["NA"])) == [
+    rows = [
         {"origin": "", "delay": 5, "at": datetime(2013, 1, 1, tzinfo=UTC)},
         {"origin": "NA", "delay": None, "at": None},
+        {"origin": "b", "delay": None, "at": None},
     ]
+    assert csv(tmp_path, text, schema=schema, null_values=["NA"]) == (rows, [])
+
+
+def test_csv_header_may_be_given_or_be_the_schema(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"header": ["a", "b"], "schema": {"b": pa.int64()}}
+    assert csv(tmp_path, "1;2\n3;4\n", delimiter=";", **options) == ([{"b": 2}, {"b": 4}], [])
+    options = {"header": False, "schema": {"x": pa.int64(), "y": pa.string()}}
+    rows = [{"x": 1, "y": "2"}, {"x": 3, "y": "4"}]
+    assert csv(tmp_path, "1;2\n3;4\n", delimiter=";", **options) == (rows, [])
+
+
+def test_csv_rows_that_are_not_lines_are_bad(tmp_path: Path) -> None:
+    text = 'a,b\n1,"x\ny"\n3,4\r5,6\n7,8\n'
+    assert csv(tmp_path, text) == ([{"a": "7", "b": "8"}], [2, 3, 4])
+    unclosed = 'a\n1\n"2\n3\n'
+    assert csv(tmp_path, unclosed, multiline=True) == ([{"a": "1"}], [3])
 
 
 def test_a_compressed_csv_file_is_read_after_its_header(tmp_path: Path) -> None:
@@ -470,28 +427,6 @@ def test_a_compressed_csv_file_is_read_after_its_header(tmp_path: Path) -> None:
     done = run(CsvSource(path, bytes_per_epoch=3), 3)
     assert done.items == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
     assert done.bad_lines == [4]
-
-
-def test_csv_null_values_are_null_in_typed_columns(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "a\nNA\n1\n")
-    assert items(CsvSource(path, schema={"a": pa.int64()}, null_values=["NA"])) == [
-        {"a": None},
-        {"a": 1},
-    ]
-
-
-def test_csv_header_may_be_given_or_be_the_schema(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "1;2\n3;4\n")
-    typed = {"b": pa.int64()}
-    assert items(CsvSource(path, delimiter=";", header=["a", "b"], schema=typed)) == [
-        {"b": 2},
-        {"b": 4},
-    ]
-    typed = {"x": pa.int64(), "y": pa.string()}
-    assert items(CsvSource(path, delimiter=";", header=False, schema=typed)) == [
-        {"x": 1, "y": "2"},
-        {"x": 3, "y": "4"},
-    ]
 
 
 @pytest.mark.parametrize("bytes_per_epoch", [1, 3, 7, 1000])
@@ -515,11 +450,11 @@ def test_each_csv_file_has_a_header_of_its_own(tmp_path: Path, bytes_per_epoch: 
         ("x,2", "column 'a' does not fit int64: 'x'"),
         ('1,"open', "a quote that is not closed, or a line end in a quoted cell"),
         ("1,\udcff", "not UTF-8 text, at byte 3 of the line"),
+        ("0x10,a", "column 'a' does not fit int64: '0x10'"),
+        ("-0X1,0x10", "column 'a' does not fit int64: '-0X1'"),
     ],
 )
-def test_a_csv_row_that_does_not_fit_the_schema_is_a_bad_line(
-    tmp_path: Path, line: str, reason: str
-) -> None:
+def test_a_csv_row_that_does_not_fit_is_a_bad_line(tmp_path: Path, line: str, reason: str) -> None:
     text = f"a,b\n1,2\n{line}\n3,4\n".encode(errors="surrogateescape")
     path = write(tmp_path / "a.csv", text)
     done = run(CsvSource(path, schema={"a": pa.int64(), "b": pa.string()}))
@@ -527,21 +462,7 @@ def test_a_csv_row_that_does_not_fit_the_schema_is_a_bad_line(
     assert [(one.where, one.reason) for one in done.bad] == [(f"{path}, line 3", reason)]
 
 
-def test_a_line_end_in_a_csv_cell_makes_bad_lines(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", 'a,b\n1,"x\ny"\n2,z\n')
-    done = run(CsvSource(path))
-    assert (done.items, done.bad_lines) == ([{"a": "2", "b": "z"}], [2, 3])
-
-
-def test_csv_rows_that_are_not_lines_are_bad(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", 'a,b\n1,"x\ny"\n3,4\r5,6\n7,8\n')
-    done = run(CsvSource(path))
-    assert (done.items, done.bad_lines) == ([{"a": "7", "b": "8"}], [2, 3, 4])
-
-
-def test_a_line_end_in_a_csv_cell_is_read_when_multiline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_multiline_csv_cells_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_ranges, "BLOCK", 8)
     monkeypatch.setattr(csv_lines, "BLOCK", 8)
     path = write(tmp_path / "a.csv", 'a,b\n1,"x\r\n\ny"\n2,z,bad\n3,"q""\n"\n')
@@ -551,15 +472,7 @@ def test_a_line_end_in_a_csv_cell_is_read_when_multiline(
     assert len(done.slices) == 1
 
 
-def test_an_unclosed_quote_ends_with_the_file_when_multiline(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", 'a\n1\n"2\n3\n')
-    done = run(CsvSource(path, multiline=True))
-    assert (done.items, done.bad_lines) == ([{"a": "1"}], [3])
-
-
-def test_a_csv_file_without_a_column_of_the_schema_is_an_error_that_names_both(
-    tmp_path: Path,
-) -> None:
+def test_a_csv_file_without_a_column_of_the_schema_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "a,a,c\n1,2,3\n")
     with pytest.raises(SourceError, match=r"header of .*a\.csv does not name column 'b'"):
         run(CsvSource(path, schema={"b": pa.int64()}))

@@ -14,16 +14,16 @@ from pyspark.sql import SparkSession
 
 from flow.connectors.files import ParquetSource
 from flow.connectors.files.reading import parquet_source
-from flow.connectors.source import MemoryLog
 from flow.errors import SourceError
 from flow.testing import run_source
 from tests.support.reading_files import (
-    WORKED,
     JsonLog,
     Run,
     collect,
+    first_slice,
     parquet,
     run,
+    sampled_reads,
     split_sizes,
     write,
 )
@@ -33,8 +33,7 @@ def test_parquet_gives_the_columns_asked_for_in_that_order(tmp_path: Path) -> No
     table = pa.table({"n": [0, 1], "m": [0, 0], "text": ["0", "1"]}, metadata={"more": "than data"})
     pq.write_table(table, tmp_path / "a.parquet")
     source = ParquetSource(tmp_path, columns=["text", "n"])
-    planned = source.planner(JsonLog(), 1).next(None)
-    assert planned is not None
+    planned = first_slice(source)
     (batch,) = source.read(planned.splits[0])
     assert batch.to_pydict() == {"text": ["0", "1"], "n": [0, 1]}
     assert batch.schema == pa.schema({"text": pa.string(), "n": pa.int64()})
@@ -46,17 +45,15 @@ def test_parquet_gives_the_columns_asked_for_in_that_order(tmp_path: Path) -> No
     [
         (None, {"b", "missing"}, ["b"]),
         (["c", "a", "b"], {"a", "b"}, ["a", "b"]),
-        (None, {"missing"}, ["a"]),
+        (None, {"missing"}, ["a"]),  # to count rows by
     ],
-    ids=["those there are", "of those asked for, in that order", "none: one, to count rows by"],
 )
 def test_parquet_columns_that_no_step_reads_are_left_out(
     tmp_path: Path, columns: list[str] | None, fields: set[str], read: list[str]
 ) -> None:
     pq.write_table(pa.table({"a": [1, 2], "b": [3, 4], "c": [5, 6]}), tmp_path / "a.parquet")
     source = ParquetSource(tmp_path, columns=columns)
-    planned = source.planner(MemoryLog(), 1).next(None)
-    assert planned is not None
+    planned = first_slice(source)
     batches = [
         batch for split in planned.splits for batch in source.read_fields(split, frozenset(fields))
     ]
@@ -69,7 +66,7 @@ def test_parquet_columns_that_no_step_reads_are_left_out(
     parallelism=st.integers(1, 7),
     rows=st.integers(1, 9),
 )
-@WORKED
+@sampled_reads
 def test_parquet_rows_are_read_once_in_order_for_any_splits(
     tmp_path_factory: pytest.TempPathFactory,
     sizes: list[tuple[int, int]],
@@ -104,31 +101,25 @@ def test_parquet_is_split_between_row_groups_of_similar_size(tmp_path: Path) -> 
     assert split_sizes(done) == [[220, 220], [220, 220], [60, 60]]
 
 
-def test_a_file_that_is_not_parquet_is_an_error_that_names_it(tmp_path: Path) -> None:
+def damaged(path: Path, rows: int, group: int) -> Path:
+    """Write a file whose first row group cannot be read."""
+    content = bytearray(parquet(path, 0, rows, group).read_bytes())
+    content[4:60] = b"\xff" * 56
+    return write(path, bytes(content))
+
+
+def test_a_file_that_is_damaged_or_not_parquet_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", "this is no Parquet file")
     with pytest.raises(SourceError, match=r"a\.parquet cannot be read: .*Parquet"):
         run(ParquetSource(path))
-
-
-def test_a_damaged_parquet_file_is_an_error_that_names_it(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "a.parquet", 0, 100, 100)
-    content = bytearray(path.read_bytes())
-    content[4:60] = b"\xff" * 56
-    write(path, bytes(content))
     with pytest.raises(SourceError, match=r"a\.parquet cannot be read: "):
-        run(ParquetSource(path))
+        run(ParquetSource(damaged(path, 100, 100)))
 
 
 def test_a_split_reads_only_its_row_groups(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "a.parquet", 0, 200, 100)
-    content = bytearray(path.read_bytes())
-    content[4:60] = b"\xff" * 56
-    write(path, bytes(content))
-    source = ParquetSource(path)
-    planned = source.planner(JsonLog(), 2).next(None)
-    assert planned is not None
+    source = ParquetSource(damaged(tmp_path / "a.parquet", 200, 100))
     done = Run()
-    collect(source, planned.splits[1], done)
+    collect(source, first_slice(source, 2).splits[1], done)
     assert [row["n"] for row in done.items] == list(range(100, 200))
 
 
@@ -140,7 +131,7 @@ def test_a_parquet_file_without_a_column_is_an_error_that_names_both(tmp_path: P
 
 @pytest.mark.spark
 @pytest.mark.parametrize("written_as", ["INT96", "TIMESTAMP_MICROS"])
-def test_timestamps_written_by_spark_are_instants(
+def test_timestamps_written_by_spark_are_instants_and_those_of_others_have_no_zone(
     spark: SparkSession, tmp_path: Path, written_as: str
 ) -> None:
     frame = spark.sql(
@@ -162,10 +153,7 @@ def test_timestamps_written_by_spark_are_instants(
         "list": [datetime(1500, 1, 1, tzinfo=UTC)],
         "map": [("k", datetime(9999, 1, 1, tzinfo=UTC))],
     }
-
-
-def test_timestamps_of_other_writers_have_no_time_zone(tmp_path: Path) -> None:
-    noon = datetime(2024, 5, 1, 12)  # noqa: DTZ001
-    table = pa.table({"at": pa.array([noon], pa.timestamp("ns"))})
-    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
-    assert list(run_source(ParquetSource(tmp_path))) == [{"at": noon}]
+    table = pa.table({"at": pa.array([noon.replace(tzinfo=None)], pa.timestamp("ns"))})
+    other = tmp_path / "other.parquet"
+    pq.write_table(table, other, use_deprecated_int96_timestamps=written_as == "INT96")
+    assert list(run_source(ParquetSource(other))) == [{"at": noon.replace(tzinfo=None)}]

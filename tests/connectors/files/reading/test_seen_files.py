@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -38,40 +36,11 @@ def test_a_name_is_found_by_store_and_path_alone() -> None:
     assert list(seen.find([digest_of("s3a://bucket", "bucket/in/b")]) >= 0) == [True]
 
 
-def test_a_set_of_names_that_is_empty_finds_none() -> None:
-    assert contains(SeenFiles(), "/in/a") == [False]
-    assert contains(seen_of(("/in/a", 1))) == []
-    seen = SeenFiles()
-    seen.add([])
-    assert len(seen) == 0
-
-
 def test_names_that_share_half_of_a_hash_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     digests = {"/in/a": b"\7" * 15 + b"a", "/in/b": b"\7" * 15 + b"b", "/in/c": b"\7" * 15 + b"c"}
     monkeypatch.setattr(seen_files, "digest_of", lambda _, path: digests[path])
     seen = seen_of(("/in/a", 1), ("/in/b", 1))
     assert list(seen.find(list(digests.values())) >= 0) == [True, True, False]
-
-
-def test_names_expire_once_their_files_are_gone_and_old() -> None:
-    seen = seen_of(("/in/gone", 10), ("/in/there", 10), ("/in/gone-lately", 30))
-    expire(seen, 30, "/in/there")
-    assert contains(seen, "/in/gone", "/in/there", "/in/gone-lately") == [False, True, True]
-
-
-def test_a_file_is_late_where_a_newer_one_was_forgotten() -> None:
-    #  mtime     10        20        30
-    #  /in       old       mid                both gone: the mark of /in is 20
-    #  /in/sub             file               there: no mark
-    seen = seen_of(("/in/old", 10), ("/in/mid", 20), ("/in/sub/file", 20))
-    assert not seen.is_late("", "/in/new", 1)
-    expire(seen, 30, "/in/sub/file")
-    assert [seen.is_late("", "/in/new", mtime) for mtime in (1, 20, 21)] == [True, True, False]
-    assert not seen.is_late("", "/in/sub/new", 1)
-    assert not seen.is_late("", "/in/new", 0), "where a store has no modification times"
-    expire(seen, 30)
-    assert seen.is_late("", "/in/sub/new", 20)
-    assert len(seen) == 0
 
 
 def test_a_mark_never_goes_back() -> None:
@@ -82,9 +51,7 @@ def test_a_mark_never_goes_back() -> None:
     assert seen.is_late("", "/in/c", 20)
 
 
-def test_directories_over_the_limit_of_marks_share_a_mark_with_neighbours(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_directories_over_the_limit_of_marks_share_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen_files, "MOST_MARKS", 3)
     seen = seen_of(*((f"/in/day={day}/a", 10 + day) for day in range(3)), ("/other/a", 5))
     expire(seen, 100)
@@ -103,16 +70,6 @@ def test_marks_merge_up_to_the_root() -> None:
         assert seen_files._bounded(marks) == {" \0": 9}
     finally:
         seen_files.MOST_MARKS = before
-
-
-def test_a_directory_is_known_by_remembered_and_forgotten_files_below_it() -> None:
-    seen = seen_of(("/in/day=1/a", 10), ("/data/b", 10))
-    expire(seen, 30, "/data/b")
-    known = {path: seen.has_below("", path) for path in ("/in", "/in/day=1", "/data", "/data/b")}
-    assert known == dict.fromkeys(known, True)
-    others = {path: seen.has_below("", path) for path in ("/i", "/in/day=2", "/data/c", "/dat")}
-    assert others == dict.fromkeys(others, False)
-    assert seen.has_below("", "/")
 
 
 def test_a_summary_survives_a_round_trip() -> None:
@@ -140,7 +97,7 @@ def test_a_summary_of_an_unknown_format_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_copy_changes_independently() -> None:
-    seen: Any = seen_of(("/in/a", 10))
+    seen = seen_of(("/in/a", 10))
     copy = seen.copy()
     copy.add([("", "/in/b", 20)])
     expire(copy, 15)

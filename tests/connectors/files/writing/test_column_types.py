@@ -1,4 +1,4 @@
-"""Types of the columns of file sinks, and values that do not fit them."""
+"""Types of the columns of file sinks, values that do not fit them, and dictionaries of Parquet."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from flow.connectors.files import JsonLinesSink, ParquetSink
+from flow.connectors.files.writing.dictionaries import dictionary_columns
 from flow.connectors.formats import columns
 from flow.errors import SinkError
 from tests.support.writing_files import opened, parquet_rows, publish, tree, write
 
 AT = datetime(2013, 1, 1, 5, tzinfo=UTC)
+NAIVE = AT.replace(tzinfo=None)
 ZONED = datetime(2024, 1, 1, tzinfo=UTC)
 
 
@@ -111,7 +113,7 @@ def test_files_of_an_epoch_have_the_same_columns(tmp_path: Path) -> None:
         0,
         [{"k": "a", "ids": [], "x": None, "inner": {"p": None, "q": 1}}],
         [{"k": "b", "ids": [1], "x": 1, "inner": {"p": "t", "q": 2}}],
-        [{"k": "c", "x": 1.5}],
+        [{"x": 1.5, "k": "c"}],
     )
     publish(sink, 1, [{"k": "d", "ids": [], "x": 2}])
     assert parquet_rows(tmp_path) == [
@@ -152,21 +154,9 @@ def test_a_column_that_changes_within_a_task_makes_another_file(
         (None, [{"a": 1j}], "field 'a' holds complex 1j, which cannot be written as a column"),
         (None, [{"a": 2**70}], "field 'a' holds int 1180591620717411303424, which cannot be"),
         ({"a": pa.int64()}, [{"a": 1.5}], "'a' holds float 1.5, which cannot be written as int64"),
-        (
-            {"a": pa.int64()},
-            pa.record_batch({"a": ["x"]}),
-            "'a' is string here, which does not fit",
-        ),
-        (
-            None,
-            [{"a": AT}, {"a": AT.replace(tzinfo=None)}],
-            "field 'a': 2013-01-01T05:00:00 has no time zone",
-        ),
-        (
-            {"a": pa.timestamp("us", "UTC")},
-            [{"a": AT.replace(tzinfo=None)}],
-            "field 'a': 2013-01-01T05:00:00 has no time zone",
-        ),
+        ({"a": pa.int64()}, pa.record_batch({"a": ["x"]}), "'a' is string here, which does not"),
+        (None, [{"a": AT}, {"a": NAIVE}], "field 'a': 2013-01-01T05:00:00 has no time zone"),
+        ({"a": pa.timestamp("us", "UTC")}, [{"a": NAIVE}], "'a': 2013-01-01T05:00:00 has no time"),
         (None, [{1: 2}], "the names of fields must be text, got int 1"),
         (None, [{}], "{} has no field to write: give the sink a schema"),
         (None, [{"a": None, "b": []}], r"no item has a value in any field, .* \['a', 'b'\]"),
@@ -181,9 +171,7 @@ def test_a_value_that_does_not_fit_its_column_names_the_field(
         write(opened(ParquetSink(tmp_path, schema=schema)), 0, 0, items)
 
 
-def test_a_column_that_changes_its_type_later_is_an_error_with_advice(
-    tmp_path: Path,
-) -> None:
+def test_a_column_that_changes_its_type_later_is_an_error_with_advice(tmp_path: Path) -> None:
     sink = opened(ParquetSink(tmp_path))
     publish(sink, 0, [{"x": 1}])
     with pytest.raises(
@@ -192,12 +180,8 @@ def test_a_column_that_changes_its_type_later_is_an_error_with_advice(
         publish(sink, 1, [{"x": 1.5}])
     fixed = opened(ParquetSink(tmp_path, schema={"x": pa.float64()}), resuming=True)
     publish(fixed, 1, [{"x": 1.5}])
-    assert [
-        pq.read_schema(file).field("x").type for file in sorted(tmp_path.rglob("*.parquet"))
-    ] == [
-        pa.int64(),
-        pa.float64(),
-    ]
+    types = [pq.read_schema(file).field("x").type for file in sorted(tmp_path.rglob("*.parquet"))]
+    assert types == [pa.int64(), pa.float64()]
 
 
 def test_different_types_in_tasks_of_the_first_epoch_are_an_error(tmp_path: Path) -> None:
@@ -205,3 +189,36 @@ def test_different_types_in_tasks_of_the_first_epoch_are_an_error(tmp_path: Path
     with pytest.raises(SinkError, match="field 'x' is int64 in some items and string in others"):
         publish(sink, 0, [{"x": 1}], [{"x": "1"}])
     assert not list(tmp_path.glob("epoch=*"))
+
+
+ROWS = 20_000
+NUMBERS = np.arange(ROWS)
+
+COLUMNS: dict[str, tuple[Any, bool]] = {
+    "distinct text": ([f"event-{number}" for number in NUMBERS], False),
+    "distinct numbers": (NUMBERS * 0.5, False),
+    "few values": ([f"user-{number % 100}" for number in NUMBERS], True),
+    "runs of a value": (NUMBERS // 4, True),
+    "values that come again later": (NUMBERS % 5_000, True),
+    "nulls": ([None] * ROWS, True),
+    "truth": (NUMBERS % 2 == 0, True),
+    "lists": ([[number] for number in NUMBERS], True),
+}
+
+
+@pytest.mark.parametrize(("values", "has"), COLUMNS.values(), ids=COLUMNS)
+def test_a_column_of_values_that_repeat_has_a_dictionary(values: Any, has: bool) -> None:
+    rows = pa.table({"a.b": pa.array(values), "one": pa.array(np.ones(ROWS))})
+    assert dictionary_columns(rows) == (True if has else ["one"])
+    # A few rows say too little.
+    assert dictionary_columns(rows.slice(0, 100)) is True
+
+
+def test_the_sink_writes_dictionaries_of_values_that_repeat(tmp_path: Path) -> None:
+    columns = {"a.b": [f"event-{number}" for number in NUMBERS], "few": NUMBERS % 100}
+    publish(opened(ParquetSink(tmp_path)), 0, pa.table(columns).to_pylist())
+    (file,) = tmp_path.glob("epoch=*/*.parquet")
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    has = {group.column(at).path_in_schema: group.column(at).has_dictionary_page for at in (0, 1)}
+    assert has == {"a.b": False, "few": True}
+    assert pq.ParquetFile(file).read()["a.b"].to_pylist() == columns["a.b"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -17,37 +17,26 @@ from flow.errors import SourceError
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-class Admin:
-    """Client that answers calls for offsets as configured, for the partitions of one topic."""
-
-    def __init__(self, answers: Callable[[int], int | KafkaError], listed: int) -> None:
-        self._answers = answers
-        self._listed = listed
-
-    def list_topics(self, timeout: float) -> Any:
-        topic = SimpleNamespace(partitions=dict.fromkeys(range(self._listed)))
-        return SimpleNamespace(topics={"t": topic} if self._listed else {})
-
-    def list_offsets(self, partitions: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
-        return {one: self._answered(one.partition) for one in partitions}
-
-    def poll(self, _seconds: float) -> None:
-        pass
-
-    def _answered(self, partition: int) -> Future[Any]:
-        future: Future[Any] = Future()
-        answer = self._answers(partition)
-        if isinstance(answer, KafkaError):
-            future.set_exception(KafkaException(answer))
-        else:
-            future.set_result(SimpleNamespace(offset=answer))
-        return future
-
-
 def cluster(answers: Callable[[int], int | KafkaError], listed: int = 2) -> Cluster:
+    """A cluster whose client answers calls for offsets as given, for partitions of one topic."""
+    topic = SimpleNamespace(partitions=dict.fromkeys(range(listed)))
+    topics = SimpleNamespace(topics={"t": topic} if listed else {})
     made = Cluster("b:9092", Properties({}))
-    made._client = Admin(answers, listed)
+    made._client = SimpleNamespace(
+        list_topics=lambda timeout: topics,
+        list_offsets=lambda parts, **_: {one: future_of(answers(one.partition)) for one in parts},
+        poll=lambda seconds: None,
+    )
     return made
+
+
+def future_of(answer: int | KafkaError) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(answer, KafkaError):
+        future.set_exception(KafkaException(answer))
+    else:
+        future.set_result(SimpleNamespace(offset=answer))
+    return future
 
 
 def failing(code: int) -> Callable[[int], int | KafkaError]:

@@ -59,9 +59,7 @@ def test_small_backlogs_are_not_weighed() -> None:
         ({"value": "json", "schema": {"n": pa.int64()}, "max_records_per_epoch": 9}, None),
     ],
 )
-def test_a_source_weighs_messages_unless_a_count_is_given(
-    options: dict[str, Any], overhead: int | None
-) -> None:
+def test_messages_weigh_without_a_count(options: dict[str, Any], overhead: int | None) -> None:
     made: Any = KafkaSource("localhost:1", "t", **options).planner(None, 1)  # type: ignore[arg-type]
     scales = made._scales
     assert (None if scales is None else scales._overhead) == overhead

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, FlowBuildError, run
+from flow import Dataflow, FlowBuildError
 from flow.connectors.files import JsonLinesSink
 from flow.connectors.formats.plain_values import instant_text
 from flow.connectors.kafka import BadMessage, KafkaMessage, KafkaSink, dead_letters
@@ -20,7 +18,6 @@ from flow.connectors.kafka.dead_letters import dead_letter
 from flow.connectors.kafka.writing.records import KafkaRecord
 from flow.connectors.source import BadInput
 from flow.testing import TestDriver, TestingSource
-from tests.support.kafka import Broker
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 SINK = KafkaSink("nowhere:1", "dead")
@@ -165,19 +162,3 @@ def test_another_sink_is_refused() -> None:
     items = op.input("in", flow, TestingSource([1]))
     with pytest.raises(FlowBuildError, match="step 'dead': sink must be a KafkaSink"):
         dead_letters("dead", items, sink=JsonLinesSink("x"))  # type: ignore[arg-type]
-
-
-@pytest.mark.spark
-def test_dead_letters_arrive_with_their_headers(broker: Broker, spark: SparkSession) -> None:
-    topic = broker.topic()
-    sink = KafkaSink(broker.servers, topic)
-    flow = Dataflow("sums")
-    numbers = op.try_map("parse", op.input("in", flow, TestingSource(["1", "x", "y"])), int)
-    dead_letters("dead", numbers.errors, sink=sink)
-    op.output("out", op.map("show", numbers.ok, str), KafkaSink(broker.servers, broker.topic()))
-    run(flow, spark=spark)
-    messages = broker.consume(topic)
-    assert [json.loads(one.value()) for one in messages] == ["x", "y"]
-    headers = dict(messages[1].headers())
-    assert headers["flow.step"] == b"parse"
-    assert headers["flow.reason"].startswith(b"ValueError: invalid literal for int()")

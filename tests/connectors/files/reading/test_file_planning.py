@@ -1,28 +1,108 @@
-"""Order of files, in sequence or in parallel: splits, files behind, and offsets."""
+"""Planning over files in sequence or in parallel, without a disk: splits, offsets, times."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.connectors.files import (
-    TextSource,
-)
+from flow.connectors.files import TextSource
 from flow.connectors.files.reading import parallel_planning
+from flow.connectors.files.reading.file import File
+from flow.connectors.files.reading.file_list import FileList
 from flow.connectors.files.reading.globs import ListedFile
-from flow.connectors.files.reading.parallel_planning import ParallelPlanner
-from flow.connectors.files.reading.planning import (
-    FileOrder,
-)
-from flow.connectors.leveling import Leveling
-from flow.connectors.source import MemoryLog, Slice
+from flow.connectors.files.reading.parallel_planning import ParallelPlanner, file_planner
+from flow.connectors.files.reading.pieces import Cuts
+from flow.connectors.files.reading.planning import FILE_ORDERS, FileOrder, FilePlanner, ListingTimes
+from flow.connectors.source import Json, MemoryLog, Slice
 from flow.errors import SourceError
-from tests.support.file_planning import Case, Lengths, slices, units, units_by_file
-from tests.support.reading_files import write
+from tests.support.clock import Clock
+from tests.support.reading_files import JsonLog, write
 from tests.support.sampling import sampled
+
+
+@dataclass
+class Lengths(Cuts):
+    """Files whose paths are numbers: of these lengths, in units."""
+
+    of: Sequence[int]
+    whole: frozenset[int] = frozenset()
+    least_split: int = 1
+    least_piece: int = 1
+    lookups: list[int] = field(default_factory=list)
+
+    def length(self, file: File) -> int:
+        self.lookups.append(int(file.path))
+        return self.of[int(file.path)]
+
+    def near(self, file: File, ideal: int, least: int, most: int) -> int:
+        return self.length(file) if int(file.path) in self.whole else ideal
+
+
+class Case:
+    """Planners over files without a disk, of which the first ones of `lengths` have appeared."""
+
+    def __init__(
+        self,
+        order: FileOrder,
+        lengths: Sequence[int] | Lengths,
+        per_epoch: int,
+        appeared: int | None = None,
+        **options: Any,
+    ) -> None:
+        self.cuts = lengths if isinstance(lengths, Lengths) else Lengths(lengths)
+        self.appeared = len(self.cuts.of) if appeared is None else appeared
+        self.order = order
+        self.log = JsonLog()
+        self.clock = Clock(now=100.0)
+        self.options = {"parallelism": 1, "follow": False, "per_epoch": per_epoch, **options}
+        self.planner = self.new_planner()
+
+    def next(self, start: Json = None) -> Slice:
+        """Plan a slice that there must be."""
+        planned = self.planner.next(start)
+        assert planned is not None
+        return planned
+
+    def new_planner(self) -> FilePlanner:
+        def find(**_: Any) -> list[ListedFile]:
+            return [ListedFile("", f"{n:06}", 1, 0) for n in range(self.appeared)]
+
+        files = FileList(self.log, find, follow=self.options["follow"], clock=self.clock)
+        return file_planner(self.order, files, self.cuts, name="the files", **self.options)
+
+
+def slices(planner: FilePlanner, start: Json = None) -> Iterator[tuple[Json, Slice]]:
+    """The slices from an offset on, each with the offset before it, as JSON."""
+    while (planned := planner.next(start)) is not None:
+        assert not planner.finished(start)
+        yield start, planned
+        start = json.loads(json.dumps(planned.end))
+    assert planner.finished(start)
+
+
+def units(planned: Slice) -> dict[int, list[tuple[int, int, int]]]:
+    """Pieces of a slice as (file, start, end), by source partition, in order of the splits."""
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for split in sorted(planned.splits, key=lambda one: (one.partition, one.order)):
+        pieces = [(int(one["file"][1]), one["start"], one["end"]) for one in split.what]
+        found.setdefault(split.partition, []).extend(pieces)
+    for partition in found:
+        orders = [one.order for one in planned.splits if one.partition == partition]
+        assert orders == list(range(len(orders)))
+    return found
+
+
+def units_by_file(planned: Slice) -> dict[int, int]:
+    """Units that a slice reads, by file."""
+    return {part: sum(end - at for _, at, end in read) for part, read in units(planned).items()}
+
 
 # --- every unit once, in order, from any offset on ---
 
@@ -61,7 +141,7 @@ def test_files_in_sequence_are_read_one_after_the_other(
     paces,
     st.data(),
 )
-@sampled(300, by_default=75)
+@sampled(300, by_default=50)
 def test_files_in_parallel_are_each_read_once_in_order(
     of: list[int],
     per_epoch: int,
@@ -113,16 +193,14 @@ def read_in_parallel(planned: Slice, at: dict[int, int]) -> None:
 def test_files_side_by_side_share_an_epoch() -> None:
     case = Case("parallel", [100, 300], 40)
     case.cuts.least_piece = 10
-    planned = case.planner.next(None)
-    assert planned is not None
+    planned = case.next()
     assert units_by_file(planned) == {0: 10, 1: 30}
     assert planned.end == {"started": 2, "open": [[0, 10], [1, 30]]}
     assert list(planned.behind) == [0, 1]
 
 
 def test_a_file_is_cut_for_the_tasks_that_have_no_file_of_their_own() -> None:
-    planned = Case("parallel", [40, 40], 80, parallelism=4).planner.next(None)
-    assert planned is not None
+    planned = Case("parallel", [40, 40], 80, parallelism=4).next()
     assert [(one.partition, one.order) for one in planned.splits] == [
         (0, 0),
         (0, 1),
@@ -136,17 +214,14 @@ def test_a_file_is_cut_for_the_tasks_that_have_no_file_of_their_own() -> None:
 #  sparse file 1   ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓   a unit is 100 of time: waits for the dense one
 def test_the_file_furthest_behind_in_event_time_is_read_first() -> None:
     case = Case("parallel", [1_000, 1_000], 20)
-    planner, start, planned = case.planner, None, None
+    start = None
     for _ in range(2):
-        planned = planner.next(start)
-        assert planned is not None
+        planned = case.next(start)
         assert units_by_file(planned) == {0: 10, 1: 10}
         start = planned.end
         at = dict(start["open"])
-        planner.hear({0: at[0], 1: at[1] * 100})
-    planned = planner.next(start)
-    assert planned is not None
-    assert units_by_file(planned) == {0: 20}
+        case.planner.hear({0: at[0], 1: at[1] * 100})
+    assert units_by_file(case.next(start)) == {0: 20}
 
 
 def test_files_take_turns_if_an_epoch_cannot_hold_all() -> None:
@@ -159,8 +234,7 @@ def test_a_file_without_items_is_read_first() -> None:
     case = Case("parallel", Lengths([100] * 4, least_piece=10), 20)
     case.planner.hear({0: -3, 1: -5, 3: 9})
     start = {"started": 4, "open": [[0, 10], [1, 10], [2, 10], [3, 10]]}
-    planned = case.planner.next(start)
-    assert planned is not None
+    planned = case.next(start)
     # File 2 is at the beginning of time, and file 1 before the others.
     assert sorted(units_by_file(planned)) == [1, 2]
 
@@ -173,8 +247,7 @@ def test_files_that_cannot_be_cut_are_read_whole_and_no_more_of_them_than_fill_a
 
 
 def test_a_file_that_cannot_be_cut_leaves_less_of_an_epoch_for_the_others() -> None:
-    planned = Case("parallel", Lengths([30, 100], whole=frozenset([0])), 40).planner.next(None)
-    assert planned is not None
+    planned = Case("parallel", Lengths([30, 100], whole=frozenset([0])), 40).next()
     assert units_by_file(planned) == {0: 30, 1: 10}
 
 
@@ -183,19 +256,14 @@ def test_an_epoch_reads_no_more_files_than_it_may_have_splits() -> None:
     assert [len(planned.splits) for _, planned in slices(case.planner)] == [1_000, 1_000, 500]
 
 
-def test_a_limited_number_of_files_is_open_and_the_others_are_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_few_files_are_open_and_the_others_are_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_planning, "MOST_OPEN", 2)
-    planned = Case("parallel", [10] * 5, 8).planner.next(None)
-    assert planned is not None
+    planned = Case("parallel", [10] * 5, 8).next()
     assert units_by_file(planned) == {0: 4, 1: 4}
     assert list(planned.behind) == [0, 1, 2, 3, 4]
 
 
-def test_many_files_without_units_do_not_hide_those_after_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_files_without_units_do_not_hide_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_planning, "MOST_OPEN", 2)
     case = Case("parallel", [0, 0, 0, 0, 7, 0, 0, 0], 10)
     ((_, planned),) = slices(case.planner)
@@ -204,14 +272,13 @@ def test_many_files_without_units_do_not_hide_those_after_them(
 
 
 def test_offset_and_planning_depend_on_open_files_only() -> None:
-    count = 2_000
+    count = 200
     case = Case("parallel", [100_000, *[1] * count], 10, appeared=1, follow=True)
     start = None
     for number in range(count):
         case.appeared = number + 2
         case.clock.now += 1
-        planned = case.planner.next(start)
-        assert planned is not None
+        planned = case.next(start)
         start = planned.end
     assert start["started"] == count + 1
     assert [number for number, _ in start["open"]] == [0]
@@ -224,17 +291,14 @@ def test_offset_and_planning_depend_on_open_files_only() -> None:
 
 def test_finished_files_are_removed_from_memory() -> None:
     case = Case("parallel", [9] * 50, 8)
+    planner = case.planner
+    assert isinstance(planner, ParallelPlanner)
     most = 0
-    for _, planned in slices(case.planner):
-        case.planner.hear({n: 100 - n for n in range(planned.end["started"])})
-        most = max(most, *(len(known) for known in vars(leveling_of(case)).values()))
-    assert most > 2
-    assert [len(known) for known in vars(leveling_of(case)).values()] == [0, 0, 0]
-
-
-def leveling_of(case: Case) -> Leveling[int]:
-    assert isinstance(case.planner, ParallelPlanner)
-    return case.planner._leveling
+    for _, planned in slices(planner):
+        planner.hear({n: 100 - n for n in range(planned.end["started"])})
+        sizes = [len(known) for known in vars(planner._leveling).values()]
+        most = max(most, *sizes)
+    assert (most > 2, sizes) == (True, [0, 0, 0])
 
 
 # --- names, and another order on a checkpoint ---
@@ -250,9 +314,7 @@ def test_a_partition_has_the_name_of_its_files(tmp_path: Path) -> None:
     assert side_by_side.name_of(2) == "partition 2"
 
 
-def test_the_name_of_a_partition_does_not_hold_a_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partition_names_hide_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [ListedFile("s3://bucket", "bucket/a.txt", 1, 0)]
     monkeypatch.setattr(
         "flow.connectors.files.reading.file_source.find_files", lambda paths, required: found
@@ -268,8 +330,7 @@ def test_the_name_of_a_partition_does_not_hold_a_password(
 def test_another_order_on_a_checkpoint_is_refused_with_the_ways_out(
     before: FileOrder, now: FileOrder, question: str
 ) -> None:
-    planned = Case(before, [10, 10], 5).planner.next(None)
-    assert planned is not None
+    planned = Case(before, [10, 10], 5).next()
     message = (
         rf"read with order='{before}', but the source has order='{now}': .* Set order='{before}' "
         r"again, or .* RecoveryConfig\(path, reset_steps=\[\.\.\.\]\), or use a recovery path"
@@ -292,3 +353,89 @@ def test_lag_in_parallel_counts_finished_files() -> None:
     planner = Case("parallel", [9] * 4, 5).planner
     assert planner.lag(None) == "0 of 4 files"
     assert planner.lag({"started": 3, "open": [[1, 5]]}) == "2 of 4 files"
+
+
+S = 1_000_000
+
+
+@pytest.mark.parametrize("order", FILE_ORDERS)
+def test_a_finished_bounded_source_is_read_until_now(order: FileOrder) -> None:
+    case = Case(order, [10, 10], 15, parallelism=2)
+    answers = [
+        case.planner.read_until_us(now * S, bool(planned.behind))
+        for now, (_, planned) in enumerate(slices(case.planner), 1)
+    ]
+    assert answers == [None, 2 * S]
+
+
+#  seconds          0.5   1     1.5   2     2.5   3     3.5
+#  files there      -     0-1   0-2   0-2   0-2   0-2   0-3
+#  listed           no    yes   no    yes   no    yes   no
+#  reads            -     0-1   -     2     -     -     -
+#  all read up to   -     1     1     2     2     3     3
+@pytest.mark.parametrize("order", FILE_ORDERS)
+def test_read_until_is_the_time_of_the_last_listing(order: FileOrder) -> None:
+    case = Case(order, [5] * 9, 100, appeared=0, follow=True)
+    listings = Listings(case)
+    # The listing of the planner's start belongs to no time that the planner knows.
+    assert listings.at(0.5, appeared=0) == (None, None)
+    assert listings.at(1.0, appeared=2) == ([0, 1], 1.0)
+    assert listings.at(1.5, appeared=3) == (None, 1.0)
+    assert listings.at(2.0, appeared=3) == ([2], 2.0)
+    assert listings.at(2.5, appeared=3) == (None, 2.0)
+    assert listings.at(3.0, appeared=3) == (None, 3.0)
+    assert listings.at(3.5, appeared=4) == (None, 3.0)
+
+
+#  seconds                1      2      3      4      5      6
+#  files known            0      0-1    0-2    0-2    0-2    0-2
+#  sequence reads half    0      0      1      1      2      2
+#  all read up to         -      1      1      2      2      6
+#  parallel reads half    0      1      2      0      1      2
+#  all read up to         -      -      -      1      2      6
+@pytest.mark.parametrize("order", FILE_ORDERS)
+def test_read_until_with_a_backlog_is_the_newest_listing_that_is_read(order: FileOrder) -> None:
+    case = Case(order, Lengths([10] * 3, least_piece=5), 5, appeared=0, follow=True)
+    listings = Listings(case)
+    if order == "sequence":
+        expected = [([0], None), ([0], 1), ([1], 1), ([1], 2), ([2], 2), ([2], 6)]
+    else:
+        # A file that has just appeared goes before those of which something is read.
+        expected = [([0], None), ([1], None), ([2], None), ([0], 1), ([1], 2), ([2], 6)]
+    assert [listings.at(now, min(now, 3)) for now in range(1, 7)] == expected
+
+
+class Listings:
+    """Engine's calls of a planner for slices and read-until times."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._start: Json = None
+
+    def at(self, seconds: float, appeared: int) -> tuple[list[int] | None, float | None]:
+        """Return the files that are read next, and the time up to which all is read then."""
+        case = self._case
+        case.appeared = appeared
+        case.clock.now = 100 + seconds
+        planned = case.planner.next(self._start)
+        if planned is not None:
+            self._start = planned.end
+        behind = planned is not None and bool(planned.behind)
+        until_us = case.planner.read_until_us(round(seconds * S), behind)
+        read = (
+            None
+            if planned is None
+            else sorted({number for pieces in units(planned).values() for number, *_ in pieces})
+        )
+        return read, None if until_us is None else until_us / S
+
+
+def test_the_number_of_remembered_listings_is_bounded() -> None:
+    times = ListingTimes()
+    for now_us in range(1_000):
+        times.add(now_us, 5)
+    assert len(times._listings) == 1
+    for now_us in range(1_000, 2_000):
+        times.add(now_us, now_us)
+        assert times.read_until_us(now_us - 2) == max(999, now_us - 2)
+    assert len(times._listings) == 3
