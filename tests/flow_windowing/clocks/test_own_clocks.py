@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, StepError
+from flow import StepError
 from flow.instants import NEVER, Moment
 from flow.operators import RejectedValue
-from flow.testing import TestDriver, TestingSink, TestingSource, swap_clock
+from flow.testing import TestDriver, swap_clock
 from flow_windowing import Clock, ClockLogic, DroppedValue, Reading, TumblingWindower
 from flow_windowing.rules.watermark import NO_WATERMARK
 from tests.support.windowed_flows import received, windowed_flow
@@ -95,20 +94,6 @@ def test_windows_close_by_the_watermarks_of_a_user_written_clock(ordered: bool) 
         assert [late.value for late in received(t)["late"]["k"]] == [(5, "late")]
         t.end()
         assert clock.values == [(7, "b"), (3, "a"), (10, "mark"), (5, "late")]
-
-
-def test_a_clock_of_a_join_sees_plain_values_of_all_sides() -> None:
-    clock = PunctuatedClock()
-    flow = Dataflow("joined")
-    sides = [op.input(f"s{number}", flow, TestingSource([])) for number in range(2)]
-    out = win.join_window("w", clock, TENS, *sides)
-    op.output("down", out.down, TestingSink([]))
-    with TestDriver(flow) as t:
-        t.send("s0", [("k", (7, "b"))])
-        t.send("s1", [("k", (3, "a"))])
-        t.send("s1", [("k", (10, "mark"))])
-        assert [row for _, (_, row) in t.received("down")] == [((7, "b"), (3, "a"))]
-    assert clock.values == [(7, "b"), (3, "a"), (10, "mark")]
 
 
 def test_dropped_values_are_counted_and_rejected_values_stop_the_flow() -> None:

@@ -269,3 +269,14 @@ def test_a_builder_that_makes_no_logic_is_told() -> None:
     assert first == (
         "step 'windows': the builder raised TypeError: a builder must return a WindowLogic, got 7"
     )
+
+
+def test_a_logic_that_cannot_merge_says_what_to_write() -> None:
+    class Rigid(Visit):
+        on_merge = win.WindowLogic.on_merge
+
+    error = failure_of(
+        lambda up: win.window("windows", up, CLOCK, SESSIONS, lambda _: Rigid(), ordered=False)
+    )
+    assert "step 'windows'" in str(error)
+    assert "write on_merge" in str(error)

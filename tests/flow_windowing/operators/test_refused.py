@@ -276,5 +276,11 @@ def test_a_join_of_one_stream_is_refused() -> None:
         win.join_window("w", clock, hours, a_stream())
 
 
+def test_the_whole_output_in_place_of_one_of_its_streams_is_refused() -> None:
+    out = win.collect_window("w", a_stream(), win.SystemClock(), win.TumblingWindower("1h"))
+    with pytest.raises(FlowTypeError, match="holds several streams"):
+        op.key_rm("values", out)  # type: ignore[arg-type]
+
+
 def a_stream() -> KeyedStream[Any]:
     return op.input("in", Dataflow("unfit"), TestingSource([]))
