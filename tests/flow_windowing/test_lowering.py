@@ -65,6 +65,16 @@ OVER_COLUMNS = {
     "one watermark": collected(win.EventClock("at", "1m", scope="stream")),
     "a join of last values": lambda up: win.join_window("w", CLOCK, HOURS, up, up),
     "updates": collected(emit="update", ordered=False),
+    "updates of counts": collected(windower=win.CountWindower(3), emit="update", ordered=False),
+    "counts, each epoch": collected(windower=win.CountWindower(3), emit="epoch", ordered=False),
+    "updates of sessions": collected(
+        windower=win.SessionWindower("5m"), emit="update", ordered=False
+    ),
+    "overlapping counts": collected(windower=win.CountWindower(3, 1), ordered=True),
+    "gaps between counts, in any order": collected(windower=win.CountWindower(3, 4), ordered=False),
+    "sessions with grace, in any order": collected(
+        windower=win.SessionWindower("5s", grace="5s"), ordered=False
+    ),
     "grace, in any order": lambda up: win.aggregate_window(
         "w", up, CLOCK, win.TumblingWindower("1h", grace="1m"), ordered=True, n=win.Sum("n")
     ),
@@ -74,6 +84,14 @@ KEY_BY_KEY = {
     "grace": (
         collected(windower=win.TumblingWindower("1h", grace="1m"), ordered=True),
         "`ordered=True` with `grace`",
+    ),
+    "grace of sessions": (
+        collected(windower=win.SessionWindower("5s", grace="5s"), ordered=True),
+        "`ordered=True` with `grace`",
+    ),
+    "gaps between counts": (
+        collected(windower=win.CountWindower(3, 4), ordered=True),
+        "`ordered=True` with windows that leave gaps",
     ),
     "gaps": (
         collected(windower=win.SlidingWindower("1m", "1h"), ordered=True),

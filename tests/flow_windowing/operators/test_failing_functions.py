@@ -126,6 +126,20 @@ ADDING: dict[str, tuple[Step, str]] = {
         ),
         "the folder",
     ),
+    "fold, updates of sessions": (
+        lambda up: win.fold_window(
+            "windows",
+            up,
+            CLOCK,
+            SESSIONS,
+            int,
+            fail_at_two,
+            keep,
+            emit="update",
+            ordered=False,
+        ),
+        "the folder",
+    ),
     "reduce": (
         lambda up: win.reduce_window("windows", up, CLOCK, MINUTE, fail_at_two),
         "the reducer",
@@ -158,6 +172,12 @@ OTHERS: dict[str, tuple[Step, str]] = {
     ),
     "merger": (
         lambda up: win.fold_window("windows", up, CLOCK, SESSIONS, int, keep, fail, ordered=False),
+        "the merger",
+    ),
+    "merger, updates": (
+        lambda up: win.fold_window(
+            "windows", up, CLOCK, SESSIONS, int, keep, fail, emit="update", ordered=False
+        ),
         "the merger",
     ),
     "copy": (
