@@ -16,6 +16,7 @@ from flow.keyed.step import KeyByKey, OverColumns
 from flow.testing import TestingSink, TestingSource, key_by_key
 
 CLOCK = win.EventClock("at", "1m")
+STREAM_CLOCK = win.EventClock("at", "1m", scope="stream")
 HOURS = win.TumblingWindower("1h")
 
 
@@ -62,7 +63,13 @@ OVER_COLUMNS = {
     "calendar": collected(windower=win.CalendarWindower("day", "Europe/Paris")),
     "count": collected(windower=win.CountWindower(3)),
     "system time": collected(win.SystemClock()),
-    "one watermark": collected(win.EventClock("at", "1m", scope="stream")),
+    "one watermark": collected(STREAM_CLOCK),
+    "an interval join": lambda up: win.join_interval("w", up, up, CLOCK, "5s", "2s"),
+    "an interval join of a stream": lambda up: win.join_interval(
+        "w", up, up, STREAM_CLOCK, "5s", "2s"
+    ),
+    "an as-of join": lambda up: win.join_asof("w", up, up, win.SystemClock(), "5s"),
+    "an as-of join of a stream": lambda up: win.join_asof("w", up, up, STREAM_CLOCK, "5s"),
     "a join of last values": lambda up: win.join_window("w", CLOCK, HOURS, up, up),
     "updates": collected(emit="update", ordered=False),
     "updates of counts": collected(windower=win.CountWindower(3), emit="update", ordered=False),
@@ -110,6 +117,18 @@ KEY_BY_KEY = {
         "each value is in more than 64 count windows",
     ),
     "own windower": (collected(windower=Hours("1h")), "Hours has no columnar form"),
+    "an interval join by one's own clock": (
+        lambda up: win.join_interval("w", up, up, Clock("at", "1m"), "5s", "2s"),
+        "Clock has no columnar form",
+    ),
+    "an as-of join by one's own clock": (
+        lambda up: win.join_asof("w", up, up, Clock("at", "1m"), "5s"),
+        "Clock has no columnar form",
+    ),
+    "an as-of join at once": (
+        lambda up: win.join_asof("w", up, up, CLOCK, "5s", emit="now"),
+        "`emit='now'` pairs each value with those that arrived before it",
+    ),
     "own clock": (collected(Clock("at", "1m")), "Clock has no columnar form"),
     "own logic": (
         lambda up: win.window("w", up, CLOCK, HOURS, lambda _: Runs()),

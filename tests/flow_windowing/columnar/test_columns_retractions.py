@@ -22,6 +22,7 @@ from flow_windowing.rules.streams import DOWN
 from tests.support.columns import as_records, rows_at
 from tests.support.window_flow import START
 
+GAP_5 = SessionWindower("5s")
 START_US = int(START.timestamp()) * 1_000_000
 
 
@@ -82,7 +83,7 @@ def test_sessions_changed_with_emit_close_are_not_retracted() -> None:
 
 
 def logic_that_emits(
-    emit: Any, windower: Any = SessionWindower("5s"), wait: str = "1m", ordered: bool = False
+    emit: Any, windower: Any = GAP_5, wait: str = "1m", ordered: bool = False
 ) -> ShardLogic:
     """Return the logic of a step that counts the values of windows."""
     builder = FoldingBuilder(Count(), emit)

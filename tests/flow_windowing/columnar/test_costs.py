@@ -109,10 +109,21 @@ def hourly(wait: str = "5s", ordered: bool = True) -> Any:
     )
 
 
+OF_SECONDS = EventClock(lambda second: second, "9000s")
+STEPS = {
+    "windows": lambda up: win.collect_window("w", up, OF_SECONDS, TumblingWindower("1h"), list),
+    "interval join": lambda up: win.join_interval("w", up, up, OF_SECONDS, "5s", "5s"),
+    "as-of join": lambda up: win.join_asof("w", up, up, OF_SECONDS, None),
+}
+
+
 @pytest.mark.parametrize("idle", [100, 10_000])
-def test_the_cost_of_an_epoch_depends_on_its_keys_only(idle: int, segments: Counter[str]) -> None:
-    # idle keys each hold an open window, which closes in an hour
-    with TestDriver(hourly(), shards=1) as t:
+@pytest.mark.parametrize("step", STEPS)
+def test_the_cost_of_an_epoch_depends_on_its_keys_only(
+    step: str, idle: int, segments: Counter[str]
+) -> None:
+    # idle keys each hold a value, which leaves in more than two hours
+    with TestDriver(windowed_flow(STEPS[step]), shards=1) as t:
         t.send("in", [(f"key {number}", 1) for number in range(idle)])
         segments.clear()
         t.advance("1s")
