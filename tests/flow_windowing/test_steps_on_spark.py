@@ -55,12 +55,13 @@ def make_flow(
     both = op.merge("both", *sides)
     sliding = win.SlidingWindower("10s", "5s", grace="6s")
     sessions = win.SessionWindower("4s", grace="6s")
+    panes: dict[str, Any] = {"ordered": False, "emit": trigger}
     steps: dict[str, Any] = {
         "system": win.collect_window(
             "system", sides[0], win.SystemClock(), win.TumblingWindower("3s")
         ),
-        "sliding": win.collect_window("sliding", sides[0], CLOCK, sliding, list, False, trigger),
-        "sessions": win.collect_window("sessions", sides[0], CLOCK, sessions, list, False, trigger),
+        "sliding": win.collect_window("sliding", sides[0], CLOCK, sliding, **panes),
+        "sessions": win.collect_window("sessions", sides[0], CLOCK, sessions, **panes),
         "sketches": win.aggregate_window("sketches", both, PATIENT, TENS, **SKETCHES),
         "all": win.aggregate_window_all(
             "all", both, PATIENT, TENS, n=win.Count(), mean=win.Mean(), **SKETCHES

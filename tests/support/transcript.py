@@ -51,8 +51,8 @@ notation of lines: see `notation`, and for window operators `window_notation`.
 
 The driver plays transcripts with one shard and with several, over columns and key by key, as they
 are and with each item in an epoch of its own; only the driver checks `keys` and `counts`. A
-streaming query plays many transcripts as one flow, a batch those in which time stands still: it reads
-all epochs at once, and the items of one input or source partition make no item of another late.
+streaming query plays many transcripts as one flow. A batch plays those in which time stands still:
+it reads all epochs at once, and no item of one input or source partition makes one of another late.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ from flow_windowing import EventClock
 from tests.support import asof_flows, interval_flows
 from tests.support.asof_flows import asof_flow
 from tests.support.columns import WAYS, Way, clocks, windowers
-from tests.support.interval_flows import clock_of, duration, hows, interval_flow
+from tests.support.interval_flows import SidedValue, clock_of, duration, hows, interval_flow
 from tests.support.sampling import sampled
 from tests.support.two_sides import Counting, Epoch, epochs_of_sides, play, sided
 from tests.support.window_flow import START, add_outputs, on_path, results_by_key
-from tests.support.windowed_flows import ORIGIN, bytes_up_to
+from tests.support.windowed_flows import ORIGIN, Received, bytes_up_to, in_epochs, received
 
 JOINS: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy[Any]]]] = {
     "in windows": (
@@ -95,48 +95,53 @@ def test_records_and_objects_and_each_path_with_the_state_of_the_other_agree(
         assert outcome(tried) == expected
 
 
+Add = Callable[[Any, Any, Any], Any]
+"""A function that adds a join of two streams, with a clock."""
+
+
 @st.composite
-def interval_joins(draw: st.DrawFn) -> Callable[[Any], Dataflow]:
+def interval_joins(draw: st.DrawFn) -> Add:
     before, after = map(duration, draw(interval_flows.bounds()))
     grace = draw(interval_flows.graces)
     options = {"how": draw(hows), "grace": None if grace is None else duration(grace)}
-    return lambda clock: interval_flow(clock, before, after, **options)
+    return lambda left, right, clock: win.join_interval(
+        "w", left, right, clock, before, after, **options
+    )
 
 
-asof_joins = st.builds(
-    lambda tolerance, direction, how: (
-        lambda clock: asof_flow(
-            clock,
-            asof_flows.tolerance_of(tolerance),
-            direction=direction,
-            how=how,
-            right_value=asof_flows.quote,
-        )
-    ),
-    asof_flows.tolerances,
-    asof_flows.directions,
-    asof_flows.hows,
-)
+@st.composite
+def asof_joins(draw: st.DrawFn, emits: st.SearchStrategy[str]) -> Add:
+    tolerance = asof_flows.tolerance_of(draw(asof_flows.tolerances))
+    options = {
+        "direction": draw(asof_flows.directions),
+        "how": draw(asof_flows.hows),
+        "emit": draw(emits),
+    }
+    return as_of(tolerance, **options)
 
 
-def backward(clock: Any) -> Dataflow:
-    return asof_flow(clock, None, how="left", right_value=asof_flows.quote)
+def as_of(tolerance: Any, **options: Any) -> Add:
+    return lambda left, right, clock: win.join_asof(
+        "w", left, right, clock, tolerance, right_value=asof_flows.quote, **options
+    )
 
 
 # Another input's bound holds the watermark below the values of the epoch before the late one.
-@example(backward, (0, "hold", None), "key", sided(b"\x00\x03\x1a\x00"), [])
+@example(as_of(None), (0, "hold", None), "key", sided(b"\x00\x03\x1a\x00"), [])
 @sampled(900, by_default=100)
 @given(
-    interval_joins() | asof_joins,
+    interval_joins() | asof_joins(st.just("complete")),
     interval_flows.clocks,
     st.sampled_from(["key", "key", "stream"]),
     bytes_up_to(40).map(sided),
     st.lists(st.sampled_from([(), ("left",), ("right",)]), max_size=6),
 )
 def test_columns_agree_to_the_microsecond_also_while_an_input_is_behind(
-    join: Any, clock: Any, scope: Any, epochs: list[Epoch], behind: list[tuple[str, ...]]
+    add: Add, clock: Any, scope: Any, epochs: list[Epoch], behind: list[tuple[str, ...]]
 ) -> None:
-    flow = join(replace(clock_of(*clock), scope=scope))
+    flow = Dataflow("join")
+    sides = [op.input(name, flow, TestingSource([])) for name in ("left", "right")]
+    add_outputs(add(*sides, replace(clock_of(*clock), scope=scope)))
 
     def found() -> Any:
         with TestDriver(flow, now=ORIGIN, shards=2) as t:
@@ -148,6 +153,41 @@ def test_columns_agree_to_the_microsecond_also_while_an_input_is_behind(
     over_columns = found()
     with key_by_key():
         assert over_columns == found()
+
+
+@sampled(300, by_default=50)
+@given(
+    interval_joins() | asof_joins(asof_flows.emits),
+    interval_flows.clocks,
+    interval_flows.values,
+    bytes_up_to(8).map(lambda drawn: [byte % 5 for byte in drawn]),
+)
+def test_cutting_the_input_into_epochs_differently_changes_nothing(
+    add: Add, clock: Any, values: list[SidedValue], sizes: list[int]
+) -> None:
+    flow = Dataflow("join")
+    stream = op.input("in", flow, TestingSource([]))
+    sides = [
+        op.map_value(
+            f"side {side}",
+            op.filter_value(f"of {side}", stream, lambda pair, side=side: pair[0] == side),
+            lambda pair: pair[1],
+        )
+        for side in (0, 1)
+    ]
+    add_outputs(add(*sides, clock_of(*clock)))
+    sent = [("aab"[value[1] % 3], (side, value)) for side, value in values]
+
+    def outcome(epochs: list[list[Any]]) -> Received:
+        with TestDriver(flow, now=ORIGIN, shards=2) as t:
+            for epoch in epochs:
+                t.send("in", epoch)
+            t.end()
+            return received(t)
+
+    whole = outcome([sent])
+    assert outcome(in_epochs(sent, sizes)) == whole
+    assert outcome([[one] for one in sent]) == whole
 
 
 @pytest.mark.parametrize("alone", [True, False])
