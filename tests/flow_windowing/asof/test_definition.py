@@ -28,7 +28,6 @@ from tests.support.interval_flows import (
     clock_of,
     clocks,
     events_of,
-    heard,
     time_of,
     time_of_pair,
     timelines,
@@ -41,6 +40,7 @@ from tests.support.windowed_flows import (
     SECOND,
     Epoch,
     OneKey,
+    heard,
     moments,
 )
 

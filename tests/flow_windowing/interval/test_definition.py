@@ -16,7 +16,6 @@ from tests.support.interval_flows import (
     duration,
     events_of,
     graces,
-    heard,
     hows,
     time_of_pair,
     timelines,
@@ -26,6 +25,7 @@ from tests.support.sampling import sampled
 from tests.support.windowed_flows import (
     ORIGIN_US,
     Epoch,
+    heard,
 )
 
 

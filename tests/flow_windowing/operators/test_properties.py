@@ -22,7 +22,6 @@ from tests.support.windowed_flows import (
     ORIGIN,
     Epoch,
     Heard,
-    OneKey,
     Received,
     Value,
     Witness,
@@ -31,9 +30,10 @@ from tests.support.windowed_flows import (
     collecting,
     counts,
     event_sliding,
+    finished,
+    heard,
     in_epochs,
     items,
-    moments,
     received,
     sessions,
     time_of,
@@ -101,16 +101,6 @@ def test_cutting_differently_leaves_the_last_word_of_each_window_the_same(
 def merged_away(out: Received, key: str) -> set[int]:
     """The ids of windows that became part of others before they closed."""
     return {one for metadata in out["closed"].get(key, ()) for one in metadata.merged_ids}
-
-
-def heard(config: DriverBuilder, epochs: list[Epoch], rebuilt: bool = False) -> Heard:
-    """Run a key's timeline to the end of its input, and return what the key has emitted."""
-    one = OneKey(config, rebuilt)
-    *before, last = moments(epochs)
-    for epoch, moment in zip(epochs, before, strict=True):
-        one.epoch(epoch.values, moment)
-    one.epoch((), last, end=True)
-    return one.heard
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -190,12 +180,7 @@ def sent_in(epochs: list[Epoch]) -> set[Value]:
 def test_windows_close_once_in_order_and_no_late_value_is_in_one_it_missed(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool
 ) -> None:
-    one = OneKey(collecting(clock, windower, ordered), rebuilt=True)
-    *before, last = moments(epochs)
-    for epoch, moment in zip(epochs, before, strict=True):
-        one.epoch(epoch.values, moment)
-    one.epoch((), last, end=True)
-    out = one.heard
+    out = heard(collecting(clock, windower, ordered), epochs, rebuilt=True)
     ids = [metadata.window_id for metadata in out.closed]
     assert len(set(ids)) == len(ids)
     assert [metadata for metadata, _ in out.down] == out.closed
@@ -218,13 +203,7 @@ def test_windows_close_once_in_order_and_no_late_value_is_in_one_it_missed(
 def test_after_the_end_no_window_is_open_but_those_that_count(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool
 ) -> None:
-    config = collecting(clock, windower, ordered)
-    one = OneKey(config)
-    *before, last = moments(epochs)
-    for epoch, moment in zip(epochs, before, strict=True):
-        one.epoch(epoch.values, moment)
-    one.epoch((), last, end=True)
-    state = one.state()
+    state = finished(collecting(clock, windower, ordered), epochs).state()
     counting = isinstance(windower, win.CountWindower)
     if state is None:
         return

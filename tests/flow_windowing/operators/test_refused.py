@@ -103,16 +103,6 @@ WINDOWERS: list[tuple[type, str, Any, type[Exception], str]] = [
         for name in ("count", "step")
         for value in (0, -1, 2.0, "2", True)
     ),
-    (win.CalendarWindower, "unit", "hour", FlowBuildError, "must be 'day', 'week', 'month' or"),
-    (win.CalendarWindower, "tz", "Mars/X", FlowBuildError, "the name of an IANA time zone"),
-    (
-        win.CalendarWindower,
-        "every",
-        0,
-        FlowBuildError,
-        "must be a whole number of at least 1, got 0",
-    ),
-    (win.CalendarWindower, "week_starts", "Monday", FlowBuildError, "got 'Monday'"),
 ]
 
 

@@ -108,13 +108,6 @@ def test_open_is_inclusive_and_close_exclusive() -> None:
     assert id_at(windows, "2024-10-27T23:00:00Z") == number_of("2024-10-28")
 
 
-def test_values_that_jump_between_windows_each_enter_their_own() -> None:
-    windows = days_in("Europe/Paris")
-    instants = ["2024-10-27T23:30:00Z", "2024-10-26T23:00:00Z", "2024-10-27T22:30:00Z"]
-    numbers = [id_at(windows, instant) - number_of("2024-10-27") for instant in [*instants] * 2]
-    assert numbers == [1, 0, 0, 1, 0, 0]
-
-
 def test_repeated_local_times_of_the_old_day_belong_to_the_new_one() -> None:
     # clocks show  ... the 6th  |  the 7th  |  the 6th, 23:01 on  |  the 7th ...
     # windows      ... the 6th  |  the 7th                                   ...
@@ -196,39 +189,6 @@ def test_longer_units_change_length_with_the_clocks() -> None:
     week = CalendarWindower("week", "America/New_York", week_starts="sunday").build(None)
     (number,) = week.open_for(instant_us("2024-11-05T12:00:00Z"), -NEVER).ids
     assert utc_bounds(week.metadata(number)) == ("2024-11-03 04:00", "2024-11-10 05:00")
-
-
-def test_a_window_closes_when_the_watermark_reaches_its_close() -> None:
-    windows = days_in("Europe/Paris")
-    id_at(windows, "2024-10-28T12:00:00Z")
-    id_at(windows, "2024-10-27T12:00:00Z")
-    close_us = instant_us("2024-10-27T23:00:00Z")
-    assert windows.next_close_us() == close_us
-    assert windows.close_for(close_us - 1) == []
-    assert [closed.window_id for closed in windows.close_for(close_us)] == [20_023]
-    assert windows.next_close_us() == close_us + DAY
-    assert [closed.window_id for closed in windows.close_for(NEVER)] == [20_024]
-    assert windows.snapshot() is None
-
-
-def test_grace_keeps_a_window_open_for_longer() -> None:
-    windower = CalendarWindower("day", "Europe/Paris", grace="1h")
-    windows = windower.build(None)
-    noon, close_us = instant_us("2024-10-27T12:00:00Z"), instant_us("2024-10-27T23:00:00Z")
-    assert windower.grace_us == HOUR
-    assert windows.open_for(noon, close_us + HOUR - 1).ids == [20_023]
-    assert windows.next_close_us() == close_us + HOUR
-    assert [closed.window_id for closed in windows.close_for(close_us + HOUR)] == [20_023]
-    missed = windows.open_for(noon, close_us + HOUR).missed
-    assert [window.window_id for window in missed] == [20_023]
-
-
-def test_a_snapshot_keeps_open_windows() -> None:
-    windower = CalendarWindower("month", "Asia/Kathmandu")
-    windows = windower.build(None)
-    id_at(windows, "2024-02-29T12:00:00Z")
-    again = windower.build(windows.snapshot())
-    assert [closed.window_id for closed in again.close_for(NEVER)] == [649]
 
 
 def old_fashioned_zones() -> list[tzinfo]:
