@@ -45,7 +45,7 @@ from tests.support.windowed_flows import (
 )
 
 
-@sampled(600, by_default=250)
+@sampled(600, by_default=150)
 @given(clocks, tolerances, directions, hows, emits, timelines, st.booleans())
 def test_the_output_is_that_of_the_definition(
     clock: Any,
@@ -103,7 +103,7 @@ def _one_by_one(some: tuple[Any, ...]) -> list[tuple[bool, tuple[Any, ...]]]:
 keyed = values.map(lambda some: [("aab"[value[1] % 3], (side, value)) for side, value in some])
 
 
-@sampled(200, by_default=60)
+@sampled(200, by_default=25)
 @given(tolerances, directions, hows, keyed)
 def test_a_batch_is_that_of_pandas(
     tolerance: int | None, direction: Any, how: Any, sent: list[tuple[str, SidedValue]]

@@ -176,7 +176,7 @@ def test_streams_are_as_defined_in_any_epochs_and_on_any_path(
         assert by_key(received[name]) == by_key(expected), name
 
 
-@sampled(200, by_default=40)
+@sampled(200, by_default=20)
 @given(
     epochs=st.lists(
         st.tuples(
