@@ -20,11 +20,11 @@ pytestmark = pytest.mark.spark
 
 LEFT: list[Any] = [
     *(("k", 60), ("k", 66), ("k", 67), Advance("3s"), ("j", 61), ("k", 63), ("k", 75)),
-    *(Advance("1s"), ("k", 64), ("k", 71), Advance("3s"), ("j", 62), Advance("30s"), ("k", 110)),
+    *(Advance("1s"), ("k", 64), ("k", 71), Advance("3s"), ("j", 62), Advance("30s")),
 ]
 RIGHT: list[Any] = [
     *(("k", 62), ("k", 55), ("c", 60), Advance("3s"), ("j", 67), ("k", 69), ("k", 80)),
-    *(Advance("1s"), ("k", 72), ("f", 40), Advance("3s"), ("j", 62), Advance("30s"), ("k", 91)),
+    *(Advance("1s"), ("k", 72), ("f", 40), Advance("3s"), ("j", 62), Advance("30s")),
 ]
 """Values that are their own timestamps."""
 
@@ -35,7 +35,7 @@ SKETCHES = {
     "median": win.ApproxQuantile(lambda at: at, 0.5),
     "often": win.ApproxTopK(lambda at: at % 13, 3, counters=4),
 }
-TRIGGER = AfterWatermark(early=Early(every="3s", count=3), late=Late(count=2))
+TRIGGER = AfterWatermark(early=Early(every="3s", count=2), late=Late(count=2))
 
 
 def make_flow(
@@ -92,7 +92,7 @@ def test_steps_outlive_a_crash_and_a_stop(spark: SparkSession, tmp_path: Path) -
     for name in expected:
         assert found[name] == expected[name], name
         if name.endswith(": down"):
-            assert len(found[name]) >= 4, name
+            assert len(found[name]) >= 3, name
     panes = str([found["sliding: down"], found["sessions: down"]])
     assert all(timing in panes for timing in ("EARLY", "ON_TIME", "LATE", "Retracted"))
     windows = [window.open_time for _, (window, _) in interrupted["all: down"]]
