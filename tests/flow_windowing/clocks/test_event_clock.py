@@ -172,16 +172,6 @@ def test_a_key_does_not_expire_while_another_window_is_open() -> None:
         assert down(t) == [[5], [4000]]
 
 
-def test_silence_starts_when_the_watermark_passes_the_last_value() -> None:
-    # last value at 0s, watermark there at 1h, forgotten at 1h + 60s
-    with driver(clock("1h", forget_after="60s")) as t:
-        send(t, 5)
-        t.advance("3659s")
-        assert (down(t), keys(t)) == ([[5]], 1)
-        t.advance("1s")
-        assert keys(t) == 0
-
-
 def test_the_counter_of_count_windows_expires() -> None:
     # count 2:  1 2 | 3 (open: kept)  4 | forgotten: counting starts again
     with driver(clock(forget_after="60s"), win.CountWindower(2)) as t:
