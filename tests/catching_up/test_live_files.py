@@ -37,7 +37,7 @@ while time.time() - started < seconds:
 
 @pytest.mark.parametrize(
     ("trigger", "step_seconds", "lasts"),
-    [("5s", 0.0, 9), pytest.param(None, 0.03, 14, marks=pytest.mark.extended)],
+    [("5s", 0.0, 7), pytest.param(None, 0.03, 14, marks=pytest.mark.extended)],
 )
 def test_live_files_have_nothing_late_however_slow_epochs_are(
     spark: SparkSession, tmp_path: Path, trigger: str | None, step_seconds: float, lasts: int

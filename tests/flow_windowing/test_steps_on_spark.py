@@ -49,7 +49,7 @@ def make_flow(
     """Return a flow of two inputs with a step of each kind, whose outputs append to the results."""
     flow = Dataflow("steps")
     sides = [
-        op.input(name, flow, TestingSource(items, batch_size=1))
+        op.input(name, flow, TestingSource(items, batch_size=2))
         for name, items in (("left", left), ("right", right))
     ]
     both = op.merge("both", *sides)

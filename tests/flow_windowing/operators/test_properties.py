@@ -60,7 +60,7 @@ def played(make: Any, sent: Items, sizes: list[int], shards: int = 1) -> Receive
 
 
 @pytest.mark.parametrize("operator", [*OPERATORS, *JOINS])
-@sampled(40, by_default=8)
+@sampled(40, by_default=5)
 @given(clocks, windowers, items, cuts, st.booleans(), emits)
 def test_cutting_the_input_into_epochs_differently_changes_nothing(
     operator: str,
@@ -77,7 +77,7 @@ def test_cutting_the_input_into_epochs_differently_changes_nothing(
     assert played(make, sent, sizes) == played(make, sent, [], shards=2)
 
 
-@sampled(100, by_default=25)
+@sampled(100, by_default=12)
 @given(clocks, windowers, items, cuts, st.booleans())
 def test_cutting_differently_leaves_the_last_word_of_each_window_the_same(
     clock: Any, windower: Any, sent: Items, sizes: list[int], ordered: bool
@@ -105,7 +105,7 @@ def merged_away(out: Received, key: str) -> set[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@sampled(100, by_default=30)
+@sampled(100, by_default=15)
 @given(
     st.data(),
     clocks,
