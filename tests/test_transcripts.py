@@ -25,7 +25,8 @@ class Group:
 def plays() -> list[Any]:
     """Return each transcript with each group of which it is a part.
 
-    Transcripts of a group follow one another, so that pytest plays the group once.
+    Transcripts of a group follow one another, so that pytest plays the group once. On Spark, an
+    ordinary run plays one transcript of each kind of step.
     """
     params = []
     for engine in ENGINES:
@@ -33,12 +34,15 @@ def plays() -> list[Any]:
         for transcript in filter(engine.can_play, TRANSCRIPTS):
             group = groups.setdefault(engine.group(transcript), Group(engine, []))
             group.transcripts.append(transcript)
-        marks = [pytest.mark.spark] if engine.on_spark else []
-        params += [
-            pytest.param(group, transcript, id=f"{engine}-{transcript}", marks=marks)
-            for group in groups.values()
-            for transcript in group.transcripts
-        ]
+        played = set[Hashable]()
+        for group in sorted(groups.values(), key=lambda group: -len(group.transcripts)):
+            for transcript in group.transcripts:
+                marks = [pytest.mark.spark] if engine.on_spark else []
+                if engine.on_spark and transcript.kind in played:
+                    marks.append(pytest.mark.extended)
+                played.add(transcript.kind)
+                name = f"{engine}-{transcript}"
+                params.append(pytest.param(group, transcript, id=name, marks=marks))
     return params
 
 
@@ -46,6 +50,8 @@ def plays() -> list[Any]:
 def played(request: pytest.FixtureRequest) -> dict[str, Played]:
     """The outputs of a group's transcripts, as far as this run tests them."""
     group: Group = request.param
+    if len(group.transcripts) == 1:
+        return play(group.engine, group.transcripts, lambda: request.getfixturevalue("spark"))
     tested = {
         str(item.callspec.params["transcript"])
         for item in request.session.items

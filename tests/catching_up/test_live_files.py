@@ -20,7 +20,6 @@ from flow.testing import TestingSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-SECONDS = 14
 WRITER = """
 import json, os, sys, time
 folder, seconds = sys.argv[1], float(sys.argv[2])
@@ -36,9 +35,12 @@ while time.time() - started < seconds:
 """Writes a file of five values ten times a second, each there as soon as it is timestamped."""
 
 
-@pytest.mark.parametrize(("trigger", "step_seconds"), [("5s", 0.0), (None, 0.03)])
+@pytest.mark.parametrize(
+    ("trigger", "step_seconds", "lasts"),
+    [("5s", 0.0, 7), pytest.param(None, 0.03, 14, marks=pytest.mark.extended)],
+)
 def test_live_files_have_nothing_late_however_slow_epochs_are(
-    spark: SparkSession, tmp_path: Path, trigger: str | None, step_seconds: float
+    spark: SparkSession, tmp_path: Path, trigger: str | None, step_seconds: float, lasts: int
 ) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
@@ -60,7 +62,7 @@ def test_live_files_have_nothing_late_however_slow_epochs_are(
     op.output("late", by_second.late, TestingSink(late))
 
     stop = StopFlag()
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, folder, str(SECONDS)])
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, folder, str(lasts)])
 
     def on_epoch(*_: Any) -> None:
         longest[:] = [figures["longest"] for _, (_, figures) in out]

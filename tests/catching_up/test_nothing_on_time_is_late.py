@@ -25,7 +25,7 @@ from flow.testing import Part, TestDriver, TestingSink, TestingSource, key_by_ke
 from tests.support.sampling import sampled
 
 WAIT = 10.0
-UNTIL = 200.0
+UNTIL = 100.0
 LENGTH = 20.0
 
 
@@ -112,7 +112,7 @@ def totals(driver: TestDriver) -> Counter[tuple[str, int]]:
     return found
 
 
-@sampled(60, by_default=12)
+@sampled(60, by_default=4)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.sampled_from(["key", "stream"]))
 def test_values_on_time_are_not_late(seed: int, inputs: bool, columns: bool, scope: str) -> None:
     world = World.of(seed)
@@ -122,7 +122,7 @@ def test_values_on_time_are_not_late(seed: int, inputs: bool, columns: bool, sco
     assert totals(driver) == world.expected()
 
 
-@sampled(25, by_default=6)
+@sampled(25, by_default=2)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans())
 def test_values_on_time_are_not_late_after_another_keyed_step(
     seed: int, inputs: bool, columns: bool
@@ -134,7 +134,7 @@ def test_values_on_time_are_not_late_after_another_keyed_step(
     assert totals(driver) == world.expected()
 
 
-@sampled(25, by_default=6)
+@sampled(25, by_default=2)
 @given(st.integers(0, 10**6), st.booleans())
 def test_columns_and_objects_agree_while_catching_up(seed: int, inputs: bool) -> None:
     world = World.of(seed)
@@ -147,7 +147,7 @@ def test_columns_and_objects_agree_while_catching_up(seed: int, inputs: bool) ->
 
 @pytest.mark.parametrize("columns", [True, False])
 @pytest.mark.parametrize(
-    "seeds", [range(5), pytest.param(range(5, 20), marks=pytest.mark.extended)], ids=str
+    "seeds", [range(2), pytest.param(range(2, 20), marks=pytest.mark.extended)], ids=str
 )
 def test_windows_of_silent_keys_close_after_the_backlog(columns: bool, seeds: range) -> None:
     for seed in seeds:

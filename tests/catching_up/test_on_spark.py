@@ -26,6 +26,7 @@ from flow.testing import ABORT, TestingSink, TestingSource
 from recovery import RecoveryConfig
 
 pytestmark = pytest.mark.spark
+EXTENDED = pytest.mark.extended
 
 HOUR = 3_600.0
 MINUTE = 60
@@ -79,8 +80,8 @@ def expected(*inputs: Iterable[dict[str, Any]]) -> Counter[tuple[str, int]]:
     [
         ("batch", 0),
         ("streaming", 30),
-        pytest.param("batch", 30, marks=pytest.mark.extended),
-        pytest.param("streaming", 0, marks=pytest.mark.extended),
+        pytest.param("batch", 30, marks=EXTENDED),
+        pytest.param("streaming", 0, marks=EXTENDED),
     ],
 )
 def test_inputs_of_unequal_density_are_merged_with_nothing_late(
@@ -96,7 +97,7 @@ def test_inputs_of_unequal_density_are_merged_with_nothing_late(
     assert counts.totals() == expected(*inputs)
 
 
-@pytest.mark.parametrize("engine", ["batch", "streaming"])
+@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=EXTENDED)])
 def test_inputs_of_unequal_density_are_joined_with_nothing_late(
     spark: SparkSession, tmp_path: Path, engine: Any
 ) -> None:
@@ -117,7 +118,7 @@ def test_inputs_of_unequal_density_are_joined_with_nothing_late(
     )
 
 
-@pytest.mark.parametrize("engine", ["batch", "streaming"])
+@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=EXTENDED)])
 def test_a_file_a_device_read_side_by_side_has_nothing_late(
     spark: SparkSession, tmp_path: Path, engine: Any
 ) -> None:
@@ -131,12 +132,12 @@ def test_a_file_a_device_read_side_by_side_has_nothing_late(
     assert counts.totals() == expected(*devices)
 
 
-@pytest.mark.parametrize("beside", [0, 20])
+@pytest.mark.parametrize("beside", [pytest.param(0, marks=EXTENDED), 20])
 def test_a_backlog_that_spark_reads_has_nothing_late(
     spark: SparkSession, tmp_path: Path, beside: int
 ) -> None:
-    """Six files, each in an epoch of its own; the input beside them is read at once."""
-    files = [[{"k": "key 0", "at": n / 5 + at / 500} for at in range(100)] for n in range(6)]
+    """Four files, each in an epoch of its own; the input beside them is read at once."""
+    files = [[{"k": "key 0", "at": n / 5 + at / 500} for at in range(100)] for n in range(4)]
     for n, values in enumerate(files):
         write(tmp_path / f"in/{n}.json", values)
         os.utime(tmp_path / f"in/{n}.json", (n, n))
@@ -170,30 +171,23 @@ def test_a_run_reports_the_file_of_late_values(
 def test_a_stopped_and_resumed_backlog_gives_the_results_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    inputs = [rows(3_000, 1, 20), rows(100, 2, 20)]
+    inputs = [rows(1_500, 1, 20), rows(100, 2, 20)]
     for n, values in enumerate(inputs):
         write(tmp_path / f"{n}.jsonl", values)
-
-    def counts() -> Counts:
-        sources = [
-            JsonLinesSource(tmp_path / f"{n}.jsonl", bytes_per_epoch=20_000) for n in range(2)
-        ]
-        return Counts(*sources, wait="20s")
-
-    whole, parts = counts(), counts()
+    sources = [JsonLinesSource(tmp_path / f"{n}.jsonl", bytes_per_epoch=20_000) for n in range(2)]
+    counts = Counts(*sources, wait="20s")
     options: dict[str, Any] = {"spark": spark, "shards": 2, "partitions": 1}
-    run(whole.flow, engine="streaming", **options)
     options["recovery"] = RecoveryConfig(str(tmp_path / "checkpoint"))
-    for stop_after in (1, 3, None):
+    for stop_after in (1, None):
         stop = StopFlag()
 
         def on_epoch(report: EpochReport, stop: Any = stop, last: Any = stop_after) -> None:
             if last is not None and report.epoch >= last:
                 stop.ask()
 
-        run(parts.flow, stop=stop, on_epoch=on_epoch, **options)
-    assert whole.late == parts.late == []
-    assert parts.totals() == whole.totals() == expected(*inputs)
+        run(counts.flow, stop=stop, on_epoch=on_epoch, **options)
+        assert (counts.totals() == expected(*inputs)) == (stop_after is None)
+    assert counts.late == []
 
 
 #  dense    ▒▒▒▒▒▒▒▒ ✗ ▒▒▒▒▒▒▒▒▒▒▒▒     killed in the middle of both backlogs
@@ -201,32 +195,32 @@ def test_a_stopped_and_resumed_backlog_gives_the_results_of_one_run(
 def test_a_backlog_killed_within_an_epoch_gives_the_results_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    dense, sparse = rows(1_000, 1, 20), rows(100, 2, 20)
-    dies: list[Any] = [*dense[:300], ABORT(), *dense[300:700], ABORT(), *dense[700:]]
+    dense, sparse = rows(600, 1, 20), rows(60, 2, 20)
+    dies: list[Any] = [*dense[:250], ABORT(), *dense[250:450], ABORT(), *dense[450:]]
     options: dict[str, Any] = {"spark": spark, "shards": 2, "partitions": 1, "system_time": 0}
-    whole = Counts(TestingSource(dense, 200), TestingSource(sparse, 20), wait="20s")
-    run(whole.flow, engine="streaming", **options)
     options["recovery"] = RecoveryConfig(str(tmp_path / "checkpoint"))
-    parts = Counts(TestingSource(dies, 200), TestingSource(sparse, 20), wait="20s")
-    runs = [run(parts.flow, **options) for _ in range(3)]
+    counts = Counts(TestingSource(dies, 150), TestingSource(sparse, 20), wait="20s")
+    runs = [run(counts.flow, **options) for _ in range(3)]
     assert [one.aborted for one in runs] == [True, True, False]
-    assert whole.late == parts.late == []
-    assert parts.totals() == whole.totals() == expected(dense, sparse)
+    assert counts.late == []
+    assert counts.totals() == expected(dense, sparse)
 
 
-#  far apart    dense ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒    an epoch reads 50 of 1,000 values of an hour, 20 of 100
+#  far apart    dense ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒    an epoch reads 50 of 400 values of an hour, 20 of 100
 #               sparse ▒▒ ▒▒ ▒▒ ▒▒ ▒▒    of an hour: every few epochs leave the sparse one out
-@pytest.mark.parametrize("fails", [False, True], ids=["stopped", "failed"])
+@pytest.mark.parametrize(
+    "fails", [pytest.param(False, marks=EXTENDED), True], ids=["stopped", "failed"]
+)
 def test_a_resumed_run_reads_its_inputs_in_the_epochs_of_an_uninterrupted_run(
     spark: SparkSession, tmp_path: Path, fails: bool
 ) -> None:
     options: dict[str, Any] = {"spark": spark, "shards": 2, "partitions": 1, "system_time": 0}
     options["engine"] = "streaming"
-    sources = TestingSource(rows(600, 1), 50), TestingSource(rows(100, 2), 20)
+    sources = TestingSource(rows(400, 1), 50), TestingSource(rows(100, 2), 20)
     whole = epochs_read(Counts(*sources), [None], fails, options)
     assert [read for read in whole if not read[1]], "none is postponed"
     options["recovery"] = RecoveryConfig(str(tmp_path / "checkpoint"), keep_epochs=5)
-    assert epochs_read(Counts(*sources), [3, 5, 6, 9, None], fails, options) == whole
+    assert epochs_read(Counts(*sources), [3, None], fails, options) == whole
     progress = {int(path.stem) for path in (tmp_path / "checkpoint/progress").glob("*.json")}
     assert progress == set(range(max(progress) - 5, max(progress) + 1))
 

@@ -16,6 +16,7 @@ from flow.keyed.step import KeyByKey, OverColumns
 from flow.testing import TestingSink, TestingSource, key_by_key
 
 CLOCK = win.EventClock("at", "1m")
+STREAM_CLOCK = win.EventClock("at", "1m", scope="stream")
 HOURS = win.TumblingWindower("1h")
 
 
@@ -62,9 +63,25 @@ OVER_COLUMNS = {
     "calendar": collected(windower=win.CalendarWindower("day", "Europe/Paris")),
     "count": collected(windower=win.CountWindower(3)),
     "system time": collected(win.SystemClock()),
-    "one watermark": collected(win.EventClock("at", "1m", scope="stream")),
+    "one watermark": collected(STREAM_CLOCK),
+    "an interval join": lambda up: win.join_interval("w", up, up, CLOCK, "5s", "2s"),
+    "an interval join of a stream": lambda up: win.join_interval(
+        "w", up, up, STREAM_CLOCK, "5s", "2s"
+    ),
+    "an as-of join": lambda up: win.join_asof("w", up, up, win.SystemClock(), "5s"),
+    "an as-of join of a stream": lambda up: win.join_asof("w", up, up, STREAM_CLOCK, "5s"),
     "a join of last values": lambda up: win.join_window("w", CLOCK, HOURS, up, up),
     "updates": collected(emit="update", ordered=False),
+    "updates of counts": collected(windower=win.CountWindower(3), emit="update", ordered=False),
+    "counts, each epoch": collected(windower=win.CountWindower(3), emit="epoch", ordered=False),
+    "updates of sessions": collected(
+        windower=win.SessionWindower("5m"), emit="update", ordered=False
+    ),
+    "overlapping counts": collected(windower=win.CountWindower(3, 1), ordered=True),
+    "gaps between counts, in any order": collected(windower=win.CountWindower(3, 4), ordered=False),
+    "sessions with grace, in any order": collected(
+        windower=win.SessionWindower("5s", grace="5s"), ordered=False
+    ),
     "grace, in any order": lambda up: win.aggregate_window(
         "w", up, CLOCK, win.TumblingWindower("1h", grace="1m"), ordered=True, n=win.Sum("n")
     ),
@@ -74,6 +91,14 @@ KEY_BY_KEY = {
     "grace": (
         collected(windower=win.TumblingWindower("1h", grace="1m"), ordered=True),
         "`ordered=True` with `grace`",
+    ),
+    "grace of sessions": (
+        collected(windower=win.SessionWindower("5s", grace="5s"), ordered=True),
+        "`ordered=True` with `grace`",
+    ),
+    "gaps between counts": (
+        collected(windower=win.CountWindower(3, 4), ordered=True),
+        "`ordered=True` with windows that leave gaps",
     ),
     "gaps": (
         collected(windower=win.SlidingWindower("1m", "1h"), ordered=True),
@@ -92,6 +117,18 @@ KEY_BY_KEY = {
         "each value is in more than 64 count windows",
     ),
     "own windower": (collected(windower=Hours("1h")), "Hours has no columnar form"),
+    "an interval join by one's own clock": (
+        lambda up: win.join_interval("w", up, up, Clock("at", "1m"), "5s", "2s"),
+        "Clock has no columnar form",
+    ),
+    "an as-of join by one's own clock": (
+        lambda up: win.join_asof("w", up, up, Clock("at", "1m"), "5s"),
+        "Clock has no columnar form",
+    ),
+    "an as-of join at once": (
+        lambda up: win.join_asof("w", up, up, CLOCK, "5s", emit="now"),
+        "`emit='now'` pairs each value with those that arrived before it",
+    ),
     "own clock": (collected(Clock("at", "1m")), "Clock has no columnar form"),
     "own logic": (
         lambda up: win.window("w", up, CLOCK, HOURS, lambda _: Runs()),

@@ -158,7 +158,14 @@ def paths_of(name: str) -> list[bool]:
     return {"columns": [False] * 6, "keys": [True] * 6, "in turns": [False, True, True] * 2}[name]
 
 
-@pytest.mark.parametrize("path", ["columns", "keys", "in turns"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("columns", marks=pytest.mark.extended),
+        pytest.param("keys", marks=pytest.mark.extended),
+        "in turns",
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_totals_equal_the_counts_over_decoded_state(kind: str, path: str) -> None:
     rng, seen = random.Random(kind), list[tuple[int, int]]()

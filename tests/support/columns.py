@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta, timezone
 from typing import Any, TypeAlias
@@ -136,6 +137,12 @@ def play(driver: TestDriver, epochs: list[Epoch], form: Any) -> None:
         driver.send("in", form(epoch.rows))
 
 
+Way: TypeAlias = tuple[bool, Callable[[list[Row]], Any]]
+"""True if an epoch runs key by key, and the form of its rows."""
+
+WAYS: list[Way] = [(True, as_dicts), (False, as_dicts), (False, as_records)]
+
+
 def outcome(step: Step, epochs: list[Epoch], form: Any, shards: int = 2) -> dict[str, Any]:
     with TestDriver(step.flow(), now=START, shards=shards) as t:
         play(t, epochs, form)
@@ -146,6 +153,14 @@ def outcome(step: Step, epochs: list[Epoch], form: Any, shards: int = 2) -> dict
 def equal_rows(count: int, **fields: Any) -> list[Row]:
     base = {"user": "a", "ts": START, "whole": 1, "real": 0.5, "text": "x"}
     return [{**base, **fields} for _ in range(count)]
+
+
+def rows_at(moments: Iterable[tuple[str, int]], first: int = 0) -> list[Row]:
+    """Return rows of users and seconds after `START`, numbered in order of arrival."""
+    return [
+        {"user": user, "ts": START + timedelta(seconds=second), "whole": number, "real": number / 4}
+        for number, (user, second) in enumerate(moments, first)
+    ]
 
 
 # --- random rows, clocks and windowers -----------------------------------------------------------
@@ -170,6 +185,14 @@ epochs_of_rows = st.lists(
     st.builds(Epoch, st.lists(rows, max_size=9), st.sampled_from([0, 0, 1, 30, 200])), max_size=5
 )
 waits = st.sampled_from(["0s", "5s", "1m", timedelta.max])
+stream_clocks = st.builds(
+    EventClock,
+    st.just("ts"),
+    waits,
+    scope=st.just("stream"),
+    on_idle=st.sampled_from(["advance", "hold"]),
+    max_ahead=st.sampled_from([None, "30s"]),
+)
 clocks = st.one_of(
     st.just(SystemClock()),
     st.builds(
@@ -180,14 +203,7 @@ clocks = st.one_of(
         max_ahead=st.sampled_from([None, "30s"]),
         forget_after=st.sampled_from([None, "40s"]),
     ),
-    st.builds(
-        EventClock,
-        st.just("ts"),
-        waits,
-        scope=st.just("stream"),
-        on_idle=st.sampled_from(["advance", "hold"]),
-        max_ahead=st.sampled_from([None, "30s"]),
-    ),
+    stream_clocks,
 )
 graces = st.sampled_from([None, "0s", "20s"])
 sides = st.sampled_from(["left", "right"])

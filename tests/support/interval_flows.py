@@ -20,8 +20,6 @@ from tests.support.windowed_flows import (
     ORIGIN,
     SECOND,
     Epoch,
-    Heard,
-    OneKey,
     bytes_up_to,
     cut,
     moments,
@@ -89,16 +87,6 @@ def interval_flow(clock: Any, before: Any, after: Any, **options: Any) -> Datafl
     for name in out._fields:
         op.output(name, getattr(out, name), TestingSink([]))
     return flow
-
-
-def heard(config: Any, epochs: list[Epoch], rebuilt: bool) -> Heard:
-    """Return the output of a key's driver over a timeline, to the end of its input."""
-    one = OneKey(config, rebuilt)
-    *before, last = moments(epochs)
-    for epoch, moment in zip(epochs, before, strict=True):
-        one.epoch(epoch.values, moment)
-    one.epoch((), last, end=True)
-    return one.heard
 
 
 def events_of(epochs: list[Epoch]) -> list[Event]:

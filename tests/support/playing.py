@@ -61,9 +61,9 @@ class Engine:
 
 ENGINES = (
     Engine("in_process_1_shard", 1),
-    Engine("in_process_32_shards", 32),
-    Engine("in_process_key_by_key", 32, key_by_key=True),
-    Engine("in_process_item_by_item", 32, item_by_item=True),
+    Engine("in_process_3_shards", 3),
+    Engine("in_process_key_by_key", 2, key_by_key=True),
+    Engine("in_process_item_by_item", 2, item_by_item=True),
     Engine("batch", 8, on_spark="batch"),
     Engine("query", 8, on_spark="streaming"),
 )

@@ -49,10 +49,10 @@ The builder declares the outputs and how their items are compared: key by key, w
 each key in order; in source order, which a batch may mix; or in any order. It also declares the
 notation of lines: see `notation`, and for window operators `window_notation`.
 
-The driver plays transcripts with one and with many shards, over columns and key by key, as they are
-and with each item in an epoch of its own; only the driver checks `keys` and `counts`. A streaming
-query plays many transcripts as one flow. A batch plays those in which time stands still: it reads
-all epochs at once, and the items of one input or source partition make no item of another late.
+The driver plays transcripts with one shard and with several, over columns and key by key, as they
+are and with each item in an epoch of its own; only the driver checks `keys` and `counts`. A
+streaming query plays many transcripts as one flow. A batch plays those in which time stands still:
+it reads all epochs at once, and no item of one input or source partition makes one of another late.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ import importlib
 import inspect
 import pkgutil
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
@@ -136,15 +136,17 @@ def register(name: str, builder: Builder) -> None:
     _BUILDERS[name] = builder
 
 
-def builder(**outputs: Order) -> Callable[[Build], Build]:
+def builder(*, shares_time: bool = False, **outputs: Order) -> Callable[[Build], Build]:
     """Register a function as a builder, under its own name.
 
     Args:
+        shares_time: see `Builder`.
         **outputs: the order of each output; ``out=Order.KEY`` by default.
     """
 
     def decorate(build: Build) -> Build:
-        register(build.__name__, Builder(build, outputs or {"out": Order.KEY}))
+        made = Builder(build, outputs or {"out": Order.KEY}, shares_time=shares_time)
+        register(build.__name__, made)
         return build
 
     return decorate
@@ -233,6 +235,11 @@ class Transcript:
     def notation(self) -> Notation:
         """The notation of items."""
         return self.builder.notation.of(self.start, self.arguments)
+
+    @property
+    def kind(self) -> Hashable:
+        """The kind of step: equal for transcripts of one builder, with windows of one kind."""
+        return self.flow, type(self.arguments.get("windower"))
 
     @property
     def times(self) -> tuple[datetime, ...]:

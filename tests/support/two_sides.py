@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flow.engine.local import Part
 from flow.testing import TestDriver
-from tests.support.columns import as_dicts, as_records, rows
+from tests.support.columns import rows
 from tests.support.windowed_flows import SECOND
 
 Epoch: TypeAlias = tuple[int, list[list[Any]]]
@@ -22,8 +22,6 @@ epochs_of_sides = st.lists(st.tuples(st.sampled_from([0, 0, 5, 100]), two_sides)
 
 LEFT_OUT = {"left": "text", "right": "whole"}
 """The column that the records of each side lack where sides have columns of their own."""
-
-forms_of_epochs = st.lists(st.sampled_from([as_dicts, as_records]), min_size=4, max_size=4)
 
 
 def play(

@@ -37,6 +37,30 @@ class Echo(win.WindowLogic[Value, str, list[str]]):
         return list(self.names)
 
 
+class Tally(win.EpochWindowLogic[Value, str, int]):
+    """A logic that emits at the end of each epoch that changed its window, and at the close."""
+
+    def __init__(self, count: int | None) -> None:
+        self.count = count or 0
+
+    def on_value(self, value: Value) -> Iterable[str]:
+        self.count += 1
+        return ()
+
+    def on_merge(self, original: Tally) -> Iterable[str]:
+        self.count += original.count
+        return ()
+
+    def on_epoch_end(self) -> Iterable[str]:
+        return [f"{self.count} so far"]
+
+    def on_close(self) -> Iterable[str]:
+        return [f"{self.count} in all"]
+
+    def snapshot(self) -> int:
+        return self.count
+
+
 @dataclass(frozen=True)
 class MarkerClock(win.Clock[Value, tuple[int, ...]]):
     """A custom clock, whose watermark is the greatest timestamp of a value called ``mark``."""
@@ -104,7 +128,7 @@ def longer(left: Value, right: Value) -> Value:
 
 NAMES: dict[str, Any] = {
     **{name: getattr(win, name) for name in win.__all__},
-    **{one.__name__: one for one in (Echo, MarkerClock, Joined)},
+    **{one.__name__: one for one in (Echo, Tally, MarkerClock, Joined)},
     **{one.__name__: one for one in (amount, add_name, merge_names, longer)},
     **{one.__name__: one for one in (datetime, timedelta)},
     "UTC": UTC,

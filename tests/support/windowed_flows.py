@@ -389,6 +389,23 @@ class OneKey:
         return None if keep is DISCARD else logic
 
 
+def finished(
+    config: Callable[[Any], Any], epochs: Sequence[Epoch], rebuilt: bool = False
+) -> OneKey:
+    """Run a key's timeline to the end of its input, and return the key."""
+    one = OneKey(config, rebuilt)
+    *before, last = moments(epochs)
+    for epoch, moment in zip(epochs, before, strict=True):
+        one.epoch(epoch.values, moment)
+    one.epoch((), last, end=True)
+    return one
+
+
+def heard(config: Callable[[Any], Any], epochs: Sequence[Epoch], rebuilt: bool = False) -> Heard:
+    """Run a key's timeline to the end of its input, and return what the key has emitted."""
+    return finished(config, epochs, rebuilt).heard
+
+
 def collecting(clock: Any, windower: Any, ordered: bool, emit: Any = "close") -> DriverBuilder:
     """Return the builder of the drivers of a `collect_window` step."""
     return DriverBuilder(clock, windower, FoldingBuilder(IntoList(), emit), ordered, emit=emit)

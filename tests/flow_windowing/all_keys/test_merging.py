@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import permutations
-from typing import Any
 
 from flow.instants import Moment
 from flow.keyed.logic import DISCARD
@@ -47,9 +46,3 @@ def test_partials_are_merged_in_order_of_their_source_and_windows_in_order_of_ti
             (CLOSED, window(7)),
         ]
         assert keep is DISCARD
-
-
-def test_the_second_level_has_no_state() -> None:
-    logic: Any = MergeBuilder(Joined())(None)
-    logic.on_batch([Partial("", window(0), "a")], Moment(0))
-    assert logic.snapshot() is None

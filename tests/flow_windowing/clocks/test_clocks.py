@@ -7,54 +7,13 @@ from datetime import UTC, datetime, timedelta, timezone
 import pendulum
 import pytest
 
-from flow.errors import DurationError, FlowBuildError, FlowTypeError
 from flow.instants import NEVER, Moment, instant_us
 from flow.operators import RejectedValue
 from flow_windowing import EventClock, SystemClock
-from flow_windowing.rules.watermark import NO_WATERMARK
-
-MINUTE = 60_000_000
 
 
 def at(clock_time: str) -> int:
     return instant_us(f"2023-12-14T{clock_time}:00Z")
-
-
-def test_the_table_of_event_time() -> None:
-    # now    before  item   late?  after
-    table = [
-        ("10:32", None, "10:35", False, "10:30"),
-        ("10:33", "10:31", None, False, "10:31"),
-        ("10:34", "10:32", "10:38", False, "10:33"),
-        ("10:36", "10:35", "10:39", False, "10:35"),
-        ("10:38", "10:37", "10:36", True, "10:37"),
-    ]
-    clock = EventClock(lambda text: text, "5m").build(None)
-    for now, before, item, late, after in table:
-        moment = Moment(at(now))
-        assert clock.watermark(moment) == (NO_WATERMARK if before is None else at(before))
-        if item is not None:
-            timestamp, watermark, _ = clock.on_item(f"2023-12-14T{item}:00Z", moment)
-            assert (timestamp, watermark, timestamp < watermark) == (at(item), at(after), late)
-            clock.settle(moment)
-        assert clock.watermark(moment) == at(after)
-
-
-def test_a_restored_clock_continues_like_the_original() -> None:
-    clock = EventClock(lambda micros: micros / 1_000_000, "10s")
-    first = clock.build(None)
-    first.on_item(100_000_000, Moment(5))
-    first.settle(Moment(5))
-    second = clock.build(first.snapshot())
-    assert second.watermark(Moment(7)) == first.watermark(Moment(7)) == 90_000_002
-
-
-def test_downtime_does_not_advance_the_watermark() -> None:
-    clock = EventClock(lambda seconds: seconds, "0s").build(None)
-    clock.on_item(1000, Moment(at("10:00")))
-    clock.settle(Moment(at("10:00")))
-    hour_later = Moment(at("11:00"), downtime_us=60 * MINUTE)
-    assert clock.watermark(hour_later) == 1_000_000_000
 
 
 def test_due_times_follow_system_time() -> None:
@@ -97,11 +56,6 @@ def test_a_timestamp_may_be_a_datetime_unix_seconds_or_text(value: object) -> No
     assert clock.on_item(value, Moment(0)) == (at("10:35"), at("10:35"), None)
 
 
-def test_a_path_reads_a_field_of_a_field() -> None:
-    clock = EventClock("details.at", "0s").build(None)
-    assert clock.on_item({"details": {"at": 5}}, Moment(0))[0] == 5_000_000
-
-
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
@@ -121,24 +75,6 @@ def test_an_invalid_timestamp_is_rejected_with_the_value(value: object, problem:
     assert caught.value.value is value
     assert "ts_getter 'at' gave no timestamp" in caught.value.problem
     assert problem in caught.value.problem
-
-
-@pytest.mark.parametrize(
-    ("arguments", "kind", "message"),
-    [
-        (("at", "-5s"), FlowBuildError, "must not be negative, got '-5s'"),
-        (("at", "soon"), DurationError, "wait_for_system_duration 'soon' is not a duration"),
-        (("at", 5), DurationError, "must be a duration, got int 5"),
-        ((5, "5s"), FlowTypeError, "ts_getter must be a function or a field's path such"),
-        (("a..b", "5s"), FlowBuildError, "must be a field's path such as 'details.at', got 'a..b'"),
-    ],
-)
-def test_an_invalid_argument_is_refused_when_the_clock_is_made(
-    arguments: tuple[object, ...], kind: type[Exception], message: str
-) -> None:
-    with pytest.raises(kind) as caught:
-        EventClock(*arguments)  # type: ignore[arg-type]
-    assert message in str(caught.value)
 
 
 def test_clocks_compare_by_value_and_their_repr_is_valid_code() -> None:

@@ -7,15 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
-from flow.columns.chunks import rows_as_dicts
 from flow.errors import StepError
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing import (
     Count,
     EventClock,
@@ -23,95 +20,18 @@ from flow_windowing import (
     Mean,
     Min,
     Sum,
-    SystemClock,
     TumblingWindower,
 )
 from tests.support.columns import (
     SCHEMA,
     Epoch,
-    Row,
     Step,
     as_dicts,
     as_records,
-    epochs_of_rows,
     equal_rows,
     outcome,
-    play,
-    steps,
 )
-from tests.support.sampling import sampled
-from tests.support.window_flow import START, results_by_key
-
-
-@sampled(300, by_default=75)
-@given(steps, epochs_of_rows)
-@example(Step(SystemClock(), TumblingWindower("10s")), [])
-def test_records_over_columns_agree_with_key_by_key(step: Step, epochs: list[Epoch]) -> None:
-    with key_by_key():
-        expected = outcome(step, epochs, as_dicts)
-    assert outcome(step, epochs, as_records) == expected
-
-
-@sampled(100, by_default=25)
-@given(steps, epochs_of_rows)
-def test_objects_over_columns_agree_with_key_by_key(step: Step, epochs: list[Epoch]) -> None:
-    with key_by_key():
-        expected = outcome(step, epochs, as_dicts)
-    assert outcome(step, epochs, as_dicts) == expected
-
-
-@sampled(150, by_default=35)
-@given(steps, epochs_of_rows, st.lists(st.tuples(st.booleans(), st.booleans()), max_size=5))
-def test_state_survives_changes_between_columns_and_key_by_key(
-    step: Step, epochs: list[Epoch], ways: list[tuple[bool, bool]]
-) -> None:
-    ways = [*ways, *[(False, True)] * (len(epochs) - len(ways))]
-    with key_by_key():
-        expected = outcome(step, epochs, as_dicts)
-    with TestDriver(step.flow(), now=START, shards=2) as t:
-        for epoch, (alone, plain) in zip(epochs, ways, strict=False):
-            if alone:
-                with key_by_key():
-                    play(t, [epoch], as_dicts if plain else as_records)
-            else:
-                play(t, [epoch], as_dicts if plain else as_records)
-        t.end()
-        assert results_by_key(t) == expected
-
-
-@settings(max_examples=60)
-@given(steps, epochs_of_rows, epochs_of_rows)
-def test_records_of_two_schemas_can_be_merged(
-    step: Step, epochs: list[Epoch], others: list[Epoch]
-) -> None:
-    made = Dataflow("merged")
-    inputs = [op.input(name, made, TestingSource([])) for name in ("in", "narrow")]
-    keyed = op.key_on("key", op.merge("both", *inputs), "user")
-    out = win.aggregate_window("w", keyed, step.clock, step.windower, **step.aggregates)
-    op.output("down", out.down, TestingSink([]))
-    op.output("late", out.late, TestingSink([]))
-    op.output("closed", out.closed, TestingSink([]))
-
-    def result(narrow: Any, wide: Any) -> dict[str, Any]:
-        with TestDriver(made, now=START, shards=2) as t:
-            for number in range(max(len(epochs), len(others))):
-                rows, more = (_rows_of(one, number) for one in (epochs, others))
-                t.send_all({"in": wide(rows), "narrow": narrow(more)})
-            t.end()
-            return results_by_key(t)
-
-    with key_by_key():
-        expected = result(lambda rows: rows_as_dicts(as_narrow(rows)), as_dicts)
-    assert result(as_narrow, as_records) == expected
-
-
-def _rows_of(epochs: list[Epoch], number: int) -> list[Row]:
-    return epochs[number].rows if number < len(epochs) else []
-
-
-def as_narrow(rows: list[Row]) -> pa.RecordBatch:
-    return as_records(rows).select(["user", "ts", "whole"])
-
+from tests.support.window_flow import START
 
 # --- what random rows would rarely be ------------------------------------------------------------
 
@@ -187,16 +107,6 @@ def test_a_value_without_a_timestamp_stops_the_flow_and_is_named() -> None:
     assert "ts_getter 'ts' gave no timestamp" in str(raised.value)
 
 
-def test_a_value_without_a_timestamp_can_be_dropped_and_counted() -> None:
-    step = Step(EventClock("ts", "5s", on_invalid="drop"), TumblingWindower("1m"))
-    epochs = [Epoch([*equal_rows(2), *equal_rows(3, ts=None), *equal_rows(1, user="b", ts=None)])]
-    with key_by_key():
-        expected = outcome(step, epochs, as_dicts)
-    found = outcome(step, epochs, as_records)
-    assert found == expected
-    assert found["counted"]["dropped"] == 4
-
-
 def test_a_value_that_cannot_be_added_up_stops_the_flow_and_is_named() -> None:
     step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"total": Sum("text")})
     with TestDriver(step.flow(), now=START) as t, pytest.raises(StepError) as raised:
@@ -252,17 +162,4 @@ def test_a_state_that_cannot_be_pickled_names_the_step() -> None:
     op.output("out", folded.down, TestingSink([]))
     with TestDriver(made, now=START) as t, pytest.raises(StepError, match="pickle") as raised:
         t.send("in", as_records(equal_rows(1)))
-    assert raised.value.step_id == "w"
-
-
-def test_a_result_that_raises_is_an_error_that_names_the_step() -> None:
-    class Broken(Count):
-        def result(self, state: int) -> int:
-            raise ZeroDivisionError("no result")
-
-    step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"broken": Broken()})
-    with TestDriver(step.flow(), now=START) as t:
-        t.send("in", as_records(equal_rows(1)))
-        with pytest.raises(StepError, match="ZeroDivisionError: no result") as raised:
-            t.end()
     assert raised.value.step_id == "w"

@@ -100,7 +100,7 @@ steps = st.builds(
 )
 
 
-@sampled(250, by_default=60)
+@sampled(250, by_default=12)
 @given(steps, epochs_of_rows, st.integers(1, 30), st.sampled_from([BY_TILE, 2, ONE_BY_ONE]), forms)
 def test_tiles_and_chunks_of_any_size_agree_with_key_by_key(
     step: Step, epochs: list[Epoch], pairs: int, least: int, form: Any
@@ -119,7 +119,7 @@ def rows_at(moments: list[tuple[str, int]]) -> list[Row]:
     ]
 
 
-@sampled(100, by_default=25)
+@sampled(100, by_default=6)
 @given(
     st.sampled_from(["0s", "4s", "1m"]),
     st.sampled_from(["3s", "7s"]),

@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from flow.testing import key_by_key
-from flow_windowing import Count, CountWindower, EventClock, Max, Mean, Min, SessionWindower, Sum
+from flow_windowing import EventClock, Min, SessionWindower
 from flow_windowing.columnar.values.buffered_values import BufferedValues
 from flow_windowing.columnar.values.records import fields_as_records
 from tests.support.columns import (
@@ -23,59 +20,7 @@ from tests.support.columns import (
     equal_rows,
     outcome,
 )
-from tests.support.sampling import sampled
 from tests.support.window_flow import START
-
-FIGURES: dict[str, Any] = {
-    "n": Count(),
-    "whole": Sum("whole"),
-    "mean": Mean("real"),
-    "low": Min("real"),
-    "most": Max("whole"),
-}
-# Each epoch's values reach back into the one before, as far as they may without coming late.
-moments = st.tuples(
-    st.sampled_from(["a", "a", "a", "b"]),
-    st.integers(0, 20),
-    st.sampled_from([0.0, -0.0, 0.5, None]),
-)
-epochs_of_moments = st.lists(st.lists(moments, max_size=10), max_size=4)
-steps = st.builds(
-    Step,
-    st.sampled_from([EventClock("ts", "6s"), EventClock("ts", "12s", on_idle="hold")]),
-    st.sampled_from([SessionWindower("2s"), SessionWindower("4s"), CountWindower(3, 2)]),
-    st.sampled_from([FIGURES, {"n": Count(), "whole": Sum("whole")}]),
-    st.just(True),
-    st.sampled_from([None, "last"]),
-    st.just("close"),
-)
-
-
-def rows_of(number: int, epoch: list[tuple[str, int, float | None]]) -> list[dict[str, Any]]:
-    return [
-        one
-        for place, (user, second, real) in enumerate(epoch)
-        for one in equal_rows(
-            1,
-            user=user,
-            ts=START + timedelta(seconds=10 * number + second),
-            real=real,
-            whole=place,
-        )
-    ]
-
-
-@sampled(200, by_default=50)
-@given(steps, epochs_of_moments, st.lists(st.booleans(), min_size=4, max_size=4))
-def test_results_with_buffered_values_agree_with_key_by_key(
-    step: Step, epochs: list[list[tuple[str, int, float | None]]], plain: list[bool]
-) -> None:
-    made = [Epoch(rows_of(number, epoch)) for number, epoch in enumerate(epochs)]
-    with key_by_key():
-        expected = outcome(step, made, as_dicts)
-    forms = iter(plain)
-    found = outcome(step, made, lambda rows: (as_dicts if next(forms) else as_records)(rows))
-    assert found == expected
 
 
 @pytest.mark.parametrize("form", [as_dicts, as_records], ids=["objects", "records"])

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+import flow.operators as op
 import flow_windowing as win
+import flow_windowing.join_logic
 import flow_windowing.rules.waiting
 from flow.instants import Moment
 from flow.testing import TestDriver
@@ -107,10 +109,21 @@ def hourly(wait: str = "5s", ordered: bool = True) -> Any:
     )
 
 
+OF_SECONDS = EventClock(lambda second: second, "9000s")
+STEPS = {
+    "windows": lambda up: win.collect_window("w", up, OF_SECONDS, TumblingWindower("1h"), list),
+    "interval join": lambda up: win.join_interval("w", up, up, OF_SECONDS, "5s", "5s"),
+    "as-of join": lambda up: win.join_asof("w", up, up, OF_SECONDS, None),
+}
+
+
 @pytest.mark.parametrize("idle", [100, 10_000])
-def test_the_cost_of_an_epoch_depends_on_its_keys_only(idle: int, segments: Counter[str]) -> None:
-    # idle keys each hold an open window, which closes in an hour
-    with TestDriver(hourly(), shards=1) as t:
+@pytest.mark.parametrize("step", STEPS)
+def test_the_cost_of_an_epoch_depends_on_its_keys_only(
+    step: str, idle: int, segments: Counter[str]
+) -> None:
+    # idle keys each hold a value, which leaves in more than two hours
+    with TestDriver(windowed_flow(STEPS[step]), shards=1) as t:
         t.send("in", [(f"key {number}", 1) for number in range(idle)])
         segments.clear()
         t.advance("1s")
@@ -164,3 +177,27 @@ def test_closing_a_window_does_not_scan_open_windows(
     # a value's own window, the next to close, and a search among 2 000
     assert calls <= 6_000 * 20
     assert len(one.heard.closed) == 4_000 - 1
+
+
+def test_one_more_value_of_a_product_costs_little_more_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at = 0
+    order_of = flow_windowing.join_logic._order_of
+
+    def counting(entry: Any) -> Any:
+        nonlocal looked_at
+        looked_at += 1
+        return order_of(entry)
+
+    monkeypatch.setattr(flow_windowing.join_logic, "_order_of", counting)
+
+    def joined(up: Any) -> Any:
+        none = op.filter_value("none", up, lambda _: False)
+        hour = TumblingWindower("1h")
+        return win.join_window("w", ENDLESS, hour, up, none, insert_mode="product")
+
+    with TestDriver(windowed_flow(joined)) as t:
+        t.send("in", [("k", second) for second in range(2000)])
+        t.end()
+    assert looked_at < 2000 * 30

@@ -53,49 +53,6 @@ def times(items: Sequence[Any]) -> list[float]:
     return [value["at"] for _, value in items]
 
 
-BOUNDS = [
-    # A repeat less than 10 s after the value that passed, at 20, or before it, is dropped.
-    (29.999999, False),
-    (30, True),
-    (30.000001, True),
-    (20, False),
-    (10.000001, False),
-    (10, True),
-    (9.999999, True),
-]
-
-
-@pytest.mark.usefixtures("path")
-@pytest.mark.parametrize(("at", "passes"), BOUNDS)
-def test_a_repeat_is_closer_than_the_time_to_live(at: float, passes: bool) -> None:
-    with a_driver(EventClock("at", "1h")) as t:
-        t.send("in", [click(20), click(at)])
-        assert times(t.take("down")) == [20, at][: 1 + passes]
-        assert times(t.take("duplicates")) == [at][: 1 - passes]
-        assert t.received("late") == []
-
-
-@pytest.mark.usefixtures("path")
-@pytest.mark.parametrize(("at", "late"), [(14.999999, True), (15, False), (15.000001, False)])
-def test_a_value_behind_the_watermark_is_late(at: float, late: bool) -> None:
-    """The watermark is 15. A late value leaves as such, whether or not it is a repeat."""
-    with a_driver() as t:
-        t.send("in", [click(20), click(at, 2), click(at, 1)])
-        found = [value for _, value in t.received("late")]
-        assert [one.value["id"] for one in found] == ([2, 1] if late else [])
-        assert {one.reason for one in found} <= {LateReason.LATE}
-        assert {one.windows for one in found} <= {()}
-        assert t.stats.counts["once", "duplicates"] == (0 if late else 1)
-
-
-@pytest.mark.usefixtures("path")
-def test_a_value_between_two_that_passed_is_a_repeat_of_each() -> None:
-    with a_driver(EventClock("at", "1h")) as t:
-        t.send("in", [click(30), click(10), click(20), click(20.5), click(40)])
-        assert times(t.received("down")) == [30, 10, 20, 40]
-        assert times(t.received("duplicates")) == [20.5]
-
-
 @pytest.mark.usefixtures("path")
 def test_the_watermark_of_a_silent_key_empties_the_state() -> None:
     #  at 0 s: value at 20, watermark 15    at 14.999999 s: 29.999999    at 15 s: 30, forgotten
@@ -117,33 +74,13 @@ def test_the_lag_of_watermarks_is_reported() -> None:
 
 
 @pytest.mark.usefixtures("path")
-def test_the_end_of_input_empties_the_state() -> None:
-    with a_driver(EventClock("at", "5s", on_idle="hold")) as t:
-        t.send("in", [click(20), click(21, key="j")])
-        t.advance("1h")
-        assert t.stats.gauges["once", "keys"] == 2
-        t.end()
-        assert t.stats.gauges["once", "keys"] == 0
-
-
-@pytest.mark.usefixtures("path")
-def test_a_stream_watermark_judges_values_of_keys_without_state() -> None:
-    with a_driver(EventClock("at", "5s", scope="stream")) as t:
-        t.send("in", [click(20)])
-        t.send("in", [click(100, key="j"), click(25)])
-        t.send("in", [click(94, key="k")])
-        assert t.stats.gauges["once", "keys"] == 1, "only j has an id"
-        assert [value.value["at"] for _, value in t.received("late")] == [25, 94]
-
-
-@pytest.mark.usefixtures("path")
 def test_values_that_are_too_far_ahead_or_have_no_timestamp() -> None:
     clock: EventClock[Any] = EventClock("at", "5s", max_ahead="1m", on_invalid="drop")
     with a_driver(clock) as t:
         t.send("in", [("k", {"id": 1}), click(1000), click(1)])
         assert times(t.received("down")) == [1]
         ((_, late),) = t.received("late")
-        assert late.reason is LateReason.TOO_FAR_AHEAD
+        assert (late.reason, late.windows) == (LateReason.TOO_FAR_AHEAD, ())
         assert t.stats.counts["once", "too_far_ahead"] == 1
         assert t.stats.counts["once", "dropped"] == 1
     with a_driver(clock) as t:
@@ -217,7 +154,7 @@ def by_key(items: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("scope", ["key", "stream"])
-@sampled(100, by_default=25)
+@sampled(100, by_default=10)
 @given(items=ITEMS, cuts=CUTS, paths=st.lists(st.booleans(), min_size=1, max_size=5))
 def test_streams_are_as_defined_in_any_epochs_and_on_any_path(
     scope: Any, items: Any, cuts: list[int], paths: list[bool]
@@ -239,7 +176,7 @@ def test_streams_are_as_defined_in_any_epochs_and_on_any_path(
         assert by_key(received[name]) == by_key(expected), name
 
 
-@sampled(200, by_default=40)
+@sampled(200, by_default=10)
 @given(
     epochs=st.lists(
         st.tuples(

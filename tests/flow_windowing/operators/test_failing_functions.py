@@ -111,100 +111,60 @@ def visit(failing: str) -> Callable[[Any], Visit]:
 
 
 Step = Callable[[Any], Any]
+
+
+def fold(*functions: Any, windower: Any = MINUTE, **options: Any) -> Step:
+    return lambda up: win.fold_window("windows", up, CLOCK, windower, *functions, **options)
+
+
+def spread(failing: str, windower: Any = MINUTE, **options: Any) -> Step:
+    own = Spread(failing)
+    return lambda up: win.aggregate_window("windows", up, CLOCK, windower, **options, spread=own)
+
+
+def logic(builder: Any, windower: Any = MINUTE, **options: Any) -> Step:
+    return lambda up: win.window("windows", up, CLOCK, windower, builder, **options)
+
+
+def reduce(up: Any) -> Any:
+    return win.reduce_window("windows", up, CLOCK, MINUTE, fail_at_two)
+
+
+UPDATES: dict[str, Any] = {"emit": "update", "ordered": False}
 ADDING: dict[str, tuple[Step, str]] = {
-    "fold": (
-        lambda up: win.fold_window("windows", up, CLOCK, MINUTE, int, fail_at_two),
+    "fold": (fold(int, fail_at_two), "the folder"),
+    "fold, sessions": (fold(int, fail_at_two, keep, windower=SESSIONS), "the folder"),
+    "fold, updates": (fold(int, fail_at_two, **UPDATES), "the folder"),
+    "fold, updates of sessions": (
+        fold(int, fail_at_two, keep, windower=SESSIONS, **UPDATES),
         "the folder",
     ),
-    "fold, sessions": (
-        lambda up: win.fold_window("windows", up, CLOCK, SESSIONS, int, fail_at_two, keep),
-        "the folder",
-    ),
-    "fold, updates": (
-        lambda up: win.fold_window(
-            "windows", up, CLOCK, MINUTE, int, fail_at_two, emit="update", ordered=False
-        ),
-        "the folder",
-    ),
-    "reduce": (
-        lambda up: win.reduce_window("windows", up, CLOCK, MINUTE, fail_at_two),
-        "the reducer",
-    ),
-    "own": (
-        lambda up: win.aggregate_window("windows", up, CLOCK, MINUTE, spread=Spread("add")),
-        "Spread.add",
-    ),
-    "own, sessions": (
-        lambda up: win.aggregate_window("windows", up, CLOCK, SESSIONS, spread=Spread("add")),
-        "Spread.add",
-    ),
-    "logic": (
-        lambda up: win.window("windows", up, CLOCK, MINUTE, visit("on_value")),
-        "Visit.on_value",
-    ),
+    "reduce": (reduce, "the reducer"),
+    "own": (spread("add"), "Spread.add"),
+    "own, sessions": (spread("add", SESSIONS), "Spread.add"),
+    "logic": (logic(visit("on_value")), "Visit.on_value"),
 }
 """Steps that fail when the value 2 is added, and what they say has failed."""
 
 OTHERS: dict[str, tuple[Step, str]] = {
-    "builder": (
-        lambda up: win.fold_window("windows", up, CLOCK, MINUTE, fail, keep),
-        "the builder",
-    ),
-    "builder, updates": (
-        lambda up: win.fold_window(
-            "windows", up, CLOCK, MINUTE, fail, keep, emit="update", ordered=False
-        ),
-        "the builder",
-    ),
-    "merger": (
-        lambda up: win.fold_window("windows", up, CLOCK, SESSIONS, int, keep, fail, ordered=False),
-        "the merger",
-    ),
-    "copy": (
-        lambda up: win.fold_window(
-            "windows", up, CLOCK, MINUTE, int, Fails, emit="update", ordered=False
-        ),
-        "copying the result",
-    ),
-    "own beginning": (
-        lambda up: win.aggregate_window("windows", up, CLOCK, MINUTE, spread=Spread("initialize")),
-        "Spread.initialize",
-    ),
-    "own merge": (
-        lambda up: win.aggregate_window("windows", up, CLOCK, SESSIONS, spread=Spread("merge")),
-        "Spread.merge",
-    ),
-    "own result": (
-        lambda up: win.aggregate_window(
-            "windows", up, CLOCK, MINUTE, spread=Spread("result"), emit="update"
-        ),
-        "Spread.result",
-    ),
-    "logic's merge": (
-        lambda up: win.window("windows", up, CLOCK, SESSIONS, visit("on_merge"), ordered=False),
-        "Visit.on_merge",
-    ),
-    "logic's builder": (lambda up: win.window("windows", up, CLOCK, MINUTE, fail), "the builder"),
-    "logic's epoch": (
-        lambda up: win.window("windows", up, CLOCK, DAY, visit("on_epoch_end"), ordered=False),
-        "Visit.on_epoch_end",
-    ),
-    "logic's end": (
-        lambda up: win.window("windows", up, CLOCK, MINUTE, visit("on_close")),
-        "Visit.on_close",
-    ),
+    "builder": (fold(fail, keep), "the builder"),
+    "builder, updates": (fold(fail, keep, **UPDATES), "the builder"),
+    "merger": (fold(int, keep, fail, windower=SESSIONS, ordered=False), "the merger"),
+    "merger, updates": (fold(int, keep, fail, windower=SESSIONS, **UPDATES), "the merger"),
+    "copy": (fold(int, Fails, **UPDATES), "copying the result"),
+    "own beginning": (spread("initialize"), "Spread.initialize"),
+    "own merge": (spread("merge", SESSIONS), "Spread.merge"),
+    "own result": (spread("result", emit="update"), "Spread.result"),
+    "logic's merge": (logic(visit("on_merge"), SESSIONS, ordered=False), "Visit.on_merge"),
+    "logic's builder": (logic(fail), "the builder"),
+    "logic's epoch": (logic(visit("on_epoch_end"), DAY, ordered=False), "Visit.on_epoch_end"),
+    "logic's end": (logic(visit("on_close")), "Visit.on_close"),
 }
 """Steps that fail otherwise."""
 
 WITHOUT_KEY: dict[str, tuple[Step, str]] = {
-    "own result": (
-        lambda up: win.aggregate_window("windows", up, CLOCK, MINUTE, spread=Spread("result")),
-        "Spread.result",
-    ),
-    "result over sessions": (
-        lambda up: win.aggregate_window("windows", up, CLOCK, SESSIONS, spread=Spread("result")),
-        "Spread.result",
-    ),
+    "own result": (spread("result"), "Spread.result"),
+    "result over sessions": (spread("result", SESSIONS), "Spread.result"),
 }
 """Steps whose results fail, of many keys at once."""
 
@@ -264,8 +224,16 @@ def test_a_result_that_fails_is_named(name: str, at_once: bool) -> None:
 
 
 def test_a_builder_that_makes_no_logic_is_told() -> None:
-    error = failure_of(lambda up: win.window("windows", up, CLOCK, MINUTE, lambda _state: 7))
-    first = str(error).splitlines()[0]
-    assert first == (
+    error = failure_of(logic(lambda _state: 7))
+    assert str(error).splitlines()[0] == (
         "step 'windows': the builder raised TypeError: a builder must return a WindowLogic, got 7"
     )
+
+
+def test_a_logic_that_cannot_merge_says_what_to_write() -> None:
+    class Rigid(Visit):
+        on_merge = win.WindowLogic.on_merge
+
+    error = failure_of(logic(lambda _state: Rigid(), SESSIONS, ordered=False))
+    assert "step 'windows'" in str(error)
+    assert "write on_merge" in str(error)

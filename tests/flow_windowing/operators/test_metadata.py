@@ -6,6 +6,8 @@ import pickle
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from flow.connectors.sink import to_record
 from flow_windowing import LateReason, LateValue, Pane, PaneTiming, WindowMetadata
 
@@ -48,6 +50,13 @@ def test_a_late_value_is_laid_out_in_columns_with_the_ids_of_all_windows() -> No
         "side": None,
         "window_ids": [7, 8],
     }
+
+
+def test_windows_are_hashable_frozen_and_ordered_by_open_time() -> None:
+    later = WindowMetadata(6, ONE, ONE)
+    assert sorted({later, WINDOW}) == [WINDOW, later]
+    with pytest.raises(AttributeError):
+        later.window_id = 7  # type: ignore[misc]
 
 
 def test_windows_are_equal_whatever_their_timestamps_say() -> None:

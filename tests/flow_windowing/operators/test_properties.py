@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flow_windowing as win
@@ -22,7 +22,6 @@ from tests.support.windowed_flows import (
     ORIGIN,
     Epoch,
     Heard,
-    OneKey,
     Received,
     Value,
     Witness,
@@ -31,9 +30,10 @@ from tests.support.windowed_flows import (
     collecting,
     counts,
     event_sliding,
+    finished,
+    heard,
     in_epochs,
     items,
-    moments,
     received,
     sessions,
     time_of,
@@ -60,7 +60,7 @@ def played(make: Any, sent: Items, sizes: list[int], shards: int = 1) -> Receive
 
 
 @pytest.mark.parametrize("operator", [*OPERATORS, *JOINS])
-@settings(max_examples=40)
+@sampled(40, by_default=5)
 @given(clocks, windowers, items, cuts, st.booleans(), emits)
 def test_cutting_the_input_into_epochs_differently_changes_nothing(
     operator: str,
@@ -77,6 +77,7 @@ def test_cutting_the_input_into_epochs_differently_changes_nothing(
     assert played(make, sent, sizes) == played(make, sent, [], shards=2)
 
 
+@sampled(100, by_default=12)
 @given(clocks, windowers, items, cuts, st.booleans())
 def test_cutting_differently_leaves_the_last_word_of_each_window_the_same(
     clock: Any, windower: Any, sent: Items, sizes: list[int], ordered: bool
@@ -103,17 +104,8 @@ def merged_away(out: Received, key: str) -> set[int]:
     return {one for metadata in out["closed"].get(key, ()) for one in metadata.merged_ids}
 
 
-def heard(config: DriverBuilder, epochs: list[Epoch], rebuilt: bool = False) -> Heard:
-    """Run a key's timeline to the end of its input, and return what the key has emitted."""
-    one = OneKey(config, rebuilt)
-    *before, last = moments(epochs)
-    for epoch, moment in zip(epochs, before, strict=True):
-        one.epoch(epoch.values, moment)
-    one.epoch((), last, end=True)
-    return one.heard
-
-
 @pytest.mark.parametrize("kind", KINDS)
+@sampled(100, by_default=15)
 @given(
     st.data(),
     clocks,
@@ -190,12 +182,7 @@ def sent_in(epochs: list[Epoch]) -> set[Value]:
 def test_windows_close_once_in_order_and_no_late_value_is_in_one_it_missed(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool
 ) -> None:
-    one = OneKey(collecting(clock, windower, ordered), rebuilt=True)
-    *before, last = moments(epochs)
-    for epoch, moment in zip(epochs, before, strict=True):
-        one.epoch(epoch.values, moment)
-    one.epoch((), last, end=True)
-    out = one.heard
+    out = heard(collecting(clock, windower, ordered), epochs, rebuilt=True)
     ids = [metadata.window_id for metadata in out.closed]
     assert len(set(ids)) == len(ids)
     assert [metadata for metadata, _ in out.down] == out.closed
@@ -218,13 +205,7 @@ def test_windows_close_once_in_order_and_no_late_value_is_in_one_it_missed(
 def test_after_the_end_no_window_is_open_but_those_that_count(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool
 ) -> None:
-    config = collecting(clock, windower, ordered)
-    one = OneKey(config)
-    *before, last = moments(epochs)
-    for epoch, moment in zip(epochs, before, strict=True):
-        one.epoch(epoch.values, moment)
-    one.epoch((), last, end=True)
-    state = one.state()
+    state = finished(collecting(clock, windower, ordered), epochs).state()
     counting = isinstance(windower, win.CountWindower)
     if state is None:
         return

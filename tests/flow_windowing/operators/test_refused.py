@@ -103,16 +103,6 @@ WINDOWERS: list[tuple[type, str, Any, type[Exception], str]] = [
         for name in ("count", "step")
         for value in (0, -1, 2.0, "2", True)
     ),
-    (win.CalendarWindower, "unit", "hour", FlowBuildError, "must be 'day', 'week', 'month' or"),
-    (win.CalendarWindower, "tz", "Mars/X", FlowBuildError, "the name of an IANA time zone"),
-    (
-        win.CalendarWindower,
-        "every",
-        0,
-        FlowBuildError,
-        "must be a whole number of at least 1, got 0",
-    ),
-    (win.CalendarWindower, "week_starts", "Monday", FlowBuildError, "got 'Monday'"),
 ]
 
 
@@ -274,6 +264,12 @@ def test_a_join_of_one_stream_is_refused() -> None:
     clock, hours = win.SystemClock(), win.TumblingWindower("1h")
     with pytest.raises(FlowBuildError, match="step 'w': a join needs two or more streams, got 1"):
         win.join_window("w", clock, hours, a_stream())
+
+
+def test_the_whole_output_in_place_of_one_of_its_streams_is_refused() -> None:
+    out = win.collect_window("w", a_stream(), win.SystemClock(), win.TumblingWindower("1h"))
+    with pytest.raises(FlowTypeError, match="holds several streams"):
+        op.key_rm("values", out)  # type: ignore[arg-type]
 
 
 def a_stream() -> KeyedStream[Any]:

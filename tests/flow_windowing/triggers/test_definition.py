@@ -99,7 +99,7 @@ def test_the_panes_are_those_of_the_definition(
     assert played(windower, trigger, wait, ordered, timed(epochs)) == (oracle.seen, oracle.closed)
 
 
-@sampled(600, by_default=150)
+@sampled(600, by_default=100)
 @given(windowers, triggers, st.integers(0, 5), st.booleans(), st.lists(times), st.data())
 def test_panes_do_not_depend_on_the_cut_of_epochs(
     windower: Any, trigger: Any, wait: int, ordered: bool, values: list[int], data: Any

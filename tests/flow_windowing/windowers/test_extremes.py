@@ -6,10 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import flow_windowing as win
+from flow.instants import EPOCH, MAX_US, MIN_US, NEVER
 from flow.testing import TestDriver
-from flow_windowing import EventClock, LateReason
+from flow_windowing import EventClock
 from tests.support.windowed_flows import Received, received, windowed_flow
 
 FOREVER = timedelta.max
@@ -121,54 +124,13 @@ def test_an_endless_forget_after_keeps_the_key() -> None:
     assert driver.stats.gauges["w", "keys"] == 1
 
 
-@pytest.mark.parametrize("windower", ["tumbling", "sliding", "tumbling right"])
-def test_windows_before_align_to(windower: str) -> None:
-    # -1h        align_to      +1h
-    #  |    t     |
-    cls = win.SlidingWindower if windower == "sliding" else win.TumblingWindower
-    options: dict[str, Any] = {"offset": "1h"} if windower == "sliding" else {}
-    if windower == "tumbling right":
-        options["closed"] = "right"
-    before = NOON - timedelta(minutes=30)
-    out, _ = collect(cls(length="1h", align_to=NOON, **options), [before])
-    (metadata, _) = out["down"]["k"][0]
-    assert (metadata.window_id, metadata.open_time) == (-1, NOON - timedelta(hours=1))
-    assert metadata.close_time == NOON
-
-
-FUTURE = datetime(2400, 1, 1, tzinfo=UTC)
-
-
-def test_a_value_from_the_year_2400_is_refused_without_effect() -> None:
-    # system time: NOON.  NOON  2400!  NOON+10s
-    clock = EventClock(lambda value: value, "5s", max_ahead="1d")
-    out, driver = collect(win.TumblingWindower("1h"), [NOON, FUTURE, LATER], clock)
-    assert window_values(out) == [[NOON, LATER]]
-    (late,) = out["late"]["k"]
-    assert (late.value, late.reason, late.window) == (FUTURE, LateReason.TOO_FAR_AHEAD, None)
-    assert (late.watermark, late.late_by) == (NOON - timedelta(seconds=5), timedelta(0))
-    assert driver.stats.counts["w", "too_far_ahead"] == 1
-
-
-def test_a_value_from_the_year_2400_without_max_ahead_makes_later_values_late() -> None:
-    clock = EventClock(lambda value: value, "5s")
-    out, _ = collect(win.TumblingWindower("1h"), [NOON, FUTURE, LATER], clock)
-    assert window_values(out) == [[NOON], [FUTURE]]
-    (late,) = out["late"]["k"]
-    assert (late.value, late.watermark) == (LATER, FUTURE - timedelta(seconds=5))
-    assert late.late_by == FUTURE - timedelta(seconds=5) - LATER
-
-
-def test_a_value_exactly_max_ahead_is_accepted() -> None:
-    clock = EventClock(lambda value: value, "0s", max_ahead="10s")
-    microsecond = timedelta(microseconds=1)
-    out, _ = collect(win.CountWindower(1), [LATER, LATER + microsecond], clock)
-    assert window_values(out) == [[LATER]]
-    assert [late.value for late in out["late"]["k"]] == [LATER + microsecond]
-
-
-def test_a_refused_first_value_leaves_no_state() -> None:
-    clock = EventClock(lambda value: value, "0s", max_ahead="1d")
-    out, driver = collect(win.TumblingWindower("1h"), [FUTURE], clock)
-    assert [late.watermark for late in out["late"]["k"]] == [None]
-    assert driver.stats.gauges["w", "keys"] == 0
+@given(st.integers(MIN_US, MAX_US), st.integers(1, 10**15), st.integers(-(10**15), 10**15))
+def test_every_timestamp_lies_in_exactly_one_tumbling_window(
+    timestamp: int, length: int, align: int
+) -> None:
+    windower = win.TumblingWindower(
+        timedelta(microseconds=length), EPOCH + timedelta(microseconds=align)
+    )
+    (number,) = windower.build(None).open_for(timestamp, -NEVER).ids
+    open_us = align + number * length
+    assert open_us <= timestamp < open_us + length

@@ -9,18 +9,18 @@ import flow_windowing as win
 from tests.support.transcript import In, Order, Out, Step, builder
 
 
-@builder()
+@builder(shares_time=True)
 def dedup(step: Step, s: In, *, ttl: str) -> Out:
     return {"out": op.dedup(step("once"), s, ttl=ttl)}
 
 
-@builder()
+@builder(shares_time=True)
 def dedup_records(step: Step, s: In, *, ttl: str) -> Out:
     keyed = op.key_on(step("by_user"), s, "user")
     return {"out": op.dedup(step("once"), keyed, "id", ttl=ttl)}
 
 
-@builder(**dict.fromkeys(("down", "late", "duplicates"), Order.KEY))
+@builder(shares_time=True, **dict.fromkeys(("down", "late", "duplicates"), Order.KEY))
 def dedup_by_time(
     step: Step, s: In, *, ttl: str, wait: str = "0s", scope: Any = "key", max_ahead: Any = None
 ) -> Out:
@@ -39,13 +39,13 @@ def time_of(value: tuple[str, float]) -> float:
     return value[1]
 
 
-@builder(down=Order.KEY, expired=Order.KEY)
+@builder(shares_time=True, down=Order.KEY, expired=Order.KEY)
 def total_that_expires(step: Step, s: In, *, ttl: str, ttl_from: Any = "write") -> Out:
     out = op.stateful_map(step("total"), s, add, ttl=ttl, ttl_from=ttl_from)
     return {"down": out.down, "expired": out.expired}
 
 
-@builder(**dict.fromkeys(("down", "late", "expired"), Order.KEY))
+@builder(shares_time=True, **dict.fromkeys(("down", "late", "expired"), Order.KEY))
 def total_by_time(
     step: Step, s: In, *, ttl: str, wait: str = "0s", ttl_from: Any = "write", scope: Any = "key"
 ) -> Out:
@@ -56,7 +56,7 @@ def total_by_time(
     return {"down": out.down, "late": late, "expired": out.expired}
 
 
-@builder(**dict.fromkeys(("down", "expired"), Order.KEY))
+@builder(shares_time=True, **dict.fromkeys(("down", "expired"), Order.KEY))
 def changes_by_time(step: Step, s: In, *, ttl: str, wait: str = "0s") -> Out:
     """Emit an amount of ``(amount, seconds)`` that differs from the one before."""
     clock: win.EventClock[Any] = win.EventClock(time_of, wait)
@@ -64,13 +64,13 @@ def changes_by_time(step: Step, s: In, *, ttl: str, wait: str = "0s") -> Out:
     return {"down": out.down, "expired": out.expired}
 
 
-@builder(down=Order.KEY, expired=Order.KEY)
+@builder(shares_time=True, down=Order.KEY, expired=Order.KEY)
 def changes_that_expire(step: Step, s: In, *, ttl: str) -> Out:
     out = op.stateful_flat_map(step("last"), s, change, ttl=ttl)
     return {"down": out.down, "expired": out.expired}
 
 
-@builder(down=Order.KEY, expired=Order.KEY)
+@builder(shares_time=True, down=Order.KEY, expired=Order.KEY)
 def join_that_expires(step: Step, left: In, right: In, *, ttl: str, mode: Any = "last") -> Out:
     out = op.join(step("join"), left, right, insert_mode=mode, ttl=ttl)
     return {"down": out.down, "expired": out.expired}

@@ -47,7 +47,7 @@ def raw_and_summed(step: Step, s: In) -> Out:
     return {"out": op.fold_final(step("list"), both, list, lambda kept, v: [*kept, v])}
 
 
-@builder()
+@builder(shares_time=True)
 def lists_of_lists(step: Step, s: In, *, timeout: str) -> Out:
     pairs = op.collect(step("pairs"), s, timeout, 2)
     return {"out": op.collect(step("lists"), pairs, timeout, 2)}

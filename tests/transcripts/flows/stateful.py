@@ -43,7 +43,7 @@ def largest_by(step: Step, s: In, *, field: str) -> Out:
     return {"out": op.max_final(step("max"), keyed, by=lambda record: record[field])}
 
 
-@builder()
+@builder(shares_time=True)
 def collect(step: Step, s: In, *, timeout: str, max_size: int) -> Out:
     return {"out": op.collect(step("lists"), s, timeout, max_size)}
 
