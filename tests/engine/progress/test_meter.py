@@ -103,12 +103,6 @@ def test_marks_of_a_level_are_not_limited() -> None:
     assert len(marks_of(one)) == 1000
 
 
-def test_items_without_a_measure_leave_no_mark() -> None:
-    one = meter()
-    one.stamp(chunk(None, None))
-    assert marks_of(one) == []
-
-
 def test_measures_are_limited_to_the_range_of_time() -> None:
     one = meter()
     assert one.stamp(chunk(NO_PROGRESS - 1, NEVER + 1)).values == [
