@@ -68,6 +68,12 @@ class Case:
         return json.loads((Path(self.recovery.path) / "flow.json").read_text("utf-8"))
 
 
+def options_of(spark: SparkSession, path: Path, **more: Any) -> dict[str, Any]:
+    """Return the options of a small run with a checkpoint."""
+    recovery = RecoveryConfig(str(path / "checkpoint"))
+    return {"spark": spark, "recovery": recovery, "shards": 2, "partitions": 1, **more}
+
+
 def ones(count: int) -> list[Any]:
     return [("a", 1)] * count
 
@@ -108,10 +114,9 @@ def test_a_run_resumes_the_last_and_a_draining_run_ends_the_input(
 #  items     a a │ a ABORT                      a │ a │ end
 #  commit     x      -                          x
 def test_an_interrupted_epoch_is_replayed_and_counts_once(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    items = [*ones(3), ABORT(), *ones(1)]
-    case = Case(spark, tmp_path, items)
+    case = Case(spark, tmp_path, [*ones(3), ABORT(), *ones(1)])
     summary = case.run()
     assert (summary.aborted, summary.epochs, case.totals) == (True, 1, totals(1, 2))
     summary = case.run()
@@ -128,12 +133,7 @@ def test_a_replayed_epoch_gives_the_same_results_at_the_same_system_time(
     s = op.input("in", flow, TestingSource([("k", "x"), ABORT(), ("k", "y")]))
     clocked = op.inspect("see", op.stateful("clocked", s, CountWithTime))
     op.output("out", clocked, TestingSink(out))
-    options: dict[str, Any] = {
-        "spark": spark,
-        "recovery": RecoveryConfig(str(tmp_path / "checkpoint")),
-        "shards": 2,
-        "partitions": 1,
-    }
+    options = options_of(spark, tmp_path)
     assert run(flow, **options).aborted
     (first_attempt,) = capsys.readouterr().out.splitlines()
     assert out == []
@@ -150,13 +150,13 @@ def test_a_replayed_epoch_gives_the_same_results_at_the_same_system_time(
 
 def test_a_stopping_run_ends_between_two_epochs(spark: SparkSession, tmp_path: Path) -> None:
     stop = StopFlag()
-    case = Case(spark, tmp_path, ones(8))
-    summary = case.run(stop=stop, on_epoch=lambda report: stop.ask() if report.epoch == 1 else None)
-    assert (summary.stopped, summary.epochs) == (True, 2)
-    assert (case.totals, case.finals) == (totals(1, 2, 3, 4), [])
+    case = Case(spark, tmp_path, ones(4))
+    summary = case.run(stop=stop, on_epoch=lambda report: stop.ask())
+    assert (summary.stopped, summary.epochs) == (True, 1)
+    assert (case.totals, case.finals) == (totals(1, 2), [])
 
     assert case.run().stopped is False
-    assert (case.totals, case.finals) == (totals(*range(1, 9)), [("all", 8)])
+    assert (case.totals, case.finals) == (totals(1, 2, 3, 4), [("all", 4)])
 
 
 def test_an_idle_run_can_be_stopped_from_another_thread(
@@ -195,14 +195,7 @@ def test_a_fixed_time_advances_in_a_later_run_by_its_source_only(
     flow = Dataflow("moved")
     s = op.input("in", flow, TestingSource(items))
     op.output("out", op.collect("lists", s, "10m", 9), TestingSink(out))
-    options: dict[str, Any] = {
-        "spark": spark,
-        "recovery": RecoveryConfig(str(tmp_path / "checkpoint")),
-        "system_time": 0,
-        "drain": False,
-        "shards": 2,
-        "partitions": 1,
-    }
+    options = options_of(spark, tmp_path, system_time=0, drain=False)
     run(flow, **options)
     assert out == []
     run(flow, **options)
@@ -261,12 +254,10 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_with_its_path(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    path = tmp_path / "file" / "checkpoint"
-    case = Case(spark, tmp_path, ones(1))
-    case.recovery = RecoveryConfig(path)
+    case = Case(spark, tmp_path / "file", ones(1))
     with pytest.raises(CheckpointError) as caught:
         case.run()
-    assert str(caught.value).startswith(f"{path}/lock.json cannot be ")
+    assert str(caught.value).startswith(f"{case.recovery.path}/lock.json cannot be ")
     assert "\n" not in str(caught.value)
 
 
