@@ -144,7 +144,7 @@ EPOCHS = st.lists(
 """Each epoch: the seconds that pass before it, and its items."""
 
 
-@sampled(100, by_default=25)
+@sampled(100, by_default=15)
 @given(EPOCHS, st.sampled_from([-1, 0, 1]), st.sampled_from(["write", "first"]))
 def test_state_expires_as_defined(epochs: Any, micros: int, ttl_from: str) -> None:
     """State expires `ttl` after the value that it counts from, before the values of that epoch."""

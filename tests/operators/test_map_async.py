@@ -18,14 +18,15 @@ import pyarrow as pa
 import pytest
 
 import flow.operators as op
-from flow import Dataflow, Stream
+from flow import Stream
 from flow.columns.chunks import Items
 from flow.engine.calls.calling import call_ids
 from flow.engine.calls.resources import Identity, Resources, close_resources
 from flow.engine.epoch.context import TaskContext
 from flow.errors import FlowBuildError, FlowError, FlowTypeError, StepError
 from flow.instants import Moment
-from flow.testing import TestDriver, TestingSink, TestingSource, run_once
+from flow.testing import TestDriver, run_once
+from tests.support import one_stream
 
 
 def calling(fn: Any, **options: Any) -> Callable[[Stream[Any]], Stream[Any]]:
@@ -37,10 +38,7 @@ def failing(fn: Any, **options: Any) -> Callable[[Stream[Any]], Stream[Any]]:
 
 
 def driver(fn: Any, **options: Any) -> TestDriver:
-    flow = Dataflow("calls")
-    s = op.input("in", flow, TestingSource([]))
-    op.output("out", op.map_async("call", s, fn, **options), TestingSink([]))
-    return TestDriver(flow)
+    return one_stream.driver(calling(fn, **options))
 
 
 ONCE = op.Retry(1)
@@ -69,18 +67,10 @@ def test_calls_wait_at_the_same_time() -> None:
     assert time.monotonic() - started < 1
 
 
-def test_no_items_make_no_calls() -> None:
-    assert run_once([], calling(broken)) == []
-
-
-def test_a_function_gets_keyed_items_as_pairs() -> None:
+def test_a_function_gets_keyed_items_as_pairs_and_records_as_dicts() -> None:
     assert run_once([("a", 1)], lambda s: calling(echo)(op.map_value("m", s, str))) == [("a", "1")]
-
-
-def test_records_are_dicts() -> None:
-    with driver(echo) as t:
-        t.send("in", pa.RecordBatch.from_pylist([{"n": 1}]))
-        assert t.received("out") == [{"n": 1}]
+    assert run_once(pa.RecordBatch.from_pylist([{"n": 1}]), calling(echo)) == [{"n": 1}]
+    assert run_once([], calling(broken)) == []
 
 
 def test_order_by_key_needs_pairs() -> None:
@@ -91,20 +81,18 @@ def test_order_by_key_needs_pairs() -> None:
 # --- attempts and errors ----------------------------------------------------------------------
 
 
-def test_the_error_names_step_key_item_and_attempts() -> None:
+@pytest.mark.parametrize(
+    ("retry", "attempts"), [(THRICE, ", in the last of 3 attempts"), (ONCE, "")], ids=["3", "1"]
+)
+def test_the_error_names_step_key_item_and_attempts(retry: op.Retry, attempts: str) -> None:
     with pytest.raises(StepError) as caught:
-        run_once([("ann", 7)], calling(broken, retry=THRICE))
+        run_once([("ann", 7)], calling(broken, retry=retry))
     assert str(caught.value) == (
-        "step 'call': the call raised ValueError: no ('ann', 7), in the last of 3 attempts\n"
+        f"step 'call': the call raised ValueError: no ('ann', 7){attempts}\n"
         "  key:  'ann'\n"
         "  item: 7"
     )
     assert isinstance(caught.value.__cause__, ValueError)
-
-
-def test_one_attempt_is_not_counted_in_the_error() -> None:
-    with pytest.raises(StepError, match=r"raised ValueError: no 1\n"):
-        run_once([1], calling(broken, retry=ONCE))
 
 
 def test_a_call_is_repeated_after_the_exceptions_of_its_retry_only() -> None:
@@ -188,12 +176,15 @@ async def with_id(item: Any) -> tuple[Any, op.CallId]:
     return item, op.call_id()
 
 
-def test_every_item_of_every_epoch_has_a_call_id_of_its_own() -> None:
-    with driver(with_id) as t:
+def test_every_item_of_every_epoch_and_step_has_a_call_id_of_its_own() -> None:
+    def build(s: Stream[Any]) -> Stream[Any]:
+        return op.map_async("second", op.map_async("first", s, with_id), with_id)
+
+    with one_stream.driver(build) as t:
         for _ in range(3):  # Time stands still: the number of the epoch tells them apart.
             t.send("in", ["a", "a", "b"])
-        ids = [call for _, call in t.received("out")]
-    assert len(set(ids)) == 9
+        ids = {call for (_, first), second in t.received("out") for call in (first, second)}
+    assert len(ids) == 18
     assert all(len(call) == 32 and int(call, 16) >= 0 for call in ids)
 
 
@@ -207,14 +198,6 @@ def test_attempts_of_a_call_have_one_id() -> None:
     run_once([1], failing(ask, retry=THRICE))
     assert len(seen) == 3
     assert len(set(seen)) == 1
-
-
-def test_two_steps_have_different_ids_for_an_item() -> None:
-    def build(s: Stream[Any]) -> Stream[Any]:
-        return op.map_async("second", op.map_async("first", s, with_id), with_id)
-
-    (((_, first), second),) = run_once([1], build)
-    assert first != second
 
 
 @pytest.mark.parametrize("cuts", [[4], [1, 3], [2, 1, 1]])
@@ -257,6 +240,11 @@ def test_the_call_id_is_known_in_threads_of_a_call() -> None:
 
 LOG: list[str] = []
 """The events of resources, which are made in this process."""
+
+
+@pytest.fixture(autouse=True)
+def _clear_log() -> None:
+    LOG.clear()
 
 
 class Client:
@@ -308,7 +296,6 @@ async def kind_of(resource: Any, item: Any) -> str:
 def test_a_resource_serves_all_epochs_and_is_closed_with_the_driver(
     factory: Any, kind: str
 ) -> None:
-    LOG.clear()
     with driver(kind_of, resource=factory) as t:
         t.send("in", [1, 2])
         t.send("in", [3])
@@ -318,7 +305,6 @@ def test_a_resource_serves_all_epochs_and_is_closed_with_the_driver(
 
 
 def test_drivers_side_by_side_keep_their_resources() -> None:
-    LOG.clear()
     with driver(kind_of, resource=Client) as one, driver(kind_of, resource=Client) as two:
         for t in (one, two, one, two):
             t.send("in", [1])
@@ -327,7 +313,6 @@ def test_drivers_side_by_side_keep_their_resources() -> None:
 
 
 def test_an_epoch_after_the_block_makes_the_resource_again() -> None:
-    LOG.clear()
     with driver(kind_of, resource=Client) as t:
         t.send("in", [1])
     t.send("in", [1])
@@ -336,7 +321,6 @@ def test_an_epoch_after_the_block_makes_the_resource_again() -> None:
 
 
 def test_an_idle_resource_of_another_run_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    LOG.clear()
     monkeypatch.setattr("flow.engine.calls.resources._IDLE_SECONDS", -1.0)
     with driver(kind_of, resource=Client) as one, driver(kind_of, resource=Client) as two:
         one.send("in", [1])
@@ -345,7 +329,6 @@ def test_an_idle_resource_of_another_run_is_closed(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_resource_in_use_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    LOG.clear()
     monkeypatch.setattr("flow.engine.calls.resources._IDLE_SECONDS", -1.0)
 
     async def main() -> None:
