@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import random
 import re
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -460,10 +462,13 @@ def main(engine, amounts):
 
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
 def test_classes_of_the_main_script_can_be_values_state_and_exceptions(
-    engine: str, spark: SparkSession
+    engine: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers cannot import them: another program is ``__main__`` there."""
-    script: dict[str, Any] = {"__name__": "__main__", "spark": spark}
+    main = ModuleType("__main__")
+    script = vars(main)
+    script["spark"] = spark
+    monkeypatch.setitem(sys.modules, "__main__", main)
     exec(SCRIPT, script)
     assert script["main"](engine, [1, 2, 3]) == [
         ("k", "Total", 1),

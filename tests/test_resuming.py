@@ -110,42 +110,33 @@ def test_a_run_resumes_the_last_and_a_draining_run_ends_the_input(
     assert (case.totals, case.finals) == (totals(1, 2, 3), [("all", 3)])
 
 
-#  run       1                                  2
-#  items     a a │ a ABORT                      a │ a │ end
-#  commit     x      -                          x
-def test_an_interrupted_epoch_is_replayed_and_counts_once(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    case = Case(spark, tmp_path, [*ones(3), ABORT(), *ones(1)])
-    summary = case.run()
-    assert (summary.aborted, summary.epochs, case.totals) == (True, 1, totals(1, 2))
-    summary = case.run()
-    assert summary.aborted is False
-    assert (case.totals, case.finals) == (totals(1, 2, 3, 4), [("all", 4)])
-
-
-def test_a_replayed_epoch_gives_the_same_results_at_the_same_system_time(
+#  run       1                     2
+#  items     w │ x ABORT           x │ y │ end
+#  commit    x     -               x   x    x
+def test_an_interrupted_epoch_is_replayed_with_the_same_results_at_the_same_system_time(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the machine's clock: what the first attempt would have written is printed on its way."""
     out: list[Any] = []
     flow = Dataflow("again")
-    s = op.input("in", flow, TestingSource([("k", "x"), ABORT(), ("k", "y")]))
+    s = op.input("in", flow, TestingSource([("k", "w"), ("k", "x"), ABORT(), ("k", "y")]))
     clocked = op.inspect("see", op.stateful("clocked", s, CountWithTime))
     op.output("out", clocked, TestingSink(out))
     options = options_of(spark, tmp_path)
-    assert run(flow, **options).aborted
-    (first_attempt,) = capsys.readouterr().out.splitlines()
-    assert out == []
+    summary = run(flow, **options)
+    assert (summary.aborted, summary.epochs) == (True, 1)
+    first, first_attempt = capsys.readouterr().out.splitlines()
+    assert [f"see: {pair!r}" for pair in out] == [first]
 
-    run(flow, **options)
+    assert not run(flow, **options).aborted
     second_attempt, later = capsys.readouterr().out.splitlines()
     assert second_attempt == first_attempt
-    assert [f"see: {pair!r}" for pair in out] == [second_attempt, later]
-    (_, (_, _, first_us, first_down)), (_, (value, count, later_us, later_down)) = out
-    assert (value, count) == ("y", 2)
-    # All of the time between the two epochs is downtime, but for what their own run took.
-    assert first_down == 0 < later_down <= later_us - first_us
+    assert [f"see: {pair!r}" for pair in out] == [first, second_attempt, later]
+    assert [(value, count) for _, (value, count, *_) in out] == [("w", 1), ("x", 2), ("y", 3)]
+    times = [(now_us, down_us) for _, (_, _, now_us, down_us) in out]
+    (_, first_down), (attempt_us, attempt_down), (later_us, later_down) = times
+    # All of the time between the last two epochs is downtime, but for what their own run took.
+    assert first_down == attempt_down == 0 < later_down <= later_us - attempt_us
 
 
 def test_a_stopping_run_ends_between_two_epochs(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from flow.engine.spark.session import session
 from flow.engine.spark.session.session import SparkSettings
 
 SERIAL = "-XX:+UseSerialGC"
+SOCKETS = "spark.python.unix.domain.socket.enabled"
 
 
 def options_of(master: str | None) -> str:
@@ -46,10 +47,14 @@ def test_a_collector_of_the_environment_is_the_only_one(
     assert SERIAL not in options_of("local[2]")
 
 
-def test_the_history_of_sparks_ui_is_short_by_default() -> None:
-    assert session._conf(SparkSettings(), True)["spark.ui.retainedJobs"] == "50"
-    settings = SparkSettings(conf={"spark.ui.retainedJobs": "1000"})
-    assert session._conf(settings, True)["spark.ui.retainedJobs"] == "1000"
+def test_settings_of_the_user_precede_those_of_a_session() -> None:
+    own = {"spark.ui.retainedJobs": "1000", SOCKETS: "true"}
+    for settings, values in (
+        (SparkSettings(), {"spark.ui.retainedJobs": "50", SOCKETS: "false"}),
+        (SparkSettings(conf=own), own),
+    ):
+        conf = session._conf(settings, False)
+        assert {name: conf[name] for name in own} == values
 
 
 @pytest.mark.parametrize(("switch", "is_ours"), [("on", True), ("off", False)])
