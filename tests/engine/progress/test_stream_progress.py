@@ -522,15 +522,20 @@ def test_a_batch_logic_s_failure_shows_values_without_stamps() -> None:
     assert caught.value.item == "[5, 6]"
 
 
-def test_a_measure_that_fails_names_the_step() -> None:
-    class Broken(Mileage):
-        def measure(self, value: Any, moment: Moment) -> int:
-            raise KeyError("at")
-
-    with driver(Journey(Broken())) as t, pytest.raises(StepError) as caught:
+@pytest.mark.parametrize(
+    ("measure", "problem"),
+    [
+        (lambda *_: {}["at"], "KeyError: 'at'"),
+        (lambda *_: "far", "ValueError: invalid literal for int() with base 10: 'far'"),
+    ],
+    ids=["raises", "is no number"],
+)
+def test_a_measure_that_fails_names_the_step(measure: Any, problem: str) -> None:
+    broken = type("Broken", (Mileage,), {"measure": measure})()
+    with driver(Journey(broken)) as t, pytest.raises(StepError) as caught:
         t.send("in", [("a", 5)])
     assert str(caught.value) == (
-        "step 'travel': measuring its progress raised KeyError: 'at'\n  key:  'a'\n  item: 5"
+        f"step 'travel': measuring its progress raised {problem}\n  key:  'a'\n  item: 5"
     )
 
 
