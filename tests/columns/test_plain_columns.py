@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 from collections import namedtuple
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -122,16 +121,6 @@ def test_missing_values_are_none() -> None:
     assert column_of([None, 1]).letters == "?i"
     assert column_of([None]).values() == [None]
     assert column_of([{"a": None, "b": NOON}, {"a": 1, "b": NOON}]).letters == "?im"
-
-
-def test_a_lone_surrogate_is_text() -> None:
-    plain = column_of(["a", "\ud800", "ß"]).encoded()
-    assert PlainColumns.decoded(plain).values() == ["a", "\ud800", "ß"]
-
-
-def test_nan_stays_nan() -> None:
-    (found,) = column_of([math.nan]).values()
-    assert math.isnan(found)
 
 
 def test_only_columns_of_one_shape_have_the_same_layout() -> None:

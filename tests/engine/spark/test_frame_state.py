@@ -81,16 +81,6 @@ STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
         r"an aggregation \(Spark's Aggregate\)",
         "flow_windowing.aggregate_window",
     ),
-    "an aggregation in SQL": (
-        lambda s: s.sparkSession.sql("select id, max(n) from stream group by id"),
-        r"an aggregation \(Spark's Aggregate\)",
-        "flow_windowing.aggregate_window or op.stateful_map",
-    ),
-    "a session window": (
-        lambda s: s.groupBy(F.session_window("at", "1 hour"), "id").count(),
-        r"an aggregation \(Spark's Aggregate\)",
-        "flow_windowing.aggregate_window",
-    ),
     "dropDuplicates": (
         lambda s: s.dropDuplicates(["id"]),
         r"distinct or dropDuplicates \(Spark's Deduplicate\)",
@@ -129,11 +119,6 @@ STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
     ),
     "transformWithState": (
         lambda s: grouped(s).transformWithState(Processor(), "id string", "Append", "None"),
-        r"transformWithState \(Spark's TransformWithStateInPySpark\)",
-        "op.stateful_map or op.stateful",
-    ),
-    "transformWithStateInPandas": (
-        lambda s: grouped(s).transformWithStateInPandas(Processor(), "id string", "Append", "None"),
         r"transformWithState \(Spark's TransformWithStateInPySpark\)",
         "op.stateful_map or op.stateful",
     ),
