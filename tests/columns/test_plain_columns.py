@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.columns.plain_columns import PlainColumns
+from tests.support.sampling import sampled
 
 times = st.datetimes(timezones=st.just(UTC)).map(lambda time: time.replace(fold=0))
 fields: dict[type, st.SearchStrategy[Any]] = {
@@ -54,6 +55,7 @@ def column_of(values: list[Any]) -> PlainColumns:
     return columns
 
 
+@sampled(100, by_default=40)
 @given(plain_values())
 def test_values_survive_a_round_trip(values: list[Any]) -> None:
     columns = column_of(values)
@@ -64,6 +66,7 @@ def test_values_survive_a_round_trip(values: list[Any]) -> None:
     assert len(again) == len(values)
 
 
+@sampled(100, by_default=40)
 @given(plain_values(), st.data())
 def test_columns_can_be_selected_and_concatenated(values: list[Any], data: st.DataObject) -> None:
     columns = column_of(values)

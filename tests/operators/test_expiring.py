@@ -14,7 +14,7 @@ import flow.operators as op
 from flow import Dataflow
 from flow.errors import FlowBuildError
 from flow.testing import TestDriver, TestingSink, TestingSource
-from tests.support.one_stream import TEN
+from tests.support.one_stream import TEN, driver
 from tests.support.sampling import sampled
 
 
@@ -111,13 +111,10 @@ def test_a_join_emits_the_sides_of_a_key_that_expires() -> None:
 
 
 def test_without_a_time_to_live_nothing_changes() -> None:
-    flow = Dataflow("plain")
-    total = op.stateful_map("step", op.input("in", flow, TestingSource([])), running)
-    op.output("down", total, TestingSink([]))
-    with TestDriver(flow, now=TEN) as t:
+    with driver(lambda s: op.stateful_map("step", s, running)) as t:
         t.send("in", [("k", 1)])
         t.send("in", [("k", 1)], after="1000h")
-        assert t.received("down") == [("k", 1), ("k", 2)]
+        assert t.received("out") == [("k", 1), ("k", 2)]
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import flow.operators as op
-from flow import Dataflow, Stream, TimestampError
+from flow import Stream, TimestampError
 from flow.errors import StepError
-from flow.testing import TestDriver, TestingSink, TestingSource, run_once
+from flow.testing import run_once
 from tests.support.logics import Diary
+from tests.support.one_stream import driver
 
 Build = Callable[[Stream[Any]], Stream[Any]]
 
@@ -161,10 +162,7 @@ def test_a_logic_that_rejects_a_value_says_which() -> None:
 
 def resumed(builder: Callable[[Any], Any]) -> StepError:
     """Return the error of a key with state whose logic cannot be made again."""
-    flow = Dataflow("resumed")
-    s = op.stateful("step", op.input("in", flow, TestingSource([])), builder)
-    op.output("out", s, TestingSink([]))
-    with TestDriver(flow) as t:
+    with driver(lambda s: op.stateful("step", s, builder)) as t:
         t.send("in", [("k", 1)])
         with pytest.raises(StepError) as caught:
             t.send("in", [("k", 2)])
@@ -185,18 +183,17 @@ def test_a_builder_that_cannot_read_a_snapshot_is_named() -> None:
     assert isinstance(error.__cause__, ValueError)
 
 
-def test_a_builder_that_answers_a_snapshot_with_nonsense_is_refused() -> None:
-    error = resumed(lambda state: Diary(None) if state is None else "nonsense")
-    assert error.problem == (
-        "its builder must return a StatefulLogic or a StatefulBatchLogic, got str"
-    )
-
-
-def test_a_builder_that_forgets_to_answer_a_snapshot_does_not_lose_the_state() -> None:
-    error = resumed(lambda state: Diary(None) if state is None else None)
-    assert error.problem == (
-        "making its logic from a snapshot raised TypeError: the builder returned None"
-    )
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ("nonsense", "its builder must return a StatefulLogic or a StatefulBatchLogic, got str"),
+        (None, "making its logic from a snapshot raised TypeError: the builder returned None"),
+    ],
+)
+def test_a_builder_that_answers_a_snapshot_with_no_logic_does_not_lose_the_state(
+    answer: Any, problem: str
+) -> None:
+    assert resumed(lambda state: Diary(None) if state is None else answer).problem == problem
 
 
 def some_generator() -> Iterator[int]:

@@ -7,12 +7,13 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flow.operators as op
 from flow import Dataflow
 from flow.testing import TestDriver, TestingSink, TestingSource
+from tests.support.sampling import sampled
 
 ATTEMPTS = 3
 
@@ -75,7 +76,7 @@ SHAPES = st.lists(
 )
 
 
-@settings(max_examples=150)
+@sampled(150, by_default=40)
 @given(
     epochs=st.lists(SHAPES, min_size=1, max_size=3),
     capacity=st.integers(1, 6),

@@ -32,6 +32,7 @@ from flow.instants import Moment
 from flow.operators.stateless import Branch, Filter
 from flow.testing import TestingSink, TestingSource, key_by_key, run_once
 from tests.support.one_stream import Build, driver
+from tests.support.sampling import sampled
 
 NOON = datetime(2024, 5, 6, 12, tzinfo=UTC)
 ORDERS: list[dict[str, Any]] = [
@@ -257,6 +258,7 @@ def sent(build: Build, epochs: list[list[dict[str, Any]]], as_records: bool) -> 
         return t.received("out")
 
 
+@sampled(100, by_default=30)
 @given(st.lists(st.lists(ROWS, max_size=8), max_size=4), AMOUNTS.filter(lambda n: n is not None))
 def test_an_expression_keeps_what_a_function_keeps(
     epochs: list[list[dict[str, Any]]], least: int

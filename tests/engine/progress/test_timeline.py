@@ -113,6 +113,17 @@ def test_a_timeline_agrees_with_the_model(
     assert {speaker[2] for speaker in timeline.kept.reached} == set(points)
 
 
+def test_of_several_first_measures_at_one_position_the_least_counts() -> None:
+    all_sent = [
+        sent_progress(0, 0, [(2, 9)]),
+        sent_progress(1, 0, [(2, 4)]),
+        sent_progress(2, 1, [(0, 50)]),
+    ]
+    timeline = Timeline(Mileage(), StepProgress(), all_sent, Moment(0))
+    found = timeline.at((0, "in", 1), np.array([0, 2]), np.array([50, 50]))
+    assert found.tolist() == [4, 9]
+
+
 # --- what is remembered -----------------------------------------------------------------------
 
 
