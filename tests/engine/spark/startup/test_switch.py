@@ -36,6 +36,7 @@ def totals(directory: Path, **session: Any) -> list[Any]:
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_results_are_the_same_without_speedups(spark: SparkSession, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", __name__, str(tmp_path / "off")],
