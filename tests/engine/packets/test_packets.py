@@ -45,7 +45,7 @@ from flow.engine.packets.packets import (
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.plan.plan import Edge, EdgeKind
 from flow.engine.steps.gathering import gather_rows
-from flow.errors import EngineError, StepError
+from flow.errors import EngineError
 from flow.testing import TestDriver, TestingSink, TestingSource
 
 FLIGHTS = pa.RecordBatch.from_pylist(
@@ -124,14 +124,6 @@ def test_a_payload_of_another_version_is_refused() -> None:
         decode(b"Zrest")
 
 
-def test_the_error_shows_an_item_that_cannot_be_pickled() -> None:
-    with pytest.raises(
-        StepError, match="step 'maker': made a value that cannot be pickled"
-    ) as caught:
-        encode_whole(Items([1, iter([]), print, lambda: None], at(0, 1, 2, 3)), "maker")
-    assert "<function" in (caught.value.item or "")
-
-
 # --- dealt out --------------------------------------------------------------------------------
 
 
@@ -208,16 +200,6 @@ def test_rows_are_gathered_from_plain_and_dictionary_keys(samples: tuple[int, in
     parts = zip([0, *ends], ends, strict=False)
     by_key = dict(zip(found.keys.to_pylist(), (numbers[a:b] for a, b in parts), strict=True))
     assert by_key == {"a": [0, 11], "b": [10, 1, 2, 13], "c": [12, 3]}
-
-
-def test_items_for_a_keyed_step_must_be_pairs() -> None:
-    with pytest.raises(StepError, match=r"step 'reader': needs \(key, value\) pairs, got int"):
-        list(encode_keyed(Items([1], at(0)), 4, EDGE))
-
-
-def test_a_value_that_cannot_be_pickled_names_the_step_that_made_it() -> None:
-    with pytest.raises(StepError, match="step 'maker': made a value that cannot be pickled"):
-        list(encode_keyed(Pairs(["a"], [lambda: None], at(0)), 4, EDGE))
 
 
 # --- several packets --------------------------------------------------------------------------
