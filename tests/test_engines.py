@@ -49,23 +49,12 @@ def to_all(pair: tuple[str, int]) -> tuple[str, int]:
 
 
 @dataclass
-class Query:
-    """Active queries of an epoch, as Spark reports them."""
-
-    names: list[str | None]
-    sources: list[str]
-    sink: str
-    operators: int
-    plan: str
-
-
-@dataclass
 class Watch:
     """Observer of each epoch of a run, at the commit of outputs."""
 
     spark: SparkSession
     outputs: dict[str, list[Any]]
-    queries: list[Query]
+    queries: list[tuple[Any, ...]]
     received: list[dict[str, list[Any]]]
 
     def __call__(self, _: EpochReport) -> None:
@@ -74,15 +63,12 @@ class Watch:
         progress = active[0].lastProgress if active else None
         if progress is not None:
             execution = active[0]._jsq.streamingQuery().lastExecution()  # type: ignore[attr-defined]
-            self.queries.append(
-                Query(
-                    [query.name for query in active],
-                    [source["description"] for source in progress["sources"]],
-                    progress["sink"]["description"],
-                    len(progress["stateOperators"]),
-                    execution.executedPlan().toString(),
-                )
+            shuffles = re.findall(
+                r"TransformWithState\w*(?:Exec)? ", execution.executedPlan().toString()
             )
+            counts = len(progress["sources"]), len(progress["stateOperators"]), len(shuffles)
+            names = [query.name for query in active]
+            self.queries.append((names, *counts, "ForeachBatch" in progress["sink"]["description"]))
 
 
 def large_flow(outputs: dict[str, list[Any]], *, timed: bool) -> Dataflow:
@@ -135,10 +121,7 @@ def test_a_flow_is_one_query_with_a_sink_and_a_state_operator_for_each_level(
 ) -> None:
     queries = watched[0].queries
     assert queries
-    for query in queries:
-        assert (query.names, len(query.sources), query.operators) == (["large"], 1, 2)
-        assert "ForeachBatch" in query.sink
-        assert len(re.findall(r"TransformWithState\w*(?:Exec)? ", query.plan)) == 2
+    assert all(query == (["large"], 1, 2, 2, True) for query in queries), queries
 
 
 @pytest.mark.spark

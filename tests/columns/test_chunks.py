@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,15 +22,10 @@ from flow.columns.chunks import (
     Positions,
     Records,
     as_items,
-    as_pairs,
     in_order,
     order_of,
-    pick,
     positions,
-    reorder,
-    take,
 )
-from flow.errors import StepError
 
 
 def at(*places: int) -> Positions:
@@ -45,14 +39,6 @@ def batch(*numbers: int) -> pa.RecordBatch:
 def keyed(keys: str, *numbers: int, pos: Positions | None = None) -> KeyedRecords:
     places = np.arange(len(numbers), dtype=np.int64) if pos is None else pos
     return KeyedRecords(pa.array(list(keys), pa.string()), batch(*numbers), places)
-
-
-SHAPES: dict[str, Callable[[], Chunk]] = {
-    "items": lambda: Items([("a", 1), ("b", 2), ("a", 3)], at(0, 1, 2)),
-    "pairs": lambda: Pairs(["a", "b", "a"], [1, 2, 3], at(0, 1, 2)),
-    "records": lambda: Records(batch(1, 2, 3), at(0, 1, 2)),
-    "keyed records": lambda: keyed("aba", 1, 2, 3),
-}
 
 
 def plain(chunk: Chunk) -> list[tuple[int, Any]]:
@@ -78,49 +64,7 @@ def test_positions_of_timers_lie_before_and_after_all_items() -> None:
     assert order == sorted(set(order))
 
 
-# --- shapes -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_has_a_plain_form_and_keyed_ones_have_a_form_as_pairs(shape: str) -> None:
-    of_records = [{"n": 1}, {"n": 2}, {"n": 3}]
-    values = of_records if "records" in shape else [1, 2, 3]
-    if shape == "records":
-        assert as_items(SHAPES[shape]()).items == of_records
-        with pytest.raises(StepError, match=r"needs \(key, value\) pairs, got dict"):
-            as_pairs(SHAPES[shape](), "step")
-        return
-    assert as_items(SHAPES[shape]()).items == list(zip("aba", values, strict=True))
-    pairs = as_pairs(SHAPES[shape](), "step")
-    assert (pairs.keys, pairs.values, pairs.pos.tolist()) == (["a", "b", "a"], values, [0, 1, 2])
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_items_can_be_taken_by_a_mask_and_put_into_another_order(shape: str) -> None:
-    chunk = SHAPES[shape]()
-    first, _, last = plain(chunk)
-    taken, turned = take(chunk, np.array([True, False, True])), reorder(chunk, np.array([2, 0]))
-    assert type(taken) is type(turned) is type(chunk)
-    assert (plain(taken), plain(turned)) == ([first, last], [last, first])
-    assert plain(take(chunk, np.zeros(3, np.bool_))) == []
-    assert take(chunk, np.ones(3, np.bool_)) is chunk, "a mask of all items copies nothing"
-
-
-@pytest.mark.parametrize(
-    ("order", "picked"), [([], []), ([1], ["b"]), ([2, 0, 2], ["c", "a", "c"])]
-)
-def test_values_are_picked_by_index(order: list[int], picked: list[str]) -> None:
-    assert pick(["a", "b", "c"], np.array(order, np.intp)) == picked
-
-
 # --- order ------------------------------------------------------------------------------------
-
-
-def test_chunks_of_one_shape_are_joined() -> None:
-    assert len(in_order([Items([1], at(0)), Items([2], at(1))])) == 1
-    (records,) = in_order([Records(batch(1), at(0)), Records(batch(2), at(1))])
-    assert isinstance(records, Records)
-    assert records.batch.to_pydict() == {"n": [1, 2]}
 
 
 OTHER_SCHEMA = pa.RecordBatch.from_pylist([{"m": "x"}])
@@ -151,7 +95,7 @@ def test_order_of_is_a_stable_sort(numbers: list[int]) -> None:
 
 PLACED = st.lists(
     st.tuples(
-        st.sampled_from(list(SHAPES)),
+        st.sampled_from(["items", "pairs", "records", "keyed records"]),
         st.lists(st.integers(0, 5), max_size=4),
     ),
     max_size=5,

@@ -30,16 +30,12 @@ from flow.columns.chunks import (
 from flow.dataflow import StreamId
 from flow.engine.packets import packets
 from flow.engine.packets.packets import (
-    PACKET_SCHEMA,
     Packet,
-    Run,
     decode,
     decode_runs,
     encode_keyed,
     encode_spread,
     encode_whole,
-    from_batch,
-    sorted_chunks,
     to_batches,
 )
 from flow.engine.packets.shards import hash_keys, shard_of
@@ -114,23 +110,12 @@ def test_few_and_many_keys_survive_a_round_trip(count: int) -> None:
     assert found.keys.to_pylist() == keys.to_pylist()
 
 
-def test_records_without_rows_survive_a_round_trip() -> None:
-    empty = Records(FLIGHTS.slice(0, 0), at())
-    assert plain(decode(encode_whole(empty, "step"))) == []
-
-
 def test_a_payload_of_another_version_is_refused() -> None:
     with pytest.raises(EngineError, match="a packet of unknown form b'Z': do all workers run"):
         decode(b"Zrest")
 
 
 # --- dealt out --------------------------------------------------------------------------------
-
-
-def test_spread_deals_items_to_the_shards_in_turn() -> None:
-    payloads = dict(encode_spread(Items(list("abcde"), at(0, 1, 2, 3, 4)), 3, "step"))
-    dealt = {shard: as_items(decode(payload)).items for shard, payload in payloads.items()}
-    assert dealt == {0: ["a", "d"], 1: ["b", "e"], 2: ["c"]}
 
 
 def test_spread_makes_no_empty_payloads() -> None:
@@ -202,30 +187,6 @@ def test_rows_are_gathered_from_plain_and_dictionary_keys(samples: tuple[int, in
     assert by_key == {"a": [0, 11], "b": [10, 1, 2, 13], "c": [12, 3]}
 
 
-# --- several packets --------------------------------------------------------------------------
-
-
-def packet(chunk: Chunk, origin: int = 0, seq: int = 0) -> Packet:
-    return Packet(0, 0, origin, seq, encode_whole(chunk, "step"))
-
-
-def test_items_of_several_packets_are_sorted_by_position_then_origin_and_number() -> None:
-    #  origin 0   a, a2   d
-    #  origin 1   a3   b c
-    packets = [
-        packet(Items(["a3", "b", "c"], at(0, 1, 2)), origin=1),
-        packet(Items(["a2"], at(0)), seq=1),
-        packet(Items(["a", "d"], at(0, 3))),
-    ]
-    (chunk,) = sorted_chunks(packets)
-    assert as_items(chunk).items == ["a", "a2", "a3", "b", "c", "d"]
-
-
-def test_unkeyed_payloads_are_grouped_by_key() -> None:
-    runs = list(decode_runs(encode_whole(SHAPES["pairs"](), "step"), "step"))
-    assert runs == [Run("a", [1, {"x": 2}], [7, 9]), Run("b", [None], [8])]
-
-
 # --- rows -------------------------------------------------------------------------------------
 
 PACKETS = [
@@ -233,13 +194,6 @@ PACKETS = [
     for dest in (-1, 3)
     for shard in range(600)
 ]
-
-
-def test_packets_are_rows_of_one_schema() -> None:
-    batches = list(to_batches(PACKETS))
-    assert {batch.schema for batch in batches} == {PACKET_SCHEMA}
-    assert [one for batch in batches for one in from_batch(batch)] == PACKETS
-    assert list(to_batches([])) == []
 
 
 def test_batches_of_rows_stay_small() -> None:
@@ -296,7 +250,3 @@ def test_a_column_with_a_reserved_name_is_an_error_that_names_it(name: str, scop
         pytest.raises(EngineError, match=rf"a column '{name}', a reserved name: rename it"),
     ):
         t.send("in", batch)
-
-
-def test_no_pairs_make_no_packets() -> None:
-    assert list(encode_keyed(Pairs([], [], np.empty(0, np.int64)), 4, EDGE)) == []

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, Step, Stream
+from flow import Dataflow, Stream
 from flow.dataflow import StreamId
 from flow.engine.plan.compiler import (
     PASSES,
     assign_levels,
     check_ends,
     compile_flow,
-    draw_edges,
     leave_out_unused,
-    route_streams,
 )
-from flow.engine.plan.plan import Edge, EdgeKind, Plan
+from flow.engine.plan.plan import Plan
 from flow.operators.building import add_step
 from flow.operators.combining import Rekey
-from flow.operators.stateless import Map
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import Collect, Count, EventClock, Sum, SystemClock, TumblingWindower
 
@@ -110,55 +106,6 @@ def test_levels_of_keyed_steps(
     assert assign_levels(before(flow, assign_levels)).levels == levels
 
 
-# --- draw_edges -------------------------------------------------------------------------------
-
-
-def test_edges_lead_to_keyed_steps_and_outputs_and_know_their_side_and_level() -> None:
-    #  in ─ key ─┬─ low ─┬─ pairs ─ out
-    #            ├───────┘
-    #            └─ spread ─ log
-    flow = Dataflow("edges")
-    keyed = op.key_on("key", source(flow), str)
-    low = total("low", keyed)
-    spread = op.redistribute("spread", keyed)
-    sink("out", op.join("pairs", low, keyed))
-    sink("log", spread)
-    plan = draw_edges(before(flow, draw_edges))
-    low_in = Edge(0, stream("key"), "low", 0, 1, EdgeKind.KEYED)
-    spread_in = Edge(1, stream("key"), "spread", 0, 1, EdgeKind.SPREAD)
-    left = Edge(2, stream("low"), "pairs", 0, 2, EdgeKind.KEYED)
-    right = Edge(3, stream("key"), "pairs", 1, 2, EdgeKind.KEYED)
-    out = Edge(4, stream("pairs"), "out", 0, 3, EdgeKind.OUTPUT)
-    log = Edge(5, stream("spread"), "log", 0, 3, EdgeKind.OUTPUT)
-    assert plan.edges == (low_in, spread_in, left, right, out, log)
-    assert plan.outputs == (out, log)
-    assert plan.edges_into("pairs") == (left, right)
-    assert plan.edges_into("key") == ()
-
-
-# --- route_streams ----------------------------------------------------------------------------
-
-
-def test_a_stream_reaches_its_readers_in_order_of_declaration() -> None:
-    #  in ─ split ─┬ trues ─┬─ double ─┬─ sum ─ out
-    #              │        └──────────┘(side by side)
-    #              └ falses ─ log
-    flow = Dataflow("routes")
-    split = op.branch("split", source(flow), bool)
-    doubled = op.map("double", split.trues, abs)
-    sink("log", split.falses)
-    sink("out", op.join("sum", doubled, split.trues))
-    plan = route_streams(before(flow, route_streams))
-    log, left, right, out = plan.edges
-    assert plan.hops == {
-        stream("in"): (plan.steps["split"],),
-        stream("split", "trues"): (plan.steps["double"], right),
-        stream("split", "falses"): (log,),
-        stream("double"): (left,),
-        stream("sum"): (out,),
-    }
-
-
 def test_a_stream_reaches_a_step_that_reads_it_twice_twice_and_an_unread_stream_none() -> None:
     flow = Dataflow("twice")
     trues = op.branch("split", source(flow), bool).trues
@@ -166,36 +113,6 @@ def test_a_stream_reaches_a_step_that_reads_it_twice_twice_and_an_unread_stream_
     plan = compile_flow(flow)
     assert plan.hops_of(stream("split", "trues")) == (plan.steps["all"], plan.steps["all"])
     assert plan.hops_of(stream("split", "falses")) == ()
-
-
-# --- the whole --------------------------------------------------------------------------------
-
-
-def test_the_same_flow_compiles_to_equal_plans_but_for_their_ids() -> None:
-    flow = Dataflow("same")
-    sink("out", total("sum", source(flow)))
-    one, two = compile_flow(flow), compile_flow(flow)
-    assert one.plan_id != two.plan_id
-    assert replace(one, plan_id=two.plan_id) == two
-
-
-def test_a_flow_that_ends_with_raises_has_no_edges() -> None:
-    flow = Dataflow("watched")
-    op.raises("never", op.map("double", source(flow), abs))
-    plan = compile_flow(flow)
-    assert (plan.edges, plan.levels) == ((), ())
-    assert plan.steps["double"] == Step("double", Map(abs), (stream("in"),))
-
-
-def test_steps_can_be_exchanged_without_changing_the_routes() -> None:
-    flow = Dataflow("exchange")
-    sink("out", op.map("change", source(flow), abs))
-    plan = compile_flow(flow)
-    changed = Step("change", Map(str), (stream("in"),))
-    other = plan.with_steps({**plan.steps, "change": changed})
-    assert other.hops_of(stream("in")) == (changed,)
-    assert other.hops_of(stream("change")) == plan.hops_of(stream("change"))
-    assert plan.hops_of(stream("in")) == (Step("change", Map(abs), (stream("in"),)),)
 
 
 # --- which fields of an input's records anybody reads ---------------------------------------------
