@@ -242,12 +242,3 @@ def test_the_last_shard_of_a_partition_has_the_level_write(last_level: SparkLeve
     last_level.close()
 
 
-def test_a_level_before_the_last_writes_nothing(last_level: SparkLevel) -> None:
-    before = SparkLevel(last_level._shipped, Layout(SHARDS, PARTITIONS, 2), 1, "run")
-    before.open(None, None)
-    assert [row.dest for row in run_shard(before, 3)] == [
-        last_level._shipped.plan().outputs[0].dest,
-        STATS,
-    ]
-    before.close()
-    assert not RecordingSink.written
