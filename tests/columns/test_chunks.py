@@ -25,6 +25,7 @@ from flow.columns.chunks import (
     in_order,
     order_of,
     positions,
+    take,
 )
 
 
@@ -62,6 +63,11 @@ def test_positions_of_timers_lie_before_and_after_all_items() -> None:
     first_item = positions(0, 0, 0, 1)[0]
     order = [BEFORE_ITEMS, first_item, last_item, AFTER_ITEMS, AT_END, 2**63]
     assert order == sorted(set(order))
+
+
+def test_a_mask_of_all_items_copies_nothing() -> None:
+    chunk = keyed("aba", 1, 2, 3)
+    assert take(chunk, np.ones(3, np.bool_)) is chunk
 
 
 # --- order ------------------------------------------------------------------------------------
