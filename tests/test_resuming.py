@@ -116,30 +116,32 @@ def test_a_run_resumes_the_last_and_a_draining_run_ends_the_input(
 
 
 #  run       1                     2
-#  items     w │ x ABORT           x │ y │ end
-#  commit    x     -               x   x    x
+#  items     v w │ x ABORT         x │ y │ end
+#  commit     x      -             x   x    x
 def test_an_interrupted_epoch_is_replayed_with_the_same_results_at_the_same_system_time(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the machine's clock: what the first attempt would have written is printed on its way."""
     out: list[Any] = []
     flow = Dataflow("again")
-    s = op.input("in", flow, TestingSource([("k", "w"), ("k", "x"), ABORT(), ("k", "y")]))
+    items = [("k", "v"), ("k", "w"), ("k", "x"), ABORT(), ("k", "y")]
+    s = op.input("in", flow, TestingSource(items, batch_size=2))
     clocked = op.inspect("see", op.stateful("clocked", s, CountWithTime))
     op.output("out", clocked, TestingSink(out))
     options = options_of(spark, tmp_path)
     summary = run(flow, **options)
     assert (summary.aborted, summary.epochs) == (True, 1)
-    first, first_attempt = capsys.readouterr().out.splitlines()
-    assert [f"see: {pair!r}" for pair in out] == [first]
+    *first, first_attempt = capsys.readouterr().out.splitlines()
+    assert [f"see: {pair!r}" for pair in out] == first
 
     assert not run(flow, **options).aborted
     second_attempt, later = capsys.readouterr().out.splitlines()
     assert second_attempt == first_attempt
-    assert [f"see: {pair!r}" for pair in out] == [first, second_attempt, later]
-    assert [(value, count) for _, (value, count, *_) in out] == [("w", 1), ("x", 2), ("y", 3)]
+    assert [f"see: {pair!r}" for pair in out] == [*first, second_attempt, later]
+    counts = [(value, count) for _, (value, count, *_) in out]
+    assert counts == [("v", 1), ("w", 2), ("x", 3), ("y", 4)]
     times = [(now_us, down_us) for _, (_, _, now_us, down_us) in out]
-    (_, first_down), (attempt_us, attempt_down), (later_us, later_down) = times
+    _, (_, first_down), (attempt_us, attempt_down), (later_us, later_down) = times
     # All of the time between the last two epochs is downtime, but for what their own run took.
     assert first_down == attempt_down == 0 < later_down <= later_us - attempt_us
 
