@@ -278,6 +278,7 @@ def test_an_expression_keeps_what_a_function_keeps(
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_all_engines_keep_the_same_records(spark: SparkSession, tmp_path: Path) -> None:
     """A list has objects on all engines, and a Parquet file has columns."""
     pq.write_table(pa.Table.from_pylist(ORDERS), tmp_path / "orders.parquet")

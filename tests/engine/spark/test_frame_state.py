@@ -169,6 +169,7 @@ def test_a_stateful_stream_is_refused_before_anything_is_written(
     assert not path.exists()
 
 
+@pytest.mark.extended
 def test_a_stateless_stream_resumes_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     """Of all these operators together, as Spark plans them."""
     stream = stream_of(spark, tmp_path)

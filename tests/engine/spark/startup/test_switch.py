@@ -48,7 +48,7 @@ def test_results_are_the_same_without_speedups(spark: SparkSession, tmp_path: Pa
     )
     assert has_speedups(), "of this process"
     found = totals(tmp_path / "on", spark=spark)
-    assert len(found) == 200
+    assert len(found) == 170
     assert json.loads(json.dumps(found)) == json.loads(done.stdout)
 
 
