@@ -240,5 +240,3 @@ def test_the_last_shard_of_a_partition_has_the_level_write(last_level: SparkLeve
     assert pickle.loads(message.payload) == "out: 2"
     assert [items for _, _, items in RecordingSink.written] == [[("k1", 1), ("k3", 3)]]
     last_level.close()
-
-
