@@ -182,12 +182,12 @@ async def with_id(item: Any) -> tuple[Any, op.CallId]:
 
 def test_every_item_of_every_epoch_and_step_has_a_call_id_of_its_own() -> None:
     def build(s: Stream[Any]) -> Stream[Any]:
-        return op.map_async("second", op.map_async("first", s, with_id), with_id)
+        return op.merge("both", *(op.map_async(name, s, with_id) for name in ("first", "second")))
 
     with one_stream.driver(build) as t:
         for _ in range(3):  # Time stands still: the number of the epoch tells them apart.
             t.send("in", ["a", "a", "b"])
-        ids = {call for (_, first), second in t.received("out") for call in (first, second)}
+        ids = {call for _, call in t.received("out")}
     assert len(ids) == 18
     assert all(len(call) == 32 and int(call, 16) >= 0 for call in ids)
 
