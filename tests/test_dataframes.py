@@ -255,11 +255,6 @@ def test_a_value_that_does_not_fit_its_column_is_named(spark: SparkSession) -> N
         frame.collect()
 
 
-def test_an_empty_result_has_its_columns(spark: SparkSession) -> None:
-    frame = to_dataframe(hourly(trips(spark).limit(0)).down, spark=spark, **SMALL)
-    assert (frame.columns[:2], frame.collect()) == (["key", "window_id"], [])
-
-
 def test_a_frame_is_the_source_of_the_next_flow(spark: SparkSession) -> None:
     """Windows, SQL, windows of windows, SQL."""
     first = to_dataframe(hourly(trips(spark)).down, spark=spark, **SMALL)
@@ -300,16 +295,6 @@ def test_a_data_frame_sink_finds_its_columns(spark: SparkSession, engine: Any) -
         *(("JFK", noon, 30), ("JFK", two, 40), ("LGA", noon, -3))
     ]
     assert handed[0].startswith("struct<key:string,window_id:bigint,open_time:timestamp,")
-
-
-def test_rows_of_sources_that_know_their_columns(spark: SparkSession, tmp_path: Path) -> None:
-    trips(spark).write.parquet(str(tmp_path / "trips"))
-    read = op.input("in", Dataflow("parquet"), ParquetSource(str(tmp_path / "trips")))
-    frame = to_dataframe(read, spark=spark)
-    assert frame.schema.simpleString() == (
-        "struct<origin:string,delay:int,distance:float,gate:string,at:timestamp>"
-    )
-    assert rows(frame.select("origin", "delay").filter("delay < 0")) == [("LGA", -3)]
 
 
 @pytest.mark.parametrize(
@@ -397,6 +382,10 @@ def test_environment_variables_configure_a_frame(
         to_dataframe(down)
 
 
-def test_open_windows_are_left_out_without_a_drain(spark: SparkSession) -> None:
+def test_open_windows_are_left_out_without_a_drain_and_an_empty_result_has_its_columns(
+    spark: SparkSession,
+) -> None:
     frame = to_dataframe(hourly(trips(spark)).down, spark=spark, drain=False, **SMALL)
     assert rows(frame.select("key", "delay")) == [("JFK", 30)]
+    empty = to_dataframe(hourly(trips(spark).limit(0)).down, spark=spark, **SMALL)
+    assert (empty.columns[:2], empty.collect()) == (["key", "window_id"], [])

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import os
 import random
 import re
-import subprocess
 import sys
-import textwrap
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,8 +23,6 @@ from flow.engine.epoch.summary import Summary
 from flow.errors import DurationError, FlowTypeError, TimestampError
 from flow.testing import Advance, TestingSink, TestingSource
 from recovery import RecoveryConfig
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def checkpoint(tmp_path: Path) -> Any:
@@ -53,23 +49,12 @@ def to_all(pair: tuple[str, int]) -> tuple[str, int]:
 
 
 @dataclass
-class Query:
-    """Active queries of an epoch, as Spark reports them."""
-
-    names: list[str | None]
-    sources: list[str]
-    sink: str
-    operators: int
-    plan: str
-
-
-@dataclass
 class Watch:
     """Observer of each epoch of a run, at the commit of outputs."""
 
     spark: SparkSession
     outputs: dict[str, list[Any]]
-    queries: list[Query]
+    queries: list[tuple[Any, ...]]
     received: list[dict[str, list[Any]]]
 
     def __call__(self, _: EpochReport) -> None:
@@ -78,15 +63,12 @@ class Watch:
         progress = active[0].lastProgress if active else None
         if progress is not None:
             execution = active[0]._jsq.streamingQuery().lastExecution()  # type: ignore[attr-defined]
-            self.queries.append(
-                Query(
-                    [query.name for query in active],
-                    [source["description"] for source in progress["sources"]],
-                    progress["sink"]["description"],
-                    len(progress["stateOperators"]),
-                    execution.executedPlan().toString(),
-                )
+            shuffles = re.findall(
+                r"TransformWithState\w*(?:Exec)? ", execution.executedPlan().toString()
             )
+            counts = len(progress["sources"]), len(progress["stateOperators"]), len(shuffles)
+            names = [query.name for query in active]
+            self.queries.append((names, *counts, "ForeachBatch" in progress["sink"]["description"]))
 
 
 def large_flow(outputs: dict[str, list[Any]], *, timed: bool) -> Dataflow:
@@ -139,10 +121,7 @@ def test_a_flow_is_one_query_with_a_sink_and_a_state_operator_for_each_level(
 ) -> None:
     queries = watched[0].queries
     assert queries
-    for query in queries:
-        assert (query.names, len(query.sources), query.operators) == (["large"], 1, 2)
-        assert "ForeachBatch" in query.sink
-        assert len(re.findall(r"TransformWithState\w*(?:Exec)? ", query.plan)) == 2
+    assert all(query == (["large"], 1, 2, 2, True) for query in queries), queries
 
 
 @pytest.mark.spark
@@ -201,18 +180,21 @@ def test_a_batch_gives_the_results_of_the_query(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
-@pytest.mark.parametrize("is_keyed", [False, True])
-def test_a_flow_whose_only_end_is_inspect_runs(
-    engine: Any, is_keyed: bool, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+def test_a_flow_whose_only_ends_are_inspect_runs(
+    engine: Any, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flow = Dataflow("seen")
     s = op.input("in", flow, TestingSource([("a", 1), ("a", 2)]))
-    op.inspect("see", op.reduce_final("sum", s, add) if is_keyed else s)
+    op.inspect("see", s)
+    op.inspect("total", op.reduce_final("sum", s, add))
     summary = run(flow, spark=spark, engine=engine)
-    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("see:")]
-    expected = ["see: ('a', 3)"] if is_keyed else ["see: ('a', 1)", "see: ('a', 2)"]
-    assert printed == expected
-    assert summary.count("see", "in") == len(expected)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in printed if line.startswith(("see:", "total:"))] == [
+        "see: ('a', 1)",
+        "see: ('a', 2)",
+        "total: ('a', 3)",
+    ]
+    assert (summary.count("see", "in"), summary.count("total", "in")) == (2, 1)
 
 
 # --- which engine, and with what --------------------------------------------------------------
@@ -229,20 +211,6 @@ def small_flow(source: Any = None, out: list[Any] | None = None) -> Dataflow:
     s = op.input("in", flow, source or TestingSource([("a", 1), ("a", 2)]))
     op.output("out", op.reduce_final("sum", s, add), TestingSink([] if out is None else out))
     return flow
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_unkeyed_items_keep_source_order_beside_a_keyed_step(
-    engine: Any, spark: SparkSession
-) -> None:
-    items = [("k", number) for number in range(10)]
-    plain: list[Any] = []
-    flow = small_flow(TestingSource(items, batch_size=2))
-    mapped = op.map_value("same", Stream(flow, flow.step("in").downs[0]), int)
-    op.output("plain", mapped, TestingSink(plain))
-    run(flow, spark=spark, engine=engine, partitions=2)
-    assert plain == items
 
 
 def print_epoch(epoch: int, stats: Any, feed: Any) -> None:
@@ -299,15 +267,17 @@ def test_an_invalid_argument_is_refused_before_spark_starts(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_the_reports_of_epochs_add_up_to_the_summary(engine: Any, spark: SparkSession) -> None:
-    reports: list[EpochReport] = []
-    summary = run(
-        small_flow(),
-        spark=spark,
-        engine=engine,
-        system_time="2024-05-01T00:00Z",
-        on_epoch=reports.append,
-    )
+def test_unkeyed_items_keep_source_order_and_reports_of_epochs_add_up_to_the_summary(
+    engine: Any, spark: SparkSession
+) -> None:
+    items = [("k", number) for number in range(10)]
+    plain, reports = list[Any](), list[EpochReport]()
+    flow = small_flow(TestingSource(items, batch_size=4))
+    mapped = op.map_value("same", Stream(flow, flow.step("in").downs[0]), int)
+    op.output("plain", mapped, TestingSink(plain))
+    options: dict[str, Any] = {"system_time": "2024-05-01T00:00Z", "partitions": 2}
+    summary = run(flow, spark=spark, engine=engine, on_epoch=reports.append, **options)
+    assert plain == items
     assert sum((report.counts for report in reports), Counter()) == summary.counts
     assert [report.epoch for report in reports] == list(range(summary.epochs))
     assert (reports[-1].end_of_input, reports[-1].gauges) == (True, summary.gauges)
@@ -368,7 +338,9 @@ GOOD, BAD = [("a", 1), ("b", 2)], [("a", 3), ("b", -1)]
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("level", "step_id"), [(0, "check"), (1, "total")])
+@pytest.mark.parametrize(
+    ("level", "step_id"), [(0, "check"), pytest.param(1, "total", marks=pytest.mark.extended)]
+)
 def test_an_error_in_a_batch_is_the_step_s_and_commits_nothing(
     level: int, step_id: str, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -381,7 +353,9 @@ def test_an_error_in_a_batch_is_the_step_s_and_commits_nothing(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("level", "step_id"), [(0, "check"), (1, "total")])
+@pytest.mark.parametrize(
+    ("level", "step_id"), [pytest.param(0, "check", marks=pytest.mark.extended), (1, "total")]
+)
 def test_an_error_in_a_query_is_the_step_s_and_commits_nothing_of_its_epoch(
     level: int, step_id: str, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -436,66 +410,55 @@ def test_workers_find_modules_of_the_drivers_path(
 # --- classes of the main script ---------------------------------------------------------------
 
 SCRIPT = """
-    import sys
-    from dataclasses import dataclass
+from dataclasses import dataclass
 
-    import flow.operators as op
-    from flow import Dataflow, StepError, run
-    from flow.testing import TestingSink, TestingSource
+import flow.operators as op
+from flow import Dataflow, run
+from flow.testing import TestingSink, TestingSource
 
-    @dataclass
-    class Sale:
-        amount: int
+@dataclass
+class Sale:
+    amount: int
 
-    @dataclass
-    class Total:
-        amount: int = 0
+@dataclass
+class Total:
+    amount: int = 0
 
-    class Unsold(Exception):
-        pass
+class Unsold(Exception):
+    pass
 
-    def add(total, sale):
-        total = Total((total or Total()).amount + sale.amount)
-        if sale.amount < 0:
-            raise Unsold(f"{sale} was given back")
-        return total, total
+def add(total, sale):
+    total = Total((total or Total()).amount + sale.amount)
+    if sale.amount < 0:
+        raise Unsold(f"{sale} was given back")
+    return total, total
 
-    def main(engine, amounts):
-        flow, out = Dataflow("script"), []
-        sales = [("k", Sale(amount)) for amount in amounts]
-        s = op.stateful_map("add", op.input("in", flow, TestingSource(sales, batch_size=2)), add)
-        op.output("out", s, TestingSink(out))
-        run(flow, engine=engine, master="local[1]", shards=2)
-        print(engine, [(key, type(total).__name__, total.amount) for key, total in out])
-
-    main("batch", [1, 2, 3])
-    main("streaming", [1, 2, 3])
-    try:
-        main("batch", [-1])
-    except StepError as error:
-        print(type(error.__cause__) is Unsold, error.__cause__)
+def main(engine, amounts):
+    flow, out = Dataflow("script"), []
+    sales = [("k", Sale(amount)) for amount in amounts]
+    s = op.stateful_map("add", op.input("in", flow, TestingSource(sales, batch_size=2)), add)
+    op.output("out", s, TestingSink(out))
+    run(flow, engine=engine, spark=spark, shards=2)
+    return [(key, type(total).__name__, total.amount) for key, total in out]
 """
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-def test_classes_of_the_main_script_can_be_values_state_and_exceptions(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(SCRIPT), "utf-8")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "batch [('k', 'Total', 1), ('k', 'Total', 3), ('k', 'Total', 6)]",
-        "streaming [('k', 'Total', 1), ('k', 'Total', 3), ('k', 'Total', 6)]",
-        "True Sale(amount=-1) was given back",
-    ]
+def test_classes_of_the_main_script_can_be_values_state_and_exceptions(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers cannot import them: another program is ``__main__`` there."""
+    main = ModuleType("__main__")
+    script = vars(main)
+    script["spark"] = spark
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    exec(SCRIPT, script)
+    for engine in ("batch", "streaming"):
+        totals = [("k", "Total", 1), ("k", "Total", 3), ("k", "Total", 6)]
+        assert script["main"](engine, [1, 2, 3]) == totals, engine
+    with pytest.raises(StepError) as caught:
+        script["main"]("batch", [-1])
+    assert type(caught.value.__cause__) is script["Unsold"]
+    assert str(caught.value.__cause__) == "Sale(amount=-1) was given back"
 
 
 def test_a_flow_may_be_larger_than_a_message_of_spark(spark: SparkSession) -> None:

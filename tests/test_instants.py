@@ -99,10 +99,6 @@ def test_seconds_as_a_float_keep_the_microsecond(micros: int) -> None:
     assert instant_us(micros / 1_000_000) == micros
 
 
-def test_never_is_later_than_any_instant() -> None:
-    assert NEVER > MAX_US
-
-
 def test_a_moment_has_the_system_time_and_the_running_time() -> None:
     moment = Moment(now_us=NEW_YEAR_US, downtime_us=3_600_000_000)
     assert moment.now == datetime(2013, 1, 1, tzinfo=UTC)

@@ -29,15 +29,10 @@ from flow.connectors.source import Source
 from flow.testing import run_source
 from recovery import RecoveryConfig, export, inspect, relocate, rescale, rewind, status, verify
 
+EVERY_ODD_CHARACTER = "a b#c%20d[e]é'f\"g;h:i{j,k}+&=100%"
 NAMES = ["a b", "a#b", "a%20b", "100%", "a[b]", "a{b,c}", "a+b&c=d", "añ日本", "a'b\"c", "a;b:c"]
-CHECKPOINTS = [
-    "a b#c%20d[e]é'f\"g;h:i{j,k}100%",
-    *(
-        pytest.param(name, marks=pytest.mark.extended)
-        for name in ("a b#c%20d[e]é", "100%", "a'b\"c;d:e{f,g}")
-    ),
-]
-"""Names with one character that is odd or another, and all of them in one."""
+"""Names with one character that is odd or another."""
+EXTENDED = [pytest.param(name, marks=pytest.mark.extended) for name in NAMES]
 ROWS = [{"k": "a", "at": n} for n in range(6)]
 
 
@@ -49,7 +44,7 @@ def write(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", CHECKPOINTS)
+@pytest.mark.parametrize("name", [EVERY_ODD_CHARACTER, *EXTENDED])
 def test_a_checkpoint_may_have_an_odd_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
     home = tmp_path / name
     source = write(home / "in", name)
@@ -83,7 +78,7 @@ def test_a_checkpoint_may_have_an_odd_name(spark: SparkSession, tmp_path: Path, 
     assert verify(checkpoint, spark=spark) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [EVERY_ODD_CHARACTER, *NAMES])
 def test_sources_of_files_read_odd_names(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     lines = write(folder / "lines", name)
@@ -109,7 +104,7 @@ def test_sources_of_files_read_odd_names(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [EVERY_ODD_CHARACTER, *EXTENDED])
 def test_sinks_of_files_write_odd_names(spark: SparkSession, tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     flow = Dataflow("sinks")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any, NoReturn
 
 import pytest
@@ -167,22 +168,25 @@ def test_in_process(build: str, kind: str) -> None:
 
 ON_SPARK = ["map", "stateful_map", "clock", "window"]
 """A step of each kind that workers run in a way of its own."""
-PAIRS = set(zip(ON_SPARK, RAISED, strict=True))
-"""Each step, and each exception, once."""
+BY_DEFAULT = {
+    ("batch", "map", "SystemExit"),
+    ("streaming", "stateful_map", "KeyboardInterrupt"),
+    ("batch", "clock", "GeneratorExit"),
+    ("streaming", "window", "MuteError"),
+}
+"""Each step, each exception and each engine at least once."""
 
 
 def on_spark() -> list[Any]:
-    """Return all pairs of a step and an exception, most of them marked `extended`."""
+    """Return all combinations of an engine, a step and an exception, most marked `extended`."""
     return [
-        pytest.param(build, kind, marks=[] if (build, kind) in PAIRS else pytest.mark.extended)
-        for build in ON_SPARK
-        for kind in RAISED
+        pytest.param(*case, marks=[] if case in BY_DEFAULT else pytest.mark.extended)
+        for case in product(("batch", "streaming"), ON_SPARK, RAISED)
     ]
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("build", "kind"), on_spark())
-@pytest.mark.parametrize("engine", ["batch", "streaming"])
+@pytest.mark.parametrize(("engine", "build", "kind"), on_spark())
 def test_on_spark(spark: SparkSession, engine: Any, build: str, kind: str) -> None:
     with pytest.raises(StepError) as caught:
         run(flow_of(build, kind), spark=spark, engine=engine, shards=2, partitions=1)

@@ -68,6 +68,12 @@ class Case:
         return json.loads((Path(self.recovery.path) / "flow.json").read_text("utf-8"))
 
 
+def options_of(spark: SparkSession, path: Path, **more: Any) -> dict[str, Any]:
+    """Return the options of a small run with a checkpoint."""
+    recovery = RecoveryConfig(str(path / "checkpoint"))
+    return {"spark": spark, "recovery": recovery, "shards": 2, "partitions": 1, **more}
+
+
 def ones(count: int) -> list[Any]:
     return [("a", 1)] * count
 
@@ -102,61 +108,50 @@ def test_a_run_resumes_the_last_and_a_draining_run_ends_the_input(
 
     case.run(drain=True)
     assert (case.totals, case.finals) == (totals(1, 2, 3), [("all", 3)])
+    refused = f"{path} is the checkpoint of flow 'resumed', not of 'other': give each flow a direct"
+    other = Dataflow("other")
+    op.output("out", op.input("in", other, TestingSource([])), TestingSink([]))
+    with pytest.raises(CheckpointError, match=refused):
+        run(other, spark=spark, recovery=case.recovery)
 
 
-#  run       1                                  2
-#  items     a a │ a ABORT                      a │ a │ end
-#  commit     x      -                          x
-def test_an_interrupted_epoch_is_replayed_and_counts_once(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    items = [*ones(3), ABORT(), *ones(1)]
-    case = Case(spark, tmp_path, items)
-    summary = case.run()
-    assert (summary.aborted, summary.epochs, case.totals) == (True, 1, totals(1, 2))
-    summary = case.run()
-    assert summary.aborted is False
-    assert (case.totals, case.finals) == (totals(1, 2, 3, 4), [("all", 4)])
-
-
-def test_a_replayed_epoch_gives_the_same_results_at_the_same_system_time(
+#  run       1                     2
+#  items     v w │ x ABORT         x │ y │ end
+#  commit     x      -             x   x    x
+def test_an_interrupted_epoch_is_replayed_with_the_same_results_at_the_same_system_time(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the machine's clock: what the first attempt would have written is printed on its way."""
     out: list[Any] = []
     flow = Dataflow("again")
-    s = op.input("in", flow, TestingSource([("k", "x"), ABORT(), ("k", "y")]))
+    items = [("k", "v"), ("k", "w"), ("k", "x"), ABORT(), ("k", "y")]
+    s = op.input("in", flow, TestingSource(items, batch_size=2))
     clocked = op.inspect("see", op.stateful("clocked", s, CountWithTime))
     op.output("out", clocked, TestingSink(out))
-    options: dict[str, Any] = {
-        "spark": spark,
-        "recovery": RecoveryConfig(str(tmp_path / "checkpoint")),
-        "shards": 2,
-        "partitions": 1,
-    }
-    assert run(flow, **options).aborted
-    (first_attempt,) = capsys.readouterr().out.splitlines()
-    assert out == []
+    options = options_of(spark, tmp_path)
+    summary = run(flow, **options)
+    assert (summary.aborted, summary.epochs) == (True, 1)
+    *first, first_attempt = capsys.readouterr().out.splitlines()
+    assert [f"see: {pair!r}" for pair in out] == first
 
-    run(flow, **options)
+    assert not run(flow, **options).aborted
     second_attempt, later = capsys.readouterr().out.splitlines()
     assert second_attempt == first_attempt
-    assert [f"see: {pair!r}" for pair in out] == [second_attempt, later]
-    (_, (_, _, first_us, first_down)), (_, (value, count, later_us, later_down)) = out
-    assert (value, count) == ("y", 2)
-    # All of the time between the two epochs is downtime, but for what their own run took.
-    assert first_down == 0 < later_down <= later_us - first_us
+    assert [f"see: {pair!r}" for pair in out] == [*first, second_attempt, later]
+    counts = [(value, count) for _, (value, count, *_) in out]
+    assert counts == [("v", 1), ("w", 2), ("x", 3), ("y", 4)]
+    times = [(now_us, down_us) for _, (_, _, now_us, down_us) in out]
+    _, (_, first_down), (attempt_us, attempt_down), (later_us, later_down) = times
+    # All of the time between the last two epochs is downtime, but for what their own run took.
+    assert first_down == attempt_down == 0 < later_down <= later_us - attempt_us
 
 
 def test_a_stopping_run_ends_between_two_epochs(spark: SparkSession, tmp_path: Path) -> None:
     stop = StopFlag()
-    case = Case(spark, tmp_path, ones(8))
-    summary = case.run(stop=stop, on_epoch=lambda report: stop.ask() if report.epoch == 1 else None)
-    assert (summary.stopped, summary.epochs) == (True, 2)
-    assert (case.totals, case.finals) == (totals(1, 2, 3, 4), [])
-
-    assert case.run().stopped is False
-    assert (case.totals, case.finals) == (totals(*range(1, 9)), [("all", 8)])
+    case = Case(spark, tmp_path, ones(4))
+    summary = case.run(stop=stop, on_epoch=lambda report: stop.ask())
+    assert (summary.stopped, summary.epochs) == (True, 1)
+    assert (case.totals, case.finals) == (totals(1, 2), [])
 
 
 def test_an_idle_run_can_be_stopped_from_another_thread(
@@ -186,6 +181,7 @@ def test_an_idle_run_can_be_stopped_from_another_thread(
     assert (summary.stopped, out) == (True, totals(1, 2))
 
 
+@pytest.mark.extended
 def test_a_fixed_time_advances_in_a_later_run_by_its_source_only(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -195,32 +191,11 @@ def test_a_fixed_time_advances_in_a_later_run_by_its_source_only(
     flow = Dataflow("moved")
     s = op.input("in", flow, TestingSource(items))
     op.output("out", op.collect("lists", s, "10m", 9), TestingSink(out))
-    options: dict[str, Any] = {
-        "spark": spark,
-        "recovery": RecoveryConfig(str(tmp_path / "checkpoint")),
-        "system_time": 0,
-        "drain": False,
-        "shards": 2,
-        "partitions": 1,
-    }
+    options = options_of(spark, tmp_path, system_time=0, drain=False)
     run(flow, **options)
     assert out == []
     run(flow, **options)
     assert out == [("a", [1])]
-
-
-def test_a_flow_is_refused_on_the_checkpoint_of_another(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    case = Case(spark, tmp_path, [])
-    case.run()
-    other = Dataflow("other")
-    op.output("out", op.input("in", other, TestingSource([])), TestingSink([]))
-    with pytest.raises(
-        CheckpointError,
-        match="is the checkpoint of flow 'resumed', not of 'other': give each flow a directory",
-    ):
-        run(other, spark=spark, recovery=case.recovery)
 
 
 @pytest.mark.parametrize(
@@ -261,12 +236,10 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_with_its_path(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    path = tmp_path / "file" / "checkpoint"
-    case = Case(spark, tmp_path, ones(1))
-    case.recovery = RecoveryConfig(path)
+    case = Case(spark, tmp_path / "file", ones(1))
     with pytest.raises(CheckpointError) as caught:
         case.run()
-    assert str(caught.value).startswith(f"{path}/lock.json cannot be ")
+    assert str(caught.value).startswith(f"{case.recovery.path}/lock.json cannot be ")
     assert "\n" not in str(caught.value)
 
 

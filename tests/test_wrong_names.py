@@ -12,7 +12,6 @@ import pytest
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, Stream
-from flow.durations import duration_us
 from flow.errors import FlowTypeError, TimestampError
 from flow.instants import instant_us
 from flow.testing import TestingSource
@@ -106,21 +105,6 @@ def test_a_stream_says_that_operators_are_functions() -> None:
 def test_completion_offers_public_names_only() -> None:
     assert dir(op) == sorted(op.__all__)
     assert dir(win) == sorted(win.__all__)
-
-
-@pytest.mark.parametrize(
-    ("text", "us"),
-    [
-        ("5 minutes", 300_000_000),
-        ("1min", 60_000_000),
-        ("2 hours 3 min", 7_380_000_000),
-        ("1 day", 86_400_000_000),
-        ("10 secs", 10_000_000),
-        ("250 milliseconds", 250_000),
-    ],
-)
-def test_units_may_be_written_out(text: str, us: int) -> None:
-    assert duration_us(text) == us
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,15 +22,11 @@ from flow.columns.chunks import (
     Positions,
     Records,
     as_items,
-    as_pairs,
     in_order,
     order_of,
-    pick,
     positions,
-    reorder,
     take,
 )
-from flow.errors import StepError
 
 
 def at(*places: int) -> Positions:
@@ -45,14 +40,6 @@ def batch(*numbers: int) -> pa.RecordBatch:
 def keyed(keys: str, *numbers: int, pos: Positions | None = None) -> KeyedRecords:
     places = np.arange(len(numbers), dtype=np.int64) if pos is None else pos
     return KeyedRecords(pa.array(list(keys), pa.string()), batch(*numbers), places)
-
-
-SHAPES: dict[str, Callable[[], Chunk]] = {
-    "items": lambda: Items([("a", 1), ("b", 2), ("a", 3)], at(0, 1, 2)),
-    "pairs": lambda: Pairs(["a", "b", "a"], [1, 2, 3], at(0, 1, 2)),
-    "records": lambda: Records(batch(1, 2, 3), at(0, 1, 2)),
-    "keyed records": lambda: keyed("aba", 1, 2, 3),
-}
 
 
 def plain(chunk: Chunk) -> list[tuple[int, Any]]:
@@ -78,109 +65,38 @@ def test_positions_of_timers_lie_before_and_after_all_items() -> None:
     assert order == sorted(set(order))
 
 
-# --- shapes -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("shape", "items"),
-    [
-        ("items", [("a", 1), ("b", 2), ("a", 3)]),
-        ("pairs", [("a", 1), ("b", 2), ("a", 3)]),
-        ("records", [{"n": 1}, {"n": 2}, {"n": 3}]),
-        ("keyed records", [("a", {"n": 1}), ("b", {"n": 2}), ("a", {"n": 3})]),
-    ],
-)
-def test_every_shape_has_a_plain_form(shape: str, items: list[Any]) -> None:
-    assert as_items(SHAPES[shape]()).items == items
-
-
-@pytest.mark.parametrize("shape", ["items", "pairs", "keyed records"])
-def test_keyed_shapes_have_a_form_as_pairs(shape: str) -> None:
-    pairs = as_pairs(SHAPES[shape](), "step")
-    assert pairs.keys == ["a", "b", "a"]
-    assert pairs.pos.tolist() == [0, 1, 2]
-
-
-def test_records_are_not_pairs() -> None:
-    with pytest.raises(StepError, match=r"needs \(key, value\) pairs, got dict"):
-        as_pairs(SHAPES["records"](), "step")
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_items_can_be_taken_by_a_mask(shape: str) -> None:
-    chunk = SHAPES[shape]()
-    result = take(chunk, np.array([True, False, True]))
-    assert type(result) is type(chunk)
-    assert plain(result) == [plain(chunk)[0], plain(chunk)[2]]
-    assert plain(take(chunk, np.zeros(3, np.bool_))) == []
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_mask_of_all_items_copies_nothing(shape: str) -> None:
-    chunk = SHAPES[shape]()
+def test_a_mask_of_all_items_copies_nothing() -> None:
+    chunk = keyed("aba", 1, 2, 3)
     assert take(chunk, np.ones(3, np.bool_)) is chunk
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_items_can_be_put_into_another_order(shape: str) -> None:
-    chunk = SHAPES[shape]()
-    turned = reorder(chunk, np.array([2, 0]))
-    assert type(turned) is type(chunk)
-    assert plain(turned) == [plain(chunk)[2], plain(chunk)[0]]
-
-
-@pytest.mark.parametrize(
-    ("order", "picked"), [([], []), ([1], ["b"]), ([2, 0, 2], ["c", "a", "c"])]
-)
-def test_values_are_picked_by_index(order: list[int], picked: list[str]) -> None:
-    assert pick(["a", "b", "c"], np.array(order, np.intp)) == picked
 
 
 # --- order ------------------------------------------------------------------------------------
 
 
-def test_chunks_of_one_shape_are_joined() -> None:
-    assert len(in_order([Items([1], at(0)), Items([2], at(1))])) == 1
-    (records,) = in_order([Records(batch(1), at(0)), Records(batch(2), at(1))])
-    assert isinstance(records, Records)
-    assert records.batch.to_pydict() == {"n": [1, 2]}
+OTHER_SCHEMA = pa.RecordBatch.from_pylist([{"m": "x"}])
 
 
-def test_chunks_are_put_in_order_of_position() -> None:
-    (chunk,) = in_order([keyed("ac", 1, 3, pos=at(0, 2)), keyed("b", 2, pos=at(1))])
-    assert isinstance(chunk, KeyedRecords)
-    assert plain(chunk) == [(0, ("a", {"n": 1})), (1, ("b", {"n": 2})), (2, ("c", {"n": 3}))]
-
-
-def test_items_of_equal_position_keep_their_order() -> None:
-    (chunk,) = in_order([Items(["x", "y"], at(0, 1)), Items(["X", "Y"], at(0, 1))])
-    assert plain(chunk) == [(0, "x"), (0, "X"), (1, "y"), (1, "Y")]
-
-
-def test_shapes_that_do_not_interleave_stay_separate() -> None:
-    chunks = in_order([Records(batch(1), at(0)), Items(["x"], at(1))])
-    assert [type(chunk) for chunk in chunks] == [Records, Items]
-
-
-def test_shapes_that_interleave_become_plain_items() -> None:
-    chunks = in_order([Records(batch(1, 2), at(0, 2)), Items(["x"], at(1))])
-    assert [plain(chunk) for chunk in chunks] == [[(0, {"n": 1}), (1, "x"), (2, {"n": 2})]]
-
-
-def test_records_of_two_schemas_that_interleave_become_plain_items() -> None:
-    other = pa.RecordBatch.from_pylist([{"m": "x"}])
-    (chunk,) = in_order([Records(batch(1, 2), at(0, 2)), Records(other, at(1))])
-    assert plain(chunk) == [(0, {"n": 1}), (1, {"m": "x"}), (2, {"n": 2})]
+@pytest.mark.parametrize(
+    ("chunks", "types"),
+    [
+        ([], []),
+        ([Records(batch(1), at(0)), Items(["x"], at(1))], [Records, Items]),
+        ([Records(batch(1, 2), at(0, 2)), Items(["x"], at(1))], [Items]),
+        ([Records(batch(1, 2), at(0, 2)), Records(OTHER_SCHEMA, at(1))], [Items]),
+        ([keyed("ac", 1, 3, pos=at(0, 2)), keyed("b", 2, pos=at(1))], [KeyedRecords]),
+    ],
+    ids=["none", "apart", "two shapes interleave", "two schemas interleave", "one shape"],
+)
+def test_shapes_or_schemas_that_interleave_become_plain_items(
+    chunks: list[Chunk], types: list[type]
+) -> None:
+    assert [type(chunk) for chunk in in_order(chunks)] == types
 
 
 @given(st.lists(st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1), max_size=30))
 def test_order_of_is_a_stable_sort(numbers: list[int]) -> None:
     order = order_of(np.array(numbers, np.int64)).tolist()
     assert order == sorted(range(len(numbers)), key=numbers.__getitem__)
-
-
-def test_no_chunks_give_no_chunks() -> None:
-    assert in_order([]) == []
 
 
 PLACED = st.lists(
@@ -193,12 +109,13 @@ PLACED = st.lists(
 
 
 def placed(shape: str, places: list[int], first: int) -> Chunk:
-    numbers = list(range(first, first + len(places)))
+    numbers = range(first, first + len(places))
+    objects: list[Any] = [{"n": number} for number in numbers]
     match shape:
         case "items":
-            return Items([{"n": number} for number in numbers], at(*places))
+            return Items(objects, at(*places))
         case "pairs":
-            return Pairs(["k"] * len(places), [{"n": number} for number in numbers], at(*places))
+            return Pairs(["k"] * len(places), objects, at(*places))
         case "records":
             return Records(batch(*numbers), at(*places))
         case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
@@ -162,25 +163,25 @@ def test_a_start_removes_files_of_killed_processes_only(base: Path, start: Start
 def test_files_of_a_child_of_a_killed_process_stay_until_it_ends(base: Path, start: Start) -> None:
     """The child has the log as its output, as a JVM does; it is no child of Python's fork."""
     driver, path = start(DOUBLED)
-    time.sleep(0.5)
+    while not (children := users_of(path / "spark.log") - {driver.pid}):
+        time.sleep(0.02)
     kill(driver)
     remove_leftovers(base)
     assert (path / "spark" / "block").exists()
-    child = next(
-        int(entry.parent.name)
-        for entry in Path("/proc").glob("[0-9]*/fd")
-        if entry.parent.name != str(os.getpid()) and open_files(entry, path / "spark.log")
-    )
-    os.kill(child, signal.SIGKILL)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
     while path.exists():
         remove_leftovers(base)
 
 
-def open_files(descriptors: Path, file: Path) -> bool:
-    try:
-        return any(os.readlink(one) == str(file) for one in descriptors.iterdir())
-    except OSError:
-        return False
+def users_of(file: Path) -> set[int]:
+    """Return the processes that have a file open."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(entry) == str(file):
+                found.add(int(entry.parts[2]))
+    return found
 
 
 def test_an_open_log_shows_that_the_jvm_is_alive(base: Path) -> None:
@@ -210,6 +211,22 @@ def test_other_files_are_not_removed(base: Path, tmp_path: Path) -> None:
     remove_leftovers(base)
     assert sorted(base.rglob("*")) == before
     assert (theirs / "spark" / "blockmgr" / "block").exists()
+
+
+def test_a_link_at_the_path_of_the_log_is_not_followed(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by the start that makes a directory, nor by one that looks for leftovers."""
+    (tmp_path / "theirs").write_text("theirs")
+    made = base / "flow-1-abcdefgh"
+    made.mkdir()
+    (made / "spark.log").symlink_to(tmp_path / "theirs")
+    monkeypatch.setattr("tempfile.mkdtemp", lambda **_: str(made))
+    with pytest.raises(OSError, match="File exists"):
+        ProcessDirectory.make(base)
+    remove_leftovers(base)
+    assert (tmp_path / "theirs").read_text() == "theirs"
+    assert (made / "spark.log").is_symlink()
 
 
 def test_links_are_not_followed_on_removal(base: Path, tmp_path: Path) -> None:
@@ -249,7 +266,7 @@ def test_concurrent_starts_do_not_disturb_each_other(base: Path, tmp_path: Path)
     for thread in sweeping:
         thread.start()
     try:
-        for number in range(200):
+        for number in range(50):
             make_leftover(tmp_path, "left").rename(base / f"flow-{number}-abcdefgh")
             made = ProcessDirectory.make(base)
             (made.spark / "block").touch()

@@ -19,6 +19,7 @@ from flow.keyed.id_table import IdTable
 from flow.keyed.seen_ids import SeenIds
 from flow.keyed.shard_ids import add_passing
 from recovery.reading.epoch_state import decode_segment, load_snapshot
+from tests.support.sampling import sampled
 
 TEXT = st.text(max_size=4)
 COLUMNS: dict[str, tuple[st.SearchStrategy[Any], pa.DataType]] = {
@@ -45,6 +46,7 @@ def snapshots(contents: list[bytes | None]) -> dict[str, tuple[Any, int]]:
 
 
 @pytest.mark.parametrize(("ids", "kind"), COLUMNS.values(), ids=COLUMNS)
+@sampled(100, by_default=30)
 @given(data=st.data(), clocks=CLOCKS, segments=st.integers(1, 4))
 def test_ids_in_columns_survive_a_round_trip(
     ids: Any, kind: pa.DataType, data: Any, clocks: Any, segments: int

@@ -86,10 +86,10 @@ def test_a_replayed_epoch_makes_its_calls_again_with_the_same_ids(
 def test_a_worker_keeps_its_client_for_all_epochs(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "calls"
     flow = Dataflow("clients")
-    s = op.input("in", flow, TestingSource([("a", n) for n in range(8)], batch_size=2))
+    s = op.input("in", flow, TestingSource([("a", n) for n in range(4)], batch_size=2))
     log = str(path)
     op.output("out", op.map_async("call", s, call, resource=lambda: Log(log)), TestingSink([]))
-    assert run(flow, spark=spark, engine="streaming", shards=2, partitions=1).epochs == 5
+    assert run(flow, spark=spark, engine="streaming", shards=2, partitions=1).epochs == 3
     clients: dict[str, set[str]] = {}
     for pid, client, *_ in calls(path):
         clients.setdefault(pid, set()).add(client)

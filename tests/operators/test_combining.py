@@ -15,7 +15,7 @@ from flow.engine.steps.kernels import run_step
 from flow.errors import StepError
 from flow.instants import Moment
 from flow.keyed.logic import RejectedValue
-from flow.operators.combining import Bucket, Combine, Rekey
+from flow.operators.combining import Bucket, Combine
 
 KEYS = [f"user-{number}" for number in range(2_000)]
 
@@ -51,11 +51,6 @@ def test_records_stay_in_columns() -> None:
     bucketed = made(Bucket(4), keyed_records(pa.array(["a", "b"])))
     assert isinstance(bucketed, KeyedRecords)
     assert bucketed.batch.to_pylist() == [{"n": 0}, {"n": 1}]
-
-
-def test_rekey_replaces_keys_alone() -> None:
-    rekeyed = made(Rekey("all"), pairs(["a", "b"]))
-    assert (rekeyed.keys, rekeyed.values, rekeyed.pos.tolist()) == (["all"] * 2, [0, 1], [0, 1])
 
 
 def total(keys: Any, values: list[int]) -> tuple[list[str], list[int]]:

@@ -1,8 +1,9 @@
-"""The time to live of the state of maps and joins."""
+"""The time to live of the state of maps and joins, and what an epoch of it costs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -11,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flow.operators as op
+import flow_windowing as win
 from flow import Dataflow
 from flow.errors import FlowBuildError
-from flow.testing import TestDriver, TestingSink, TestingSource
-from tests.support.one_stream import TEN
+from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from tests.support.one_stream import TEN, Build, a_flow, driver
 from tests.support.sampling import sampled
+from tests.support.segments import count_segments
 
 
 def running(total: int | None, value: int) -> tuple[int | None, int]:
@@ -29,8 +32,8 @@ def running_list(total: int | None, value: int) -> tuple[int | None, list[int]]:
     return state, [made]
 
 
-Build = Callable[[Any, dict[str, Any]], Any]
-MAPS: dict[str, Build] = {
+MapBuild = Callable[[Any, dict[str, Any]], Any]
+MAPS: dict[str, MapBuild] = {
     "stateful_map": lambda s, ttl: op.stateful_map("step", s, running, **ttl),
     "stateful_flat_map": lambda s, ttl: op.stateful_flat_map("step", s, running_list, **ttl),
 }
@@ -111,13 +114,10 @@ def test_a_join_emits_the_sides_of_a_key_that_expires() -> None:
 
 
 def test_without_a_time_to_live_nothing_changes() -> None:
-    flow = Dataflow("plain")
-    total = op.stateful_map("step", op.input("in", flow, TestingSource([])), running)
-    op.output("down", total, TestingSink([]))
-    with TestDriver(flow, now=TEN) as t:
+    with driver(lambda s: op.stateful_map("step", s, running)) as t:
         t.send("in", [("k", 1)])
         t.send("in", [("k", 1)], after="1000h")
-        assert t.received("down") == [("k", 1), ("k", 2)]
+        assert t.received("out") == [("k", 1), ("k", 2)]
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -144,7 +144,7 @@ EPOCHS = st.lists(
 """Each epoch: the seconds that pass before it, and its items."""
 
 
-@sampled(100, by_default=25)
+@sampled(100, by_default=15)
 @given(EPOCHS, st.sampled_from([-1, 0, 1]), st.sampled_from(["write", "first"]))
 def test_state_expires_as_defined(epochs: Any, micros: int, ttl_from: str) -> None:
     """State expires `ttl` after the value that it counts from, before the values of that epoch."""
@@ -167,3 +167,41 @@ def test_state_expires_as_defined(epochs: Any, micros: int, ttl_from: str) -> No
         assert t.stats.gauges["step", "keys"] == len(states)
         assert sorted(t.received("expired")) == sorted(expired)
         assert sorted(t.received("down")) == sorted(down)
+
+
+KEYS = 5_000
+CLOCK = win.EventClock[Any](lambda value: value, "0s")
+
+
+def latest(_: Any, value: int) -> tuple[int, int]:
+    return value, value
+
+
+STEPS: dict[str, Build] = {
+    "by system time": lambda s: op.dedup("step", s, ttl="1h"),
+    "by event time": lambda s: win.dedup("step", s, CLOCK, ttl="1h").down,
+    "a map": lambda s: op.stateful_map("step", s, latest, ttl="1h").down,
+}
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["over columns", "key by key"])
+@pytest.mark.parametrize("build", STEPS.values(), ids=STEPS)
+def test_an_epoch_reads_and_writes_the_keys_that_it_touches_or_that_expire(
+    build: Build, alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        key_by_key() if alone else nullcontext(),
+        TestDriver(a_flow(build), now=0, shards=1) as t,
+    ):
+        t.send("in", [("early", 1)])
+        t.advance("10m")
+        t.send("in", [(f"key {number}", 601) for number in range(KEYS)])
+        counted = count_segments(monkeypatch)
+        t.advance("1s")
+        assert counted == {}
+        t.send("in", [("key 7", 602)])
+        assert counted == {"read": 1, "written": 1}
+        counted.clear()
+        t.advance("50m")
+        assert counted == {"read": 1, "written": 1}, "the key that expires"
+        assert t.stats.gauges["step", "keys"] == KEYS

@@ -107,6 +107,7 @@ def test_an_interrupted_query_resumes_its_state_and_ends_without(
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_a_changed_time_to_live_holds_for_the_state_in_the_checkpoint(
     spark: SparkSession, tmp_path: Path
 ) -> None:

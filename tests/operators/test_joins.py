@@ -40,49 +40,19 @@ def joined(events: list[Event], sides: int = 2, **modes: Any) -> list[list[Any]]
 #  B       x       y
 A1_Bx_A2_By_A3: list[Event] = [("A", 1), ("B", "x"), ("A", 2), ("B", "y"), ("A", 3)]
 
+
 #  A   1   2       3
 #  B           x
 A1_A2_Bx_A3: list[Event] = [("A", 1), ("A", 2), ("B", "x"), ("A", 3)]
 
 TWO_SIDES: list[tuple[str, str, list[Event], list[list[Any]]]] = [
-    ("first", "complete", A1_Bx_A2_By_A3, [[], [(1, "x")], [], [(2, "y")], [], []]),
-    ("last", "complete", A1_Bx_A2_By_A3, [[], [(1, "x")], [], [(2, "y")], [], []]),
-    ("product", "complete", A1_Bx_A2_By_A3, [[], [(1, "x")], [], [(2, "y")], [], []]),
+    *(
+        (insert_mode, "complete", A1_Bx_A2_By_A3, [[], [(1, "x")], [], [(2, "y")], [], []])
+        for insert_mode in ("first", "last", "product")
+    ),
     ("first", "complete", A1_A2_Bx_A3, [[], [], [(1, "x")], [], []]),
     ("last", "complete", A1_A2_Bx_A3, [[], [], [(2, "x")], [], []]),
     ("product", "complete", A1_A2_Bx_A3, [[], [], [(1, "x"), (2, "x")], [], []]),
-    ("first", "final", A1_Bx_A2_By_A3, [[], [], [], [], [], [(1, "x")]]),
-    ("last", "final", A1_Bx_A2_By_A3, [[], [], [], [], [], [(3, "y")]]),
-    (
-        "product",
-        "final",
-        A1_Bx_A2_By_A3,
-        [[], [], [], [], [], [(1, "x"), (1, "y"), (2, "x"), (2, "y"), (3, "x"), (3, "y")]],
-    ),
-    (
-        "first",
-        "running",
-        A1_A2_Bx_A3,
-        [[(1, None)], [(1, None)], [(1, "x")], [(1, "x")], []],
-    ),
-    (
-        "last",
-        "running",
-        A1_A2_Bx_A3,
-        [[(1, None)], [(2, None)], [(2, "x")], [(3, "x")], []],
-    ),
-    (
-        "product",
-        "running",
-        A1_A2_Bx_A3,
-        [
-            [(1, None)],
-            [(1, None), (2, None)],
-            [(1, "x"), (2, "x")],
-            [(1, "x"), (2, "x"), (3, "x")],
-            [],
-        ],
-    ),
 ]
 
 
@@ -99,9 +69,7 @@ def test_two_sides(
 A1_Bx_Cp_Cq_A2: list[Event] = [("A", 1), ("B", "x"), ("C", "p"), ("C", "q"), ("A", 2)]
 
 THREE_SIDES: list[tuple[str, str, list[list[Any]]]] = [
-    ("first", "complete", [[], [], [(1, "x", "p")], [], [], []]),
     ("last", "complete", [[], [], [(1, "x", "p")], [], [], []]),
-    ("product", "complete", [[], [], [(1, "x", "p")], [], [], []]),
     ("first", "final", [[], [], [], [], [], [(1, "x", "p")]]),
     ("last", "final", [[], [], [], [], [], [(2, "x", "q")]]),
     (
@@ -112,14 +80,7 @@ THREE_SIDES: list[tuple[str, str, list[list[Any]]]] = [
     (
         "first",
         "running",
-        [
-            [(1, None, None)],
-            [(1, "x", None)],
-            [(1, "x", "p")],
-            [(1, "x", "p")],
-            [(1, "x", "p")],
-            [],
-        ],
+        [[(1, None, None)], [(1, "x", None)], *[[(1, "x", "p")]] * 3, []],
     ),
     (
         "last",

@@ -1,4 +1,4 @@
-"""Async calls in process: order, attempts, timeouts, resources, errors and event loops."""
+"""Async calls in process: order, attempts, timeouts, resources, errors, event loops and laws."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import os
 import signal
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import flow.operators as op
 from flow import Dataflow, Stream
@@ -26,6 +29,8 @@ from flow.engine.epoch.context import TaskContext
 from flow.errors import FlowBuildError, FlowError, FlowTypeError, StepError
 from flow.instants import Moment
 from flow.testing import TestDriver, TestingSink, TestingSource, run_once
+from tests.support import one_stream
+from tests.support.sampling import sampled
 
 
 def calling(fn: Any, **options: Any) -> Callable[[Stream[Any]], Stream[Any]]:
@@ -37,10 +42,7 @@ def failing(fn: Any, **options: Any) -> Callable[[Stream[Any]], Stream[Any]]:
 
 
 def driver(fn: Any, **options: Any) -> TestDriver:
-    flow = Dataflow("calls")
-    s = op.input("in", flow, TestingSource([]))
-    op.output("out", op.map_async("call", s, fn, **options), TestingSink([]))
-    return TestDriver(flow)
+    return one_stream.driver(calling(fn, **options))
 
 
 ONCE = op.Retry(1)
@@ -69,18 +71,10 @@ def test_calls_wait_at_the_same_time() -> None:
     assert time.monotonic() - started < 1
 
 
-def test_no_items_make_no_calls() -> None:
-    assert run_once([], calling(broken)) == []
-
-
-def test_a_function_gets_keyed_items_as_pairs() -> None:
+def test_a_function_gets_keyed_items_as_pairs_and_records_as_dicts() -> None:
     assert run_once([("a", 1)], lambda s: calling(echo)(op.map_value("m", s, str))) == [("a", "1")]
-
-
-def test_records_are_dicts() -> None:
-    with driver(echo) as t:
-        t.send("in", pa.RecordBatch.from_pylist([{"n": 1}]))
-        assert t.received("out") == [{"n": 1}]
+    assert run_once(pa.RecordBatch.from_pylist([{"n": 1}]), calling(echo)) == [{"n": 1}]
+    assert run_once([], calling(broken)) == []
 
 
 def test_order_by_key_needs_pairs() -> None:
@@ -91,20 +85,18 @@ def test_order_by_key_needs_pairs() -> None:
 # --- attempts and errors ----------------------------------------------------------------------
 
 
-def test_the_error_names_step_key_item_and_attempts() -> None:
+@pytest.mark.parametrize(
+    ("retry", "attempts"), [(THRICE, ", in the last of 3 attempts"), (ONCE, "")], ids=["3", "1"]
+)
+def test_the_error_names_step_key_item_and_attempts(retry: op.Retry, attempts: str) -> None:
     with pytest.raises(StepError) as caught:
-        run_once([("ann", 7)], calling(broken, retry=THRICE))
+        run_once([("ann", 7)], calling(broken, retry=retry))
     assert str(caught.value) == (
-        "step 'call': the call raised ValueError: no ('ann', 7), in the last of 3 attempts\n"
+        f"step 'call': the call raised ValueError: no ('ann', 7){attempts}\n"
         "  key:  'ann'\n"
         "  item: 7"
     )
     assert isinstance(caught.value.__cause__, ValueError)
-
-
-def test_one_attempt_is_not_counted_in_the_error() -> None:
-    with pytest.raises(StepError, match=r"raised ValueError: no 1\n"):
-        run_once([1], calling(broken, retry=ONCE))
 
 
 def test_a_call_is_repeated_after_the_exceptions_of_its_retry_only() -> None:
@@ -188,12 +180,15 @@ async def with_id(item: Any) -> tuple[Any, op.CallId]:
     return item, op.call_id()
 
 
-def test_every_item_of_every_epoch_has_a_call_id_of_its_own() -> None:
-    with driver(with_id) as t:
+def test_every_item_of_every_epoch_and_step_has_a_call_id_of_its_own() -> None:
+    def build(s: Stream[Any]) -> Stream[Any]:
+        return op.merge("both", *(op.map_async(name, s, with_id) for name in ("first", "second")))
+
+    with one_stream.driver(build) as t:
         for _ in range(3):  # Time stands still: the number of the epoch tells them apart.
             t.send("in", ["a", "a", "b"])
-        ids = [call for _, call in t.received("out")]
-    assert len(set(ids)) == 9
+        ids = {call for _, call in t.received("out")}
+    assert len(ids) == 18
     assert all(len(call) == 32 and int(call, 16) >= 0 for call in ids)
 
 
@@ -207,14 +202,6 @@ def test_attempts_of_a_call_have_one_id() -> None:
     run_once([1], failing(ask, retry=THRICE))
     assert len(seen) == 3
     assert len(set(seen)) == 1
-
-
-def test_two_steps_have_different_ids_for_an_item() -> None:
-    def build(s: Stream[Any]) -> Stream[Any]:
-        return op.map_async("second", op.map_async("first", s, with_id), with_id)
-
-    (((_, first), second),) = run_once([1], build)
-    assert first != second
 
 
 @pytest.mark.parametrize("cuts", [[4], [1, 3], [2, 1, 1]])
@@ -257,6 +244,11 @@ def test_the_call_id_is_known_in_threads_of_a_call() -> None:
 
 LOG: list[str] = []
 """The events of resources, which are made in this process."""
+
+
+@pytest.fixture(autouse=True)
+def _clear_log() -> None:
+    LOG.clear()
 
 
 class Client:
@@ -308,7 +300,6 @@ async def kind_of(resource: Any, item: Any) -> str:
 def test_a_resource_serves_all_epochs_and_is_closed_with_the_driver(
     factory: Any, kind: str
 ) -> None:
-    LOG.clear()
     with driver(kind_of, resource=factory) as t:
         t.send("in", [1, 2])
         t.send("in", [3])
@@ -318,7 +309,6 @@ def test_a_resource_serves_all_epochs_and_is_closed_with_the_driver(
 
 
 def test_drivers_side_by_side_keep_their_resources() -> None:
-    LOG.clear()
     with driver(kind_of, resource=Client) as one, driver(kind_of, resource=Client) as two:
         for t in (one, two, one, two):
             t.send("in", [1])
@@ -327,7 +317,6 @@ def test_drivers_side_by_side_keep_their_resources() -> None:
 
 
 def test_an_epoch_after_the_block_makes_the_resource_again() -> None:
-    LOG.clear()
     with driver(kind_of, resource=Client) as t:
         t.send("in", [1])
     t.send("in", [1])
@@ -336,7 +325,6 @@ def test_an_epoch_after_the_block_makes_the_resource_again() -> None:
 
 
 def test_an_idle_resource_of_another_run_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    LOG.clear()
     monkeypatch.setattr("flow.engine.calls.resources._IDLE_SECONDS", -1.0)
     with driver(kind_of, resource=Client) as one, driver(kind_of, resource=Client) as two:
         one.send("in", [1])
@@ -345,7 +333,6 @@ def test_an_idle_resource_of_another_run_is_closed(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_resource_in_use_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    LOG.clear()
     monkeypatch.setattr("flow.engine.calls.resources._IDLE_SECONDS", -1.0)
 
     async def main() -> None:
@@ -514,3 +501,113 @@ def test_one_exception_class_may_stand_for_a_tuple() -> None:
 def test_other_operators_name_map_async_for_an_async_function() -> None:
     with pytest.raises(FlowTypeError, match=r"got async def echo: only op\.map_async awaits"):
         run_once([], lambda s: op.map("step", s, echo))
+
+
+ATTEMPTS = 3
+
+
+@dataclass
+class Work:
+    """The calls of a run.
+
+    Attributes:
+        in_flight: the number of attempts in flight.
+        most: the greatest number of attempts in flight.
+        attempts: the number of attempts of each item.
+        begun: the items of each key, in the order in which their calls began.
+        running: the keys whose calls run.
+        overlapped: True if two calls of a key ran at a time.
+    """
+
+    in_flight: int = 0
+    most: int = 0
+    attempts: Counter[int] = field(default_factory=Counter)
+    begun: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    running: Counter[str] = field(default_factory=Counter)
+    overlapped: bool = False
+
+
+WORK = Work()
+
+
+@dataclass(frozen=True)
+class Item:
+    """An item: the loop's turns that a call takes, and the failures before it succeeds."""
+
+    number: int
+    turns: int
+    failures: int
+
+
+async def call(pair: tuple[str, Item]) -> tuple[str, int]:
+    key, item = pair
+    WORK.in_flight += 1
+    WORK.most = max(WORK.most, WORK.in_flight)
+    if not WORK.attempts[item.number]:
+        WORK.begun[key].append(item.number)
+    WORK.attempts[item.number] += 1
+    WORK.running[key] += 1
+    WORK.overlapped |= WORK.running[key] > 1
+    try:
+        for _ in range(item.turns):
+            await asyncio.sleep(0)
+        if WORK.attempts[item.number] <= item.failures:
+            raise ConnectionError(item.number)
+    finally:
+        WORK.in_flight -= 1
+        WORK.running[key] -= 1
+    return key, item.number
+
+
+SHAPES = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.integers(0, 4)), max_size=30
+)
+
+
+@sampled(150, by_default=40)
+@given(
+    epochs=st.lists(SHAPES, min_size=1, max_size=3),
+    capacity=st.integers(1, 6),
+    order=st.sampled_from(["input", "key", "none"]),
+)
+def test_calls_keep_order_capacity_and_attempts(
+    epochs: list[list[tuple[str, int, int]]], capacity: int, order: Literal["input", "key", "none"]
+) -> None:
+    WORK.__init__()  # type: ignore[misc]  # The function of a step refers to the module's object.
+    numbers = iter(range(1000))
+    sent = [
+        [(key, Item(next(numbers), turns, failures)) for key, turns, failures in shapes]
+        for shapes in epochs
+    ]
+    items = [pair for of_epoch in sent for pair in of_epoch]
+    flow = Dataflow("laws")
+    tried = op.map_async(
+        "call",
+        op.input("in", flow, TestingSource([])),
+        call,
+        capacity=capacity,
+        order=order,
+        retry=op.Retry(ATTEMPTS, "0s"),
+        on_error="errors",
+    )
+    op.output("ok", tried.ok, TestingSink([]))
+    op.output("errors", tried.errors, TestingSink([]))
+    with TestDriver(flow) as t:
+        for of_epoch in sent:
+            t.send("in", of_epoch)
+
+        ok = [(key, item.number) for key, item in items if item.failures < ATTEMPTS]
+        received: list[Any] = t.received("ok")
+        assert (sorted(received) == sorted(ok)) if order == "none" else (received == ok)
+        failed = [error.item for error in t.received("errors")]
+        assert failed == [pair for pair in items if pair[1].failures >= ATTEMPTS]
+        expected = {item.number: min(item.failures + 1, ATTEMPTS) for _, item in items}
+        assert expected == WORK.attempts
+        assert t.stats.counts["call", "retries"] == sum(expected.values()) - len(items)
+    assert WORK.most <= capacity
+    assert WORK.in_flight == 0
+    if order == "key":
+        assert not WORK.overlapped
+        assert WORK.begun == {
+            key: [item.number for of, item in items if of == key] for key in {k for k, _ in items}
+        }

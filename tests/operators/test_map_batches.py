@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, Stream
+from flow import Stream
 from flow.errors import FlowBuildError, FlowTypeError, StepError
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key, run_once
+from flow.testing import key_by_key, run_once
+from tests.support.one_stream import driver
+from tests.support.sampling import sampled
 
 
 def over(fn: Any, **options: Any) -> Callable[[Stream[Any]], Stream[Any]]:
@@ -57,20 +59,13 @@ def test_records_reach_the_function_with_the_types_of_their_columns() -> None:
         types.extend(batch.schema.types)
         return batch
 
-    flow = Dataflow("types")
-    s = op.input("in", flow, TestingSource([]))
-    op.output("out", op.map_batches("batch", s, note), TestingSink([]))
-    with TestDriver(flow) as t:
-        t.send("in", pa.RecordBatch.from_arrays([pa.array([1], pa.int16())], names=["n"]))
-        assert t.received("out") == [{"n": 1}]
+    batch = pa.RecordBatch.from_arrays([pa.array([1], pa.int16())], names=["n"])
+    assert run_once(batch, over(note)) == [{"n": 1}]
     assert types == [pa.int16()]
 
 
-def test_dataclasses_are_columns_by_field() -> None:
+def test_dataclasses_and_named_tuples_are_columns_by_field() -> None:
     assert run_once([Point(1, 2)], over(same)) == [{"x": 1, "y": 2}]
-
-
-def test_named_tuples_are_columns_by_field() -> None:
     assert run_once([Trade("A", 5.0)], over(same)) == [{"share": "A", "price": 5.0}]
 
 
@@ -119,6 +114,7 @@ def test_results_of_windows_are_columns_and_keep_their_keys() -> None:
     assert names == [["window_id", "open_time", "close_time", "merged_ids", "n"]]
 
 
+@sampled(100, by_default=30)
 @given(st.lists(st.lists(st.integers(-99, 99), max_size=9), max_size=4), st.integers(1, 5))
 def test_the_cut_into_epochs_and_batches_changes_nothing_for_a_function_of_rows(
     epochs: list[list[int]], size: int
@@ -126,10 +122,7 @@ def test_the_cut_into_epochs_and_batches_changes_nothing_for_a_function_of_rows(
     def square(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.append_column("square", pc.multiply(batch["value"], batch["value"]))
 
-    flow = Dataflow("cuts")
-    s = op.input("in", flow, TestingSource([]))
-    op.output("out", op.map_batches("batch", s, square, size=size), TestingSink([]))
-    with TestDriver(flow) as t:
+    with driver(over(square, size=size)) as t:
         for items in epochs:
             t.send("in", items)
         expected = [{"value": n, "square": n * n} for items in epochs for n in items]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,9 +30,9 @@ from flow.engine.steps.kernels import run_step
 from flow.errors import FlowTypeError, StepError
 from flow.instants import Moment
 from flow.operators.stateless import Branch, Filter
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key, run_once
-
-Build = Callable[[Stream[Any]], Stream[Any]]
+from flow.testing import TestingSink, TestingSource, key_by_key, run_once
+from tests.support.one_stream import Build, driver
+from tests.support.sampling import sampled
 
 NOON = datetime(2024, 5, 6, 12, tzinfo=UTC)
 ORDERS: list[dict[str, Any]] = [
@@ -42,6 +41,7 @@ ORDERS: list[dict[str, Any]] = [
     {"shop": None, "amount": None, "user": None, "at": None},
     {"shop": "Oslo", "amount": 300, "user": {"id": None}, "at": NOON.replace(hour=14)},
 ]
+RECORDS = pa.RecordBatch.from_pylist(ORDERS)
 LARGE = pc.field("amount") >= 100
 
 
@@ -87,19 +87,15 @@ KEPT: dict[str, tuple[Any, list[int]]] = {
 
 
 @pytest.mark.parametrize(("predicate", "kept"), KEPT.values(), ids=KEPT)
-def test_records_and_dicts_are_kept_alike(predicate: Any, kept: list[int]) -> None:
+@pytest.mark.parametrize("items", [ORDERS, RECORDS], ids=["dicts", "records"])
+def test_a_filter_and_a_branch_decide_dicts_and_records_alike(
+    items: Any, predicate: Any, kept: list[int]
+) -> None:
     expected = [ORDERS[number] for number in kept]
-    assert run_once(pa.RecordBatch.from_pylist(ORDERS), keep(predicate)) == expected
-    assert run_once(ORDERS, keep(predicate)) == expected
-
-
-@pytest.mark.parametrize(("predicate", "kept"), KEPT.values(), ids=KEPT)
-def test_a_branch_sends_each_item_to_one_of_its_streams(predicate: Any, kept: list[int]) -> None:
-    for items in (ORDERS, pa.RecordBatch.from_pylist(ORDERS)):
-        trues = run_once(items, lambda s: op.branch("large", s, predicate).trues)
-        falses = run_once(items, lambda s: op.branch("large", s, predicate).falses)
-        assert trues == [ORDERS[number] for number in kept]
-        assert falses == [order for n, order in enumerate(ORDERS) if n not in kept]
+    assert run_once(items, keep(predicate)) == expected
+    assert run_once(items, lambda s: op.branch("large", s, predicate).trues) == expected
+    falses = run_once(items, lambda s: op.branch("large", s, predicate).falses)
+    assert falses == [order for n, order in enumerate(ORDERS) if n not in kept]
 
 
 OBJECTS: dict[str, tuple[list[Any], Any, list[Any]]] = {
@@ -119,7 +115,7 @@ def test_objects_pass_unchanged(items: list[Any], predicate: Any, kept: list[Any
     assert run_once(items, keep(predicate)) == kept
 
 
-@pytest.mark.parametrize("items", [ORDERS, pa.RecordBatch.from_pylist(ORDERS)])
+@pytest.mark.parametrize("items", [ORDERS, RECORDS], ids=["dicts", "records"])
 def test_in_a_keyed_stream_the_fields_are_those_of_the_values(items: Any) -> None:
     expected = [("Rome", ORDERS[1]), ("Oslo", ORDERS[3])]
     assert run_once(items, keep_values(LARGE)) == expected
@@ -128,10 +124,9 @@ def test_in_a_keyed_stream_the_fields_are_those_of_the_values(items: Any) -> Non
 
 
 def test_keyed_values_that_are_no_records_are_the_column_value() -> None:
-    pairs = [("a", 1), ("a", 5)]
-    assert run_once(pairs, lambda s: op.filter_value("keep", s, pc.field("value") > 3)) == [
-        ("a", 5)
-    ]
+    above = pc.field("value") > 3
+    kept = run_once([("a", 1), ("a", 5)], lambda s: op.filter_value("keep", s, above))
+    assert kept == [("a", 5)]
 
 
 def hourly(s: Stream[Any]) -> Stream[Any]:
@@ -157,33 +152,39 @@ def test_results_of_windows_are_kept_by_their_aggregates() -> None:
         assert run_once(visits, without_keys) == [result]
 
 
-def test_filters_count_what_they_drop() -> None:
-    flow = Dataflow("filters")
-    kept = op.filter("large", op.input("in", flow, TestingSource([])), LARGE)
-    op.output("out", kept, TestingSink([]))
-    with TestDriver(flow) as t:
-        t.send("in", pa.RecordBatch.from_pylist(ORDERS))
-        counts = t.stats.counts
-        assert (counts["large", "in"], counts["large", "out"]) == (4, 2)
-        assert counts["large", "filtered"] == 2
+@pytest.mark.parametrize(
+    ("predicate", "items"),
+    [(LARGE, RECORDS), (LARGE, ORDERS), (lambda order: (order["amount"] or 0) >= 100, ORDERS)],
+)
+def test_filters_count_what_they_drop(predicate: Any, items: Any) -> None:
+    with driver(lambda s: op.filter("large", s, predicate)) as t:
+        t.send("in", items)
+        counts = {what: t.stats.counts["large", what] for what in ("in", "out", "filtered")}
+    assert counts == {"in": 4, "out": 2, "filtered": 2}
 
 
 # --- chunks -----------------------------------------------------------------------------------
 
 
-def made(kind: Operator, chunk: Chunk) -> list[Chunk | None]:
+def made(kind: Operator, chunk: Chunk) -> list[Any]:
     return run_step(kind, "step", chunk, TaskContext(Moment(0)))
 
 
-def records(rows: list[dict[str, Any]] = ORDERS) -> Records:
-    return Records(pa.RecordBatch.from_pylist(rows), np.arange(len(rows), dtype=np.int64))
+def records() -> Records:
+    return Records(RECORDS, np.arange(len(ORDERS), dtype=np.int64))
 
 
-def test_records_stay_columns_with_their_positions() -> None:
+def test_records_stay_columns_with_their_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("records became objects")
+
+    for name in ("rows_of", "as_items", "as_pairs"):
+        monkeypatch.setattr(f"flow.columns.chunks.{name}", refuse)
+        monkeypatch.setattr(f"flow.engine.steps.kernels.{name}", refuse)
     large, others = made(Branch(ColumnPredicate(LARGE)), records())
-    assert isinstance(large, Records)
-    assert isinstance(others, Records)
-    assert (large.pos.tolist(), others.pos.tolist()) == ([1, 3], [0, 2])
+    (kept,) = made(Filter(ColumnPredicate(LARGE)), records())
+    assert [type(chunk) for chunk in (large, others, kept)] == [Records] * 3
+    assert [chunk.pos.tolist() for chunk in (large, others, kept)] == [[1, 3], [0, 2], [1, 3]]
 
 
 def test_keyed_records_stay_columns() -> None:
@@ -194,18 +195,6 @@ def test_keyed_records_stay_columns() -> None:
         assert (kept.keys.to_pylist(), kept.pos.tolist()) == (["b", "d"], [1, 3])
 
 
-def test_no_record_becomes_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> Any:
-        raise AssertionError("records became objects")
-
-    for name in ("rows_of", "as_items", "as_pairs"):
-        monkeypatch.setattr(f"flow.columns.chunks.{name}", refuse)
-        monkeypatch.setattr(f"flow.engine.steps.kernels.{name}", refuse)
-    (kept,) = made(Filter(ColumnPredicate(LARGE)), records())
-    assert kept is not None
-    assert len(kept) == 2
-
-
 def test_objects_are_kept_as_they_are() -> None:
     (kept,) = made(Filter(ColumnPredicate(LARGE)), Items(ORDERS, records().pos))
     assert isinstance(kept, Items)
@@ -214,17 +203,14 @@ def test_objects_are_kept_as_they_are() -> None:
 
 def test_a_chunk_without_items_stays_empty() -> None:
     nothing = np.zeros(0, np.int64)
-    empty = records().batch.slice(0, 0)
-    for chunk in (Items([], nothing), Records(empty, nothing)):
+    for chunk in (Items([], nothing), Records(RECORDS.slice(0, 0), nothing)):
         (kept,) = made(Filter(ColumnPredicate(LARGE)), chunk)
-        assert kept is not None
         assert (type(kept), len(kept)) == (type(chunk), 0)
 
 
 def test_a_slice_of_records_is_decided_by_its_own_rows() -> None:
-    chunk = Records(records().batch.slice(1, 2), np.arange(2, dtype=np.int64))
+    chunk = Records(RECORDS.slice(1, 2), np.arange(2, dtype=np.int64))
     (kept,) = made(Filter(ColumnPredicate(LARGE)), chunk)
-    assert kept is not None
     assert kept.pos.tolist() == [0]
 
 
@@ -234,7 +220,6 @@ def test_the_order_of_many_records_stays() -> None:
     chunk = Records(pa.RecordBatch.from_pydict({"n": numbers}), numbers)
     every_fourth = ColumnPredicate(pc.bit_wise_and(pc.field("n"), 3) == 0)
     (kept,) = made(Filter(every_fourth), chunk)
-    assert kept is not None
     assert kept.pos.tolist() == list(range(0, 200_000, 4))
 
 
@@ -267,14 +252,13 @@ SCHEMA = pa.schema(
 
 def sent(build: Build, epochs: list[list[dict[str, Any]]], as_records: bool) -> list[Any]:
     """Return the output of a step for rows that are sent in epochs."""
-    flow = Dataflow("sent")
-    op.output("out", build(op.input("in", flow, TestingSource([]))), TestingSink([]))
-    with TestDriver(flow) as t:
+    with driver(build) as t:
         for rows in epochs:
             t.send("in", pa.RecordBatch.from_pylist(rows, schema=SCHEMA) if as_records else rows)
         return t.received("out")
 
 
+@sampled(100, by_default=30)
 @given(st.lists(st.lists(ROWS, max_size=8), max_size=4), AMOUNTS.filter(lambda n: n is not None))
 def test_an_expression_keeps_what_a_function_keeps(
     epochs: list[list[dict[str, Any]]], least: int
@@ -294,6 +278,7 @@ def test_an_expression_keeps_what_a_function_keeps(
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_all_engines_keep_the_same_records(spark: SparkSession, tmp_path: Path) -> None:
     """A list has objects on all engines, and a Parquet file has columns."""
     pq.write_table(pa.Table.from_pylist(ORDERS), tmp_path / "orders.parquet")
@@ -359,7 +344,7 @@ FAILURES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("predicate", "message"), FAILURES.values(), ids=FAILURES)
-@pytest.mark.parametrize("items", [ORDERS, pa.RecordBatch.from_pylist(ORDERS)], ids=["", "records"])
+@pytest.mark.parametrize("items", [ORDERS, RECORDS], ids=["dicts", "records"])
 def test_an_expression_that_fails_names_the_step(items: Any, predicate: Any, message: str) -> None:
     for build in (keep(predicate), keep_values(predicate)):
         with pytest.raises(StepError) as caught:
@@ -382,9 +367,8 @@ def test_objects_that_do_not_fit_into_columns_are_an_error() -> None:
 
 
 def test_records_without_columns_are_an_error() -> None:
-    batch = pa.RecordBatch.from_pylist(ORDERS).select([])
     with pytest.raises(StepError, match="the predicate 'true' needs items with columns"):
-        run_once(batch, keep(pc.scalar(True)))
+        run_once(RECORDS.select([]), keep(pc.scalar(True)))
 
 
 def test_an_error_names_at_most_twenty_columns() -> None:
@@ -393,17 +377,20 @@ def test_an_error_names_at_most_twenty_columns() -> None:
         run_once(wide, keep(pc.field("n") > 0))
 
 
-def test_a_value_filter_of_items_without_keys_is_an_error() -> None:
-    for items in (ORDERS, pa.RecordBatch.from_pylist(ORDERS)):
-        with pytest.raises(StepError, match=r"^step 'keep': needs \(key, value\) pairs, got dict"):
-            run_once(items, lambda s: op.filter_value("keep", s, LARGE))
+@pytest.mark.parametrize("items", [ORDERS, RECORDS], ids=["dicts", "records"])
+def test_a_value_filter_of_items_without_keys_is_an_error(items: Any) -> None:
+    with pytest.raises(StepError, match=r"^step 'keep': needs \(key, value\) pairs, got dict"):
+        run_once(items, lambda s: op.filter_value("keep", s, LARGE))
 
 
 @pytest.mark.parametrize("predicate", ["amount >= 100", True, None, pa.scalar(True)])
 def test_what_is_neither_a_function_nor_an_expression_is_refused(predicate: Any) -> None:
     message = r"^step 'keep': predicate must be a function or an expression over columns such as pc"
-    for build in (keep(predicate), keep_values(predicate)):
+    builds = (
+        keep(predicate),
+        keep_values(predicate),
+        lambda s: op.branch("keep", s, predicate).trues,
+    )
+    for build in builds:
         with pytest.raises(FlowTypeError, match=message):
             run_once([], build)
-    with pytest.raises(FlowTypeError, match=message):
-        run_once([], lambda s: op.branch("keep", s, predicate).trues)

@@ -95,15 +95,10 @@ def test_of_values_that_are_equal_the_first_is_kept(final: Any) -> None:
 
 def test_a_final_step_starts_afresh_after_the_end() -> None:
     with driver(lambda s: op.reduce_final("sum", s, lambda a, b: a + b)) as t:
-        t.send("in", [("a", 1)])
-        t.end()
-        t.send("in", [("a", 5)])
-        t.end()
+        for value in (1, 5):
+            t.send("in", [("a", value)])
+            t.end()
         assert t.received("out") == [("a", 1), ("a", 5)]
-
-
-def test_a_final_step_emits_nothing_for_no_values() -> None:
-    assert run_once([], lambda s: op.fold_final("step", s, list, lambda kept, v: kept)) == []
 
 
 def test_a_reduction_that_reaches_none_goes_on_from_none() -> None:
@@ -127,18 +122,13 @@ def collecting(timeout: Any = "10m", max_size: int = 3) -> TestDriver:
     return driver(lambda s: op.collect("lists", s, timeout, max_size))
 
 
-def test_collect_emits_a_list_as_soon_as_it_is_full() -> None:
+def test_collect_emits_a_list_as_soon_as_it_is_full_also_over_several_epochs() -> None:
     with collecting() as t:
         t.send("in", [("k", n) for n in range(7)])
         assert t.received("out") == [("k", [0, 1, 2]), ("k", [3, 4, 5])]
-
-
-def test_collect_fills_a_list_over_several_epochs() -> None:
-    with collecting() as t:
-        t.send("in", [("k", 1), ("l", 9)])
-        t.send("in", [("k", 2)])
-        t.send("in", [("k", 3)])
-        assert t.received("out") == [("k", [1, 2, 3])]
+        t.send("in", [("k", 7), ("l", 9)])
+        t.send("in", [("k", 8)])
+        assert t.received("out")[2:] == [("k", [6, 7, 8])]
 
 
 #  now     10:00   10:05   10:10   10:15

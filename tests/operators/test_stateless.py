@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from flow.instants import Moment
 from flow.operators.enriching import TTLCache
 from flow.operators.stateless import Branch, Filter, KeyOn, KeyRm, Map, Merge
 from flow.testing import Part, TestDriver, TestingSink, TestingSource, run_once
+from tests.support.one_stream import Build, driver
 
 FLIGHTS = pa.RecordBatch.from_pylist(
     [
@@ -28,8 +28,6 @@ FLIGHTS = pa.RecordBatch.from_pylist(
     ]
 )
 JFK_5, LGA_2, JFK_0 = FLIGHTS.to_pylist()
-
-Build = Callable[[Stream[Any]], Stream[Any]]
 
 
 def is_late(flight: dict[str, Any]) -> bool:
@@ -41,6 +39,8 @@ def is_odd(number: int) -> bool:
 
 
 # --- one item in, items out -------------------------------------------------------------------
+
+PAIRS = [("a", 1), ("b", 2), ("a", 3)]
 
 ON_ITEMS: dict[str, tuple[list[Any], Build, list[Any]]] = {
     "map": ([1, 2], lambda s: op.map("step", s, lambda x: x * 2), [2, 4]),
@@ -77,17 +77,6 @@ ON_ITEMS: dict[str, tuple[list[Any], Build, list[Any]]] = {
     "try_map_ok": (["1", "x", "2"], lambda s: op.try_map("step", s, int).ok, [1, 2]),
     "redistribute": ([3, 1, 2], lambda s: op.redistribute("step", s), [3, 1, 2]),
     "none_is_an_item": ([None, 1], lambda s: op.map("step", s, lambda x: x), [None, 1]),
-}
-
-
-@pytest.mark.parametrize(("items", "build", "expected"), ON_ITEMS.values(), ids=ON_ITEMS)
-def test_on_items(items: list[Any], build: Build, expected: list[Any]) -> None:
-    assert run_once(items, build) == expected
-
-
-PAIRS = [("a", 1), ("b", 2), ("a", 3)]
-
-ON_PAIRS: dict[str, tuple[list[Any], Build, list[Any]]] = {
     "map_value": (
         PAIRS,
         lambda s: op.map_value("step", s, lambda x: x * 2),
@@ -110,11 +99,28 @@ ON_PAIRS: dict[str, tuple[list[Any], Build, list[Any]]] = {
         lambda s: op.map_window("step", s, lambda key, window, value: [key, window, value]),
         [["a", "10:00", 1], ["b", "11:00", (2, 3)]],
     ),
+    "merge_puts_items_back_in_source_order": (
+        [1, 2, 3, 4],
+        lambda s: op.merge(
+            "all",
+            op.map("x100", op.branch("even", s, is_odd).falses, lambda n: n * 100),
+            op.branch("odd", s, is_odd).trues,
+        ),
+        [1, 200, 3, 400],
+    ),
+    "merge_keeps_the_order_of_its_streams_for_what_one_item_became": (
+        [1, 2],
+        lambda s: op.merge(
+            "all", op.map("b", s, lambda n: f"b{n}"), op.map("a", s, lambda n: f"a{n}")
+        ),
+        ["b1", "a1", "b2", "a2"],
+    ),
+    "merge_of_a_stream_with_itself": ([1, 2], lambda s: op.merge("twice", s, s), [1, 1, 2, 2]),
 }
 
 
-@pytest.mark.parametrize(("items", "build", "expected"), ON_PAIRS.values(), ids=ON_PAIRS)
-def test_on_keyed_items(items: list[Any], build: Build, expected: list[Any]) -> None:
+@pytest.mark.parametrize(("items", "build", "expected"), ON_ITEMS.values(), ids=ON_ITEMS)
+def test_on_items(items: list[Any], build: Build, expected: list[Any]) -> None:
     assert run_once(items, build) == expected
 
 
@@ -158,14 +164,10 @@ ON_RECORDS: dict[str, tuple[Build, list[Any]]] = {
 
 
 @pytest.mark.parametrize(("build", "expected"), ON_RECORDS.values(), ids=ON_RECORDS)
-def test_on_records(build: Build, expected: list[Any]) -> None:
+@pytest.mark.parametrize("items", [FLIGHTS, FLIGHTS.to_pylist()], ids=["records", "dicts"])
+def test_on_records_and_dicts(items: Any, build: Build, expected: list[Any]) -> None:
     """A record is a dict to a user's function, and where it leaves the flow."""
-    assert run_once(FLIGHTS, build) == expected
-
-
-@pytest.mark.parametrize(("build", "expected"), ON_RECORDS.values(), ids=ON_RECORDS)
-def test_dicts_give_what_records_give(build: Build, expected: list[Any]) -> None:
-    assert run_once(FLIGHTS.to_pylist(), build) == expected
+    assert run_once(items, build) == expected
 
 
 # --- what stays in columns --------------------------------------------------------------------
@@ -183,11 +185,6 @@ def keyed_records() -> KeyedRecords:
     keyed = made(KeyOn("origin"), records())[0]
     assert isinstance(keyed, KeyedRecords)
     return keyed
-
-
-def test_keying_records_on_a_text_column_keeps_them_in_columns() -> None:
-    assert keyed_records().keys.to_pylist() == ["JFK", "LGA", "JFK"]
-    assert keyed_records().batch.equals(FLIGHTS)
 
 
 def test_taking_the_key_from_keyed_records_gives_the_records_back() -> None:
@@ -221,91 +218,74 @@ def test_mapping_records_makes_objects_of_them() -> None:
     }
 
 
-def test_keying_records_on_a_dictionary_column_keeps_them_in_columns() -> None:
-    encoded = pa.RecordBatch.from_arrays([FLIGHTS.column(0).dictionary_encode()], ["origin"])
-    keyed = made(KeyOn("origin"), Records(encoded, np.arange(3, dtype=np.int64)))[0]
+@pytest.mark.parametrize("encode", [False, True], ids=["text", "dictionary"])
+def test_keying_records_on_a_column_of_text_keeps_them_in_columns(encode: bool) -> None:
+    origins = FLIGHTS.column(0).dictionary_encode() if encode else FLIGHTS.column(0)
+    batch = FLIGHTS.set_column(0, "origin", origins)
+    keyed = made(KeyOn("origin"), Records(batch, np.arange(3, dtype=np.int64)))[0]
     assert isinstance(keyed, KeyedRecords)
     assert keyed.keys.to_pylist() == ["JFK", "LGA", "JFK"]
+    assert keyed.batch.equals(batch)
 
 
-def test_keying_records_on_a_nested_field_goes_through_dicts() -> None:
-    nested = pa.RecordBatch.from_pylist([{"user": {"id": "u1"}}, {"user": {"id": "u2"}}])
-    assert run_once(nested, lambda s: op.key_on("by", s, "user.id")) == [
-        ("u1", {"user": {"id": "u1"}}),
-        ("u2", {"user": {"id": "u2"}}),
-    ]
+OTHER_RECORDS: dict[str, tuple[pa.RecordBatch, Build, list[Any]]] = {
+    "keyed on a nested field": (
+        pa.RecordBatch.from_pylist([{"user": {"id": "u1"}}]),
+        lambda s: op.key_on("by", s, "user.id"),
+        [("u1", {"user": {"id": "u1"}})],
+    ),
+    "without columns": (FLIGHTS.select([]), lambda s: op.map("same", s, dict), [{}, {}, {}]),
+    "a slice is only its rows": (
+        FLIGHTS.slice(1),
+        lambda s: op.key_on("by", s, "origin"),
+        [("LGA", LGA_2), ("JFK", JFK_0)],
+    ),
+}
 
 
-def test_records_without_columns_are_empty_dicts() -> None:
-    empty = FLIGHTS.select([])
-    assert run_once(empty, lambda s: op.map("step", s, lambda r: r)) == [{}, {}, {}]
-
-
-def test_a_slice_of_a_record_batch_is_only_its_rows() -> None:
-    assert run_once(FLIGHTS.slice(1), lambda s: op.key_on("by", s, "origin")) == [
-        ("LGA", LGA_2),
-        ("JFK", JFK_0),
-    ]
+@pytest.mark.parametrize(("batch", "build", "expected"), OTHER_RECORDS.values(), ids=OTHER_RECORDS)
+def test_on_records_of_other_shapes(
+    batch: pa.RecordBatch, build: Build, expected: list[Any]
+) -> None:
+    assert run_once(batch, build) == expected
 
 
 # --- several streams --------------------------------------------------------------------------
 
 
-def test_a_merge_puts_items_back_in_source_order() -> None:
-    #  1 ─ odd ───────── ┐
-    #  2 ─ even ─ x100 ─ ┼─→ 1 200 3 400
-    def build(s: Stream[int]) -> Stream[int]:
-        odd = op.branch("odd", s, is_odd)
-        return op.merge("all", op.map("x100", odd.falses, lambda n: n * 100), odd.trues)
+MERGED: dict[str, tuple[dict[str, list[Part]], list[Any]]] = {
+    "inputs interleave": (
+        {"right": [Part(["r1", "r2", "r3"])], "left": [Part(["l1", "l2"])]},
+        ["l1", "r1", "l2", "r2", "r3"],
+    ),
+    "source partitions interleave": (
+        {"left": [Part([1, 2, 3]), Part([10, 20], partition=1)]},
+        [1, 10, 2, 20, 3],
+    ),
+    "parts of one source partition follow each other": (
+        {"left": [Part([1, 2]), Part([3]), Part([10, 20, 30], partition=1)]},
+        [1, 10, 2, 20, 3, 30],
+    ),
+    "records of two schemas": (
+        {
+            "left": [Part(pa.RecordBatch.from_pylist([{"a": 1}, {"a": 2}]))],
+            "right": [Part(pa.RecordBatch.from_pylist([{"b": "x"}]))],
+        },
+        [{"a": 1}, {"b": "x"}, {"a": 2}],
+    ),
+}
 
-    assert run_once([1, 2, 3, 4], build) == [1, 200, 3, 400]
 
-
-def test_what_one_item_became_on_several_ways_keeps_the_order_of_the_merge_s_streams() -> None:
-    def build(s: Stream[int]) -> Stream[str]:
-        return op.merge("all", op.map("b", s, lambda n: f"b{n}"), op.map("a", s, lambda n: f"a{n}"))
-
-    assert run_once([1, 2], build) == ["b1", "a1", "b2", "a2"]
-
-
-def test_a_stream_merged_with_itself_gives_each_item_twice() -> None:
-    assert run_once([1, 2], lambda s: op.merge("twice", s, s)) == [1, 1, 2, 2]
-
-
-def two_inputs() -> Dataflow:
+@pytest.mark.parametrize(("parts", "expected"), MERGED.values(), ids=MERGED)
+def test_a_merge_of_inputs_takes_the_first_of_each_and_then_the_second_of_each(
+    parts: dict[str, list[Part]], expected: list[Any]
+) -> None:
     flow = Dataflow("two")
     left, right = (op.input(name, flow, TestingSource([])) for name in ("left", "right"))
     op.output("out", op.merge("all", left, right), TestingSink([]))
-    return flow
-
-
-def test_inputs_interleave_first_of_each_then_second_of_each() -> None:
-    with TestDriver(two_inputs()) as t:
-        t.send_all({"right": ["r1", "r2", "r3"], "left": ["l1", "l2"]})
-        assert t.received("out") == ["l1", "r1", "l2", "r2", "r3"]
-
-
-def test_source_partitions_interleave_first_of_each_then_second_of_each() -> None:
-    with TestDriver(two_inputs()) as t:
-        t.send_parts({"left": [Part([1, 2, 3]), Part([10, 20], partition=1)]})
-        assert t.received("out") == [1, 10, 2, 20, 3]
-
-
-def test_parts_of_one_source_partition_follow_each_other() -> None:
-    with TestDriver(two_inputs()) as t:
-        t.send_parts({"left": [Part([1, 2]), Part([3]), Part([10, 20, 30], partition=1)]})
-        assert t.received("out") == [1, 10, 2, 20, 3, 30]
-
-
-def test_records_of_two_schemas_can_be_merged() -> None:
-    with TestDriver(two_inputs()) as t:
-        t.send_all(
-            {
-                "left": pa.RecordBatch.from_pylist([{"a": 1}, {"a": 2}]),
-                "right": pa.RecordBatch.from_pylist([{"b": "x"}]),
-            }
-        )
-        assert t.received("out") == [{"a": 1}, {"b": "x"}, {"a": 2}]
+    with TestDriver(flow) as t:
+        t.send_parts(parts)
+        assert t.received("out") == expected
 
 
 def test_a_stream_can_be_written_to_several_outputs() -> None:
@@ -316,11 +296,6 @@ def test_a_stream_can_be_written_to_several_outputs() -> None:
     with TestDriver(flow) as t:
         t.send("in", [1, 2])
         assert (t.received("one"), t.received("two")) == ([1, 2], [1, 2])
-
-
-def test_redistribute_loses_nothing_and_doubles_nothing() -> None:
-    spread = run_once(range(1000), lambda s: op.redistribute("spread", s))
-    assert sorted(spread) == list(range(1000))
 
 
 # --- looking, trying, enriching ---------------------------------------------------------------
@@ -337,20 +312,18 @@ def test_what_led_to_a_failure_is_shown(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "see: 1\nsee: 0\n"
 
 
-def test_inspect_hands_the_step_and_each_item_to_the_inspector() -> None:
-    seen: list[tuple[str, int]] = []
-    run_once([1, 2], lambda s: op.inspect("see", s, lambda step, item: seen.append((step, item))))
-    assert seen == [("see", 1), ("see", 2)]
+def test_an_inspector_gets_the_step_and_each_item_and_may_print(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run_once([1, 2], lambda s: op.inspect("see", s, lambda *seen: print("saw", *seen)))  # noqa: T201
+    assert capsys.readouterr().out == "saw see 1\nsaw see 2\n"
 
 
-def test_what_an_inspector_prints_itself_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    run_once([1, 2], lambda s: op.inspect("see", s, lambda step, item: print("saw", item)))  # noqa: T201
-    assert capsys.readouterr().out == "saw 1\nsaw 2\n"
-
-
-def test_try_map_sends_the_items_that_raised_to_the_errors() -> None:
-    errors = run_once(["1", "x"], lambda s: op.try_map("number", s, int).errors)
-    (error,) = errors
+def test_try_map_sends_the_items_that_raised_to_the_errors_and_counts_them() -> None:
+    with driver(lambda s: op.try_map("number", s, int).errors) as t:
+        t.send("in", ["1", "x"])
+        (error,) = t.received("out")
+        assert t.stats.counts["number", "errors"] == 1
     assert (error.item, error.step_id) == ("x", "number")
     assert isinstance(error.exception, ValueError)
     assert str(error.exception) == "invalid literal for int() with base 10: 'x'"
@@ -367,26 +340,6 @@ def test_try_map_keeps_the_words_of_an_exception_that_cannot_be_pickled() -> Non
     assert (type(error.exception), str(error.exception)) == (RuntimeError, "OnlyHere: not today")
 
 
-def test_try_map_counts_the_errors() -> None:
-    flow = Dataflow("tries")
-    tried = op.try_map("number", op.input("in", flow, TestingSource([])), int)
-    op.output("ok", tried.ok, TestingSink([]))
-    with TestDriver(flow) as t:
-        t.send("in", ["1", "x", "y"])
-        assert t.received("ok") == [1]
-        assert t.stats.counts["number", "errors"] == 2
-
-
-def test_filters_count_what_they_leave_out() -> None:
-    flow = Dataflow("filters")
-    odd = op.filter("odd", op.input("in", flow, TestingSource([])), is_odd)
-    op.output("out", odd, TestingSink([]))
-    with TestDriver(flow) as t:
-        t.send("in", [1, 2, 3])
-        counts = t.stats.counts
-        assert (counts["odd", "in"], counts["odd", "out"], counts["odd", "filtered"]) == (3, 2, 1)
-
-
 #  now      00:00   00:05   00:05+1us
 #  ttl 5m   ask     known   ask again
 def test_enrich_cached_asks_again_when_the_answer_is_older_than_the_ttl() -> None:
@@ -396,18 +349,13 @@ def test_enrich_cached_asks_again_when_the_answer_is_older_than_the_ttl() -> Non
         asked.append(name)
         return len(asked)
 
-    flow = Dataflow("prices")
-    s = op.input("in", flow, TestingSource([]))
-    priced = op.enrich_cached("price", s, price, lambda cache, name: cache.get(name), ttl="5m")
-    op.output("out", priced, TestingSink([]))
-    with TestDriver(flow) as t:
+    def build(s: Stream[str]) -> Stream[int]:
+        return op.enrich_cached("price", s, price, lambda cache, name: cache.get(name), ttl="5m")
+
+    with driver(build) as t:
         t.send("in", ["a", "a", "b"])
-        assert t.received("out") == [1, 1, 2]
-        t.advance("5m")
-        t.send("in", ["a"])
-        assert t.received("out") == [1, 1, 2, 1]
-        t.advance("1us")
-        t.send("in", ["a"])
+        t.send("in", ["a"], after="5m")
+        t.send("in", ["a"], after="1us")
         assert t.received("out") == [1, 1, 2, 1, 3]
     assert asked == ["a", "b", "a"]
 
@@ -427,16 +375,6 @@ def test_a_cache_lets_go_of_answers_that_are_too_old() -> None:
         sizes.append(len(cache._known))
     assert answers == [second - (second - 1) % 6 for second in range(1, 1_001)]
     assert (max(sizes), sizes[-1]) == (1_006, 7)
-
-
-def test_a_cache_keeps_all_answers_that_are_not_too_old() -> None:
-    asked: list[str] = []
-    cache = TTLCache[str, None](asked.append, 5)
-    for now_us, key in [(0, "a"), (1, "b"), (6, "a"), (6, "b"), (7, "b"), (11, "a"), (12, "a")]:
-        cache.now_us = now_us
-        cache.get(key)
-    assert asked == ["a", "b", "a", "b", "a"]
-    assert set(cache._known) == {"a", "b"}
 
 
 def test_enrich_cached_asks_again_for_what_the_mapper_removed() -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from datetime import datetime
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import flow.operators as op
-from flow import Dataflow, FlowError, Stream
+from flow import Dataflow, FlowError, Stream, TimestampError
 from flow.errors import StepError, shorten, step_error
-from flow.testing import TestDriver, TestingSink, TestingSource, run_once
+from flow.testing import TestDriver, TestingSource, run_once
 from tests.support.logics import Diary
+from tests.support.one_stream import driver
 
 Build = Callable[[Stream[Any]], Stream[Any]]
 
@@ -34,12 +37,8 @@ def test_a_mapper_that_raised_names_the_step_and_shows_the_item() -> None:
         "  item: 'x'"
     )
     assert (error.step_id, error.key, error.item) == ("number", None, "'x'")
-
-
-def test_the_cause_is_the_exception_that_was_raised() -> None:
-    cause = failure(["x"], lambda s: op.map("number", s, int)).__cause__
-    assert isinstance(cause, ValueError)
-    assert str(cause) == "invalid literal for int() with base 10: 'x'"
+    assert isinstance(error.__cause__, ValueError)
+    assert str(error.__cause__) == "invalid literal for int() with base 10: 'x'"
 
 
 def test_a_value_mapper_that_raised_shows_the_key_too() -> None:
@@ -51,79 +50,47 @@ def test_a_value_mapper_that_raised_shows_the_key_too() -> None:
     )
 
 
-FUNCTIONS_THAT_RAISE: dict[str, tuple[Any, Build, str]] = {
-    "flat_map": ([0], lambda s: op.flat_map("step", s, lambda x: 1 / x), "the mapper"),
-    "flat_map in the middle": (
-        [0],
-        lambda s: op.flat_map("step", s, lambda x: (1 / n for n in (1, x))),
-        "the mapper",
-    ),
-    "flat_map_value": (
-        [("k", 0)],
-        lambda s: op.flat_map_value("step", s, lambda x: 1 / x),
-        "the mapper",
-    ),
-    "filter": ([0], lambda s: op.filter("step", s, lambda x: 1 / x > 0), "the predicate"),
-    "filter_value": (
-        [("k", 0)],
-        lambda s: op.filter_value("step", s, lambda x: 1 / x > 0),
-        "the predicate",
-    ),
-    "filter_map": ([0], lambda s: op.filter_map("step", s, lambda x: 1 / x), "the mapper"),
-    "branch": ([0], lambda s: op.branch("step", s, lambda x: 1 / x > 0).trues, "the predicate"),
-    "key_on": ([0], lambda s: op.key_on("step", s, lambda x: str(1 / x)), "the key function"),
-    "inspect": ([0], lambda s: op.inspect("step", s, lambda step, x: 1 / x), "the inspector"),
+def fail(*_: Any) -> Any:
+    raise ZeroDivisionError
+
+
+def fail_midway(*_: Any) -> Any:
+    return (1 / n for n in (1, 0))
+
+
+FUNCTIONS_THAT_RAISE: dict[str, tuple[Build, str]] = {
+    "flat_map": (lambda s: op.flat_map("step", s, fail), "the mapper"),
+    "flat_map in the middle": (lambda s: op.flat_map("step", s, fail_midway), "the mapper"),
+    "flat_map_value": (lambda s: op.flat_map_value("step", s, fail), "the mapper"),
+    "filter": (lambda s: op.filter("step", s, fail), "the predicate"),
+    "filter_value": (lambda s: op.filter_value("step", s, fail), "the predicate"),
+    "filter_map": (lambda s: op.filter_map("step", s, fail), "the mapper"),
+    "branch": (lambda s: op.branch("step", s, fail).trues, "the predicate"),
+    "key_on": (lambda s: op.key_on("step", s, fail), "the key function"),
+    "inspect": (lambda s: op.inspect("step", s, fail), "the inspector"),
     "enrich_cached getter": (
-        [0],
-        lambda s: op.enrich_cached("step", s, lambda x: 1 / x, lambda cache, x: cache.get(x)),
+        lambda s: op.enrich_cached("step", s, fail, lambda cache, x: cache.get(x)),
         "the mapper",
     ),
-    "enrich_cached mapper": (
-        [0],
-        lambda s: op.enrich_cached("step", s, abs, lambda cache, x: 1 / cache.get(x)),
-        "the mapper",
-    ),
-    "stateful_map": (
-        [("k", 0)],
-        lambda s: op.stateful_map("step", s, lambda state, x: (1, 1 / x)),
-        "the mapper",
-    ),
+    "enrich_cached mapper": (lambda s: op.enrich_cached("step", s, abs, fail), "the mapper"),
+    "stateful_map": (lambda s: op.stateful_map("step", s, fail), "the mapper"),
     "stateful_flat_map in the middle": (
-        [("k", 0)],
-        lambda s: op.stateful_flat_map("step", s, lambda state, x: (1, (1 / n for n in (1, x)))),
+        lambda s: op.stateful_flat_map("step", s, lambda state, x: (1, fail_midway())),
         "on_item",
     ),
-    "fold_final builder": (
-        [("k", 0)],
-        lambda s: op.fold_final("step", s, lambda: 1 / 0, max),
-        "its builder",
-    ),
-    "fold_final folder": (
-        [("k", 0)],
-        lambda s: op.fold_final("step", s, int, lambda a, x: 1 / x),
-        "on_item",
-    ),
-    "reduce_final": (
-        [("k", 0), ("k", 0)],
-        lambda s: op.reduce_final("step", s, lambda a, x: a / x),
-        "on_item",
-    ),
-    "max_final by": (
-        [("k", 0), ("k", 0)],
-        lambda s: op.max_final("step", s, by=lambda x: 1 / x),
-        "on_item",
-    ),
-    "builder": ([("k", 0)], lambda s: op.stateful("step", s, lambda state: 1 / 0), "its builder"),
+    "fold_final builder": (lambda s: op.fold_final("step", s, fail, max), "its builder"),
+    "fold_final folder": (lambda s: op.fold_final("step", s, int, fail), "on_item"),
+    "reduce_final": (lambda s: op.reduce_final("step", s, fail), "on_item"),
+    "max_final by": (lambda s: op.max_final("step", s, by=fail), "on_item"),
+    "builder": (lambda s: op.stateful("step", s, fail), "its builder"),
 }
 
 
-@pytest.mark.parametrize(
-    ("items", "build", "what"), FUNCTIONS_THAT_RAISE.values(), ids=FUNCTIONS_THAT_RAISE
-)
-def test_whatever_raises_is_named_and_chained(items: Any, build: Build, what: str) -> None:
-    error = failure(items, build)
+@pytest.mark.parametrize(("build", "what"), FUNCTIONS_THAT_RAISE.values(), ids=FUNCTIONS_THAT_RAISE)
+def test_whatever_raises_is_named_and_chained(build: Build, what: str) -> None:
+    error = failure([("k", 0), ("k", 0)], build)
     assert error.step_id == "step"
-    assert error.problem.startswith(f"{what} raised ZeroDivisionError: ")
+    assert error.problem.startswith(f"{what} raised ZeroDivisionError")
     assert isinstance(error.__cause__, ZeroDivisionError)
 
 
@@ -133,6 +100,10 @@ STOPPABLE: dict[str, tuple[Callable[[Stream[Any], Any], Stream[Any]], str]] = {
     "filter": (lambda s, f: op.filter("step", s, lambda x: f(x) == "go"), "the predicate"),
     "key_on": (lambda s, f: op.key_on("step", s, f), "the key function"),
     "inspect": (lambda s, f: op.inspect("step", s, lambda _, x: f(x)), "the inspector"),
+    "stateful_map": (
+        lambda s, f: op.stateful_map("step", op.key_on("key", s, str), lambda _, x: (0, f(x))),
+        "the mapper",
+    ),
 }
 
 
@@ -152,14 +123,6 @@ def test_a_stop_iteration_is_an_error_and_not_the_end_of_the_items(
     assert error.problem.startswith(f"{what} raised StopIteration")
     assert error.item == "'stop'"
     assert isinstance(error.__cause__, StopIteration)
-
-
-def test_a_stop_iteration_in_a_logic_is_an_error_too() -> None:
-    def stop(state: None, value: int) -> Any:
-        raise StopIteration
-
-    error = failure([("k", 1)], lambda s: op.stateful_map("step", s, stop))
-    assert error.problem.startswith("the mapper raised StopIteration")
 
 
 # --- functions that return what they should not ------------------------------------------------
@@ -242,23 +205,25 @@ def test_a_wrong_answer_is_shown(items: Any, build: Build, text: str) -> None:
 RECORDS = pa.RecordBatch.from_pylist([{"id": "a", "n": 1}, {"id": None, "n": 2}])
 
 
-def test_a_null_in_a_key_column_is_shown_with_its_record() -> None:
-    assert str(failure(RECORDS, lambda s: op.key_on("step", s, "id"))) == (
-        "step 'step': the key field 'id' is null\n  item: {'id': None, 'n': 2}"
-    )
-
-
-def test_a_key_column_that_is_not_text_is_refused_as_in_a_dict() -> None:
-    error = failure(RECORDS, lambda s: op.key_on("step", s, "n"))
-    assert error.problem.startswith("a key must be a str, got int: make it text")
-    assert error.item == "{'id': 'a', 'n': 1}"
-
-
-def test_a_key_column_that_is_missing_is_refused_as_in_a_dict() -> None:
-    error = failure(RECORDS, lambda s: op.key_on("step", s, "name"))
-    assert error.problem == (
-        "reading the key raised KeyError: \"there is no field 'name' (of 'name')\""
-    )
+@pytest.mark.parametrize(
+    ("column", "problem", "item"),
+    [
+        ("id", "the key field 'id' is null", "{'id': None, 'n': 2}"),
+        ("n", "a key must be a str, got int: make it text", "{'id': 'a', 'n': 1}"),
+        (
+            "name",
+            "reading the key raised KeyError: \"there is no field 'name' (of 'name')\"",
+            "{'id': 'a', 'n': 1}",
+        ),
+    ],
+    ids=["null", "no text", "missing"],
+)
+def test_a_key_column_without_text_is_refused_with_its_record(
+    column: str, problem: str, item: str
+) -> None:
+    error = failure(RECORDS, lambda s: op.key_on("step", s, column))
+    assert error.problem.startswith(problem)
+    assert error.item == item
 
 
 # --- values that cannot travel ----------------------------------------------------------------
@@ -301,42 +266,36 @@ def test_a_value_that_pickle_breaks_on_shows_what_pickle_said() -> None:
 # --- raises -----------------------------------------------------------------------------------
 
 
-def watched() -> Dataflow:
+def test_raises_stops_the_flow_at_the_first_item() -> None:
     flow = Dataflow("watched")
     op.raises("never", op.filter("bad", op.input("in", flow, TestingSource([])), lambda n: n < 0))
-    return flow
-
-
-def test_raises_stops_the_flow_at_the_first_item() -> None:
-    with TestDriver(watched()) as t, pytest.raises(StepError) as caught:
-        t.send("in", [1, -2, -3])
+    with TestDriver(flow) as t:
+        t.send("in", [1, 2])
+        assert t.stats.counts["in", "out"] == 2
+        with pytest.raises(StepError) as caught:
+            t.send("in", [1, -2, -3])
     assert str(caught.value) == (
         "step 'never': an item reached a stream that op.raises watches\n  item: -2"
     )
 
 
-def test_raises_lets_a_flow_run_while_its_stream_is_empty() -> None:
-    with TestDriver(watched()) as t:
-        t.send("in", [1, 2])
-        t.end()
-        assert t.stats.counts["in", "out"] == 2
-
-
 # --- what is shown ----------------------------------------------------------------------------
 
 
-def test_a_long_item_is_cut() -> None:
-    error = failure(["x" * 100_000], lambda s: op.map("number", s, lambda x: 1 / 0))
-    assert error.item == "'" + "x" * 77 + "..." + "x" * 78 + "'"
-
-
-def test_a_large_item_is_cut() -> None:
-    error = failure([list(range(100_000))], lambda s: op.map("number", s, lambda x: 1 / 0))
-    assert error.item == "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...]"
+@pytest.mark.parametrize(
+    ("item", "shown"),
+    [
+        ("x" * 100_000, "'" + "x" * 77 + "..." + "x" * 78 + "'"),
+        (list(range(100_000)), "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...]"),
+    ],
+    ids=["long", "large"],
+)
+def test_a_long_or_large_item_is_cut(item: Any, shown: str) -> None:
+    assert failure([item], lambda s: op.map("number", s, fail)).item == shown
 
 
 def test_a_long_key_is_cut_where_it_is_shown() -> None:
-    error = failure([("k" * 100_000, 0)], lambda s: op.map_value("inverse", s, lambda n: 1 / n))
+    error = failure([("k" * 100_000, 0)], lambda s: op.map_value("inverse", s, fail))
     assert error.key == "k" * 100_000
     assert len(str(error)) < 600
 
@@ -365,22 +324,6 @@ def test_a_step_error_survives_pickle() -> None:
     assert isinstance(error, RuntimeError)
 
 
-def test_an_epoch_that_failed_has_changed_nothing() -> None:
-    flow = Dataflow("totals")
-    total = op.stateful_map(
-        "sum", op.input("in", flow, TestingSource([])), lambda n, x: ((n or 0) + x,) * 2
-    )
-    op.output(
-        "out", op.filter_value("positive", total, lambda n: n > 0 or bool(1 / n)), TestingSink([])
-    )
-    with TestDriver(flow) as t:
-        t.send("in", [("k", 5)])
-        with pytest.raises(StepError, match="division by zero"):
-            t.send("in", [("k", 1), ("k", -6)])
-        t.send("in", [("k", 2)])
-        assert t.received("out") == [("k", 5), ("k", 7)]
-
-
 def test_the_value_on_which_a_stateful_mapper_failed_is_the_one_shown() -> None:
     def inverse(state: None, value: int) -> tuple[int, float]:
         return 1, 1 / value
@@ -400,3 +343,188 @@ def test_map_window_refuses_items_that_are_no_results_of_windows(item: Any) -> N
 def test_an_error_of_a_function_of_map_window_is_its_own() -> None:
     with pytest.raises(StepError, match="the mapper raised TypeError: unsupported operand"):
         run_once([("a", (1, "x"))], lambda s: op.map_window("sum", s, lambda k, w, v: w + v))
+
+
+@pytest.mark.parametrize("item", [7, "ab", ["a", 1], ("a",), ("a", 1, 2), {"a": 1}])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s: op.map_value("step", s, lambda x: x),
+        lambda s: op.key_rm("step", s),
+        lambda s: op.stateful("step", s, Diary),
+        lambda s: op.join("step", s, s),
+    ],
+)
+def test_a_keyed_step_needs_pairs(build: Build, item: Any) -> None:
+    assert str(failure([("k", 1), item], build)) == (
+        f"step 'step': needs (key, value) pairs, got {type(item).__name__}: "
+        f"put a key before each item with op.key_on\n  item: {item!r}"
+    )
+
+
+@pytest.mark.parametrize("key", [7, None, b"k", ("k",)])
+def test_a_keyed_step_needs_text_keys(key: Any) -> None:
+    error = failure([(key, 1)], lambda s: op.stateful("step", s, Diary))
+    assert error.problem.startswith(f"a key must be a str, got {type(key).__name__}: make it text")
+    assert error.item == repr((key, 1))
+
+
+def test_a_key_that_is_a_kind_of_text_becomes_plain_text() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    (pair,) = run_once([(Name("k"), 1)], lambda s: op.reduce_final("step", s, max))
+    assert (pair, type(pair[0])) == (("k", 1), str)
+
+    class Airport(str, Enum):  # noqa: UP042 -- whose str() is not its text
+        LONDON = "LHR"
+
+    pairs = [(Airport.LONDON, 1), ("LHR", 2)]
+    assert run_once(pairs, lambda s: op.reduce_final("step", s, max)) == [("LHR", 2)]
+
+
+def test_a_key_that_utf_8_cannot_hold_is_refused() -> None:
+    error = failure([("k\ud800", 1)], lambda s: op.stateful("step", s, Diary))
+    assert error.problem == "a key must be text that UTF-8 can hold"
+    assert error.key == "k\ud800"
+
+
+# --- keys, and logics that break their contract ------------------------------------------------
+
+
+class Misbehaving(Diary):
+    """Returns or raises what it is told to."""
+
+    def on_item(self, value: Any, moment: Any) -> Any:
+        return value() if callable(value) else value
+
+
+MISBEHAVIOURS: dict[str, tuple[Any, str]] = {
+    "nothing": (None, "on_item raised TypeError: cannot unpack non-iterable NoneType object"),
+    "a list of three": (
+        [1, 2, 3],
+        "on_item raised ValueError: too many values to unpack (expected 2",
+    ),
+    "values that are none": (
+        (5, op.KEEP),
+        "on_item raised TypeError: 'int' object is not iterable",
+    ),
+    "a bool for keep": (
+        ([1], True),
+        "on_item raised TypeError: Misbehaving must return KEEP or DISCARD beside its values, "
+        "got True",
+    ),
+    "text for keep": (
+        ([1], "keep"),
+        "on_item raised TypeError: Misbehaving must return KEEP or DISCARD beside its values, "
+        "got 'keep'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("answer", "problem"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
+def test_a_logic_must_return_values_and_whether_to_keep_it(answer: Any, problem: str) -> None:
+    error = failure([("k", answer)], lambda s: op.stateful("step", s, Misbehaving))
+    assert (error.key, error.item) == ("k", repr(answer))
+    assert error.problem.startswith(problem)  # Later Pythons add how many there are.
+    assert isinstance(error.__cause__, (TypeError, ValueError))
+
+
+class Failing(Diary):
+    """Raises in the method that a value names."""
+
+    def __init__(self, state: str | None) -> None:
+        super().__init__(None)
+        self._method = state or ""
+
+    def _reached(self, method: str, answer: Any) -> Any:
+        if method == self._method:
+            raise OSError("disk on fire")
+        return answer
+
+    def on_item(self, value: Any, moment: Any) -> Any:
+        self._method = value
+        return [], op.KEEP
+
+    def on_end(self, moment: Any) -> Any:
+        return self._reached("on_end", ([], op.KEEP))
+
+    def notify_at(self) -> Any:
+        return self._reached("notify_at", None)
+
+    def snapshot(self) -> Any:
+        return self._reached("snapshot", self._method)
+
+
+@pytest.mark.parametrize("method", ["on_end", "notify_at", "snapshot"])
+def test_a_logic_s_other_methods_are_named_when_they_raise(method: str) -> None:
+    error = failure([("k", method)], lambda s: op.stateful("step", s, Failing))
+    assert str(error) == f"step 'step': {method} raised OSError: disk on fire\n  key:  'k'"
+    assert isinstance(error.__cause__, OSError)
+
+
+def test_a_naive_time_to_be_called_at_is_refused() -> None:
+    naive = datetime(2013, 1, 1)  # noqa: DTZ001
+    error = failure([("k", naive)], lambda s: op.stateful("step", s, Diary))
+    assert error.problem.startswith(
+        "notify_at raised TimestampError: 2013-01-01T00:00:00 is a naive datetime"
+    )
+    assert isinstance(error.__cause__, TimestampError)
+
+
+def reject() -> Any:
+    raise op.RejectedValue({"ts": None}, "its timestamp is missing")
+
+
+def test_a_logic_that_rejects_a_value_says_which() -> None:
+    error = failure([("k", reject)], lambda s: op.stateful("step", s, Misbehaving))
+    assert str(error) == (
+        "step 'step': its timestamp is missing\n  key:  'k'\n  item: {'ts': None}"
+    )
+
+
+def resumed(builder: Callable[[Any], Any]) -> StepError:
+    """Return the error of a key with state whose logic cannot be made again."""
+    with driver(lambda s: op.stateful("step", s, builder)) as t:
+        t.send("in", [("k", 1)])
+        with pytest.raises(StepError) as caught:
+            t.send("in", [("k", 2)])
+    return caught.value
+
+
+def test_a_builder_that_cannot_read_a_snapshot_is_named() -> None:
+    def builder(state: Any) -> Diary:
+        if state is not None:
+            raise ValueError("state of an older version")
+        return Diary(None)
+
+    error = resumed(builder)
+    assert str(error) == (
+        "step 'step': making its logic from a snapshot raised ValueError: "
+        "state of an older version\n  key:  'k'"
+    )
+    assert isinstance(error.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ("nonsense", "its builder must return a StatefulLogic or a StatefulBatchLogic, got str"),
+        (None, "making its logic from a snapshot raised TypeError: the builder returned None"),
+    ],
+)
+def test_a_builder_that_answers_a_snapshot_with_no_logic_does_not_lose_the_state(
+    answer: Any, problem: str
+) -> None:
+    assert resumed(lambda state: Diary(None) if state is None else answer).problem == problem
+
+
+def test_state_that_cannot_be_pickled_shows_the_key_and_the_state() -> None:
+    error = failure(
+        [("k", 1)], lambda s: op.stateful_map("step", s, lambda n, x: (some_generator(), x))
+    )
+    assert error.problem == (
+        "its state cannot be pickled, so it cannot be kept: cannot pickle 'generator' object"
+    )
+    assert error.key == "k"
+    assert (error.item or "").startswith("<generator object")

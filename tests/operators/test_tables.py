@@ -11,21 +11,25 @@ import pyarrow as pa
 import pytest
 
 import flow.operators as op
-from flow import Dataflow, FlowBuildError, StepError
+from flow import Dataflow, FlowBuildError, StepError, Stream
 from flow.connectors.files import CsvSource, JsonLinesSource
 from flow.testing import Part, TestDriver, TestingSink, TestingSource
 
 Pairs = list[tuple[str, Any]]
 
 
-def priced(**options: Any) -> Dataflow:
-    """A flow that looks up the price of each name in a table of changes."""
+def with_table(build: Callable[[Stream[Any], Any], Stream[Any]], **options: Any) -> Dataflow:
+    """A flow whose output is built of names, and of a table of changes with their prices."""
     flow = Dataflow("priced")
     changes = op.input("changes", flow, TestingSource([]))
     names = op.input("names", flow, TestingSource([]))
-    prices = op.table("prices", changes, **options)
-    op.output("out", op.map_with("price", names, prices, priced_name), TestingSink([]))
+    op.output("out", build(names, op.table("prices", changes, **options)), TestingSink([]))
     return flow
+
+
+def priced(**options: Any) -> Dataflow:
+    """A flow that looks up the price of each name in a table of changes."""
+    return with_table(lambda s, t: op.map_with("price", s, t, priced_name), **options)
 
 
 def priced_name(name: str, prices: Mapping[str, Any]) -> tuple[str, Any]:
@@ -40,18 +44,13 @@ def looking_up(source: Any, **options: Any) -> Dataflow:
     return flow
 
 
-def test_an_item_sees_the_changes_that_came_before_it() -> None:
+def test_an_item_sees_earlier_changes_and_those_of_its_epoch_of_which_the_last_counts() -> None:
     with TestDriver(priced()) as t:
         t.send("names", ["tea"])
-        t.send("changes", [("tea", 3)])
+        t.send("changes", [("tea", 2)])
         t.send("names", ["tea"])
-        assert t.received("out") == [("tea", None), ("tea", 3)]
-
-
-def test_an_item_sees_the_changes_of_its_own_epoch_and_the_last_of_a_key_counts() -> None:
-    with TestDriver(priced()) as t:
         t.send_all({"names": ["tea"], "changes": [("tea", 3), ("tea", 4)]})
-        assert t.received("out") == [("tea", 4)]
+        assert t.received("out") == [("tea", None), ("tea", 2), ("tea", 4)]
 
 
 def test_none_removes_a_key_and_other_keys_stay() -> None:
@@ -63,13 +62,11 @@ def test_none_removes_a_key_and_other_keys_stay() -> None:
 
 
 def test_key_and_value_are_read_from_a_change_as_paths_or_functions() -> None:
-    by_path = priced(key="product.name", value="product.price")
-    by_function = priced(
-        key=lambda change: change["product"]["name"],
-        value=lambda change: change["product"]["price"],
-    )
-    for flow in (by_path, by_function):
-        with TestDriver(flow) as t:
+    for key, value in (
+        ("product.name", "product.price"),
+        (lambda change: change["product"]["name"], lambda change: change["product"]["price"]),
+    ):
+        with TestDriver(priced(key=key, value=value)) as t:
             t.send("changes", [{"product": {"name": "tea", "price": 3}}])
             t.send("changes", [{"product": {"name": "rum", "price": None}}])
             t.send("names", ["tea", "rum"])
@@ -83,9 +80,10 @@ def test_a_change_is_the_value_itself_without_a_value_getter() -> None:
         assert t.received("out") == [("tea", {"name": "tea", "price": 3})]
 
 
-def test_stateless_steps_make_changes() -> None:
+def test_stateless_steps_make_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    """An inspector of changes prints in the process of the flow."""
     flow = Dataflow("stateless")
-    changes = op.input("changes", flow, TestingSource([]))
+    changes = op.inspect("see", op.input("changes", flow, TestingSource([])))
     names = op.input("names", flow, TestingSource([]))
     wanted = op.filter("wanted", changes, lambda text: "=" in text)
     pairs = op.map("split", wanted, lambda text: tuple(text.split("=")))
@@ -93,6 +91,7 @@ def test_stateless_steps_make_changes() -> None:
     op.output("out", op.map_with("price", names, prices, priced_name), TestingSink([]))
     with TestDriver(flow) as t:
         t.send("changes", ["# prices", "tea=3"])
+        assert capsys.readouterr().out == "see: '# prices'\nsee: 'tea=3'\n"
         t.send("names", ["tea"])
         assert t.received("out") == [("tea", 3)]
         assert t.stats.counts["changes", "out"] == 2
@@ -100,75 +99,56 @@ def test_stateless_steps_make_changes() -> None:
         assert t.stats.gauges["prices", "keys"] == 1
 
 
-def test_an_inspector_of_changes_prints_in_the_process_of_the_flow(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    flow = Dataflow("inspected")
-    changes = op.inspect("see", op.input("changes", flow, TestingSource([])))
-    names = op.input("names", flow, TestingSource([]))
-    prices = op.table("prices", changes)
-    op.output("out", op.map_with("price", names, prices, priced_name), TestingSink([]))
-    with TestDriver(flow) as t:
-        t.send("changes", [("tea", 3)])
-    assert capsys.readouterr().out == "see: ('tea', 3)\n"
-
-
 def test_filter_with_and_flat_map_with_read_a_table() -> None:
-    flow = Dataflow("blocked")
-    changes = op.input("changes", flow, TestingSource([]))
-    users = op.input("users", flow, TestingSource([]))
-    limits = op.table("limits", changes)
-    known = op.filter_with("known", users, limits, lambda user, table: user in table)
-    rounds = op.flat_map_with("rounds", known, limits, lambda user, table: [user] * table[user])
-    op.output("out", rounds, TestingSink([]))
-    with TestDriver(flow) as t:
+    def build(users: Stream[Any], limits: Any) -> Stream[Any]:
+        known = op.filter_with("known", users, limits, lambda user, table: user in table)
+        return op.flat_map_with("rounds", known, limits, lambda user, table: [user] * table[user])
+
+    with TestDriver(with_table(build)) as t:
         t.send("changes", [("ann", 2), ("bob", 0)])
-        t.send("users", ["eve", "ann", "bob"])
+        t.send("names", ["eve", "ann", "bob"])
         assert t.received("out") == ["ann", "ann"]
         assert t.stats.counts["known", "in"] == 3
 
 
 def test_steps_before_and_after_a_keyed_step_see_the_same_version() -> None:
-    flow = Dataflow("levels")
-    changes = op.input("changes", flow, TestingSource([]))
-    names = op.input("names", flow, TestingSource([]))
-    prices = op.table("prices", changes)
-    before = op.map_with("before", names, prices, lambda name, table: (name, table.get(name)))
-    seen = op.stateful_map("seen", before, lambda state, value: (value, (state, value)))
-    after = op.map_with("after", seen, prices, lambda pair, table: (*pair, table.get(pair[0])))
-    op.output("out", after, TestingSink([]))
-    with TestDriver(flow) as t:
+    def build(names: Stream[Any], prices: Any) -> Stream[Any]:
+        before = op.map_with("before", names, prices, priced_name)
+        seen = op.stateful_map("seen", before, lambda state, value: (value, (state, value)))
+        return op.map_with("after", seen, prices, lambda pair, table: (*pair, table.get(pair[0])))
+
+    with TestDriver(with_table(build)) as t:
         t.send_all({"changes": [("tea", 3)], "names": ["tea"]})
         t.send_all({"changes": [("tea", 4)], "names": ["tea"]})
         assert t.received("out") == [("tea", (None, 3), 3), ("tea", (3, 4), 4)]
 
 
 def test_windows_that_close_at_the_end_see_the_newest_version() -> None:
-    flow = Dataflow("final")
-    changes = op.input("changes", flow, TestingSource([]))
-    names = op.input("names", flow, TestingSource([]))
-    prices = op.table("prices", changes)
-    counted = op.count_final("count", names, lambda name: name)
-    priced = op.map_with("cost", counted, prices, lambda pair, table: pair[1] * table[pair[0]])
-    op.output("out", priced, TestingSink([]))
-    with TestDriver(flow) as t:
+    def build(names: Stream[Any], prices: Any) -> Stream[Any]:
+        counted = op.count_final("count", names, lambda name: name)
+        return op.map_with("cost", counted, prices, lambda pair, table: pair[1] * table[pair[0]])
+
+    with TestDriver(with_table(build)) as t:
         t.send_all({"changes": [("tea", 3)], "names": ["tea", "tea"]})
         t.send("changes", [("tea", 5)])
         t.end()
         assert t.received("out") == [10]
 
 
+def with_value(item: tuple[Any, ...], table: Mapping[str, Any]) -> tuple[Any, ...]:
+    return *item, table.get(item[0])
+
+
 def test_two_tables_and_two_readers_of_one_table() -> None:
     flow = Dataflow("two")
-    changes = op.input("changes", flow, TestingSource([]))
-    names = op.input("names", flow, TestingSource([]))
-    prices = op.table("prices", changes)
-    stock = op.table("stock", op.input("goods", flow, TestingSource([])))
+    changes, goods, names = (
+        op.input(name, flow, TestingSource([])) for name in ("changes", "goods", "names")
+    )
     doubled = op.table("doubled", op.map_value("double", changes, lambda price: 2 * price))
-    one = op.map_with("one", names, prices, lambda name, table: (name, table.get(name)))
-    two = op.map_with("two", one, stock, lambda item, table: (*item, table.get(item[0])))
-    three = op.map_with("three", two, doubled, lambda item, table: (*item, table.get(item[0])))
-    op.output("out", three, TestingSink([]))
+    found = op.map("start", names, lambda name: (name,))
+    for name, changes_of in (("prices", changes), ("stock", goods)):
+        found = op.map_with(name, found, op.table(f"{name} table", changes_of), with_value)
+    op.output("out", op.map_with("double price", found, doubled, with_value), TestingSink([]))
     with TestDriver(flow) as t:
         t.send_all({"changes": [("tea", 3)], "goods": [("tea", 100)], "names": ["tea"]})
         assert t.received("out") == [("tea", 3, 100, 6)]
@@ -182,17 +162,11 @@ def test_partitions_of_changes_interleave_by_position() -> None:
 
 
 def test_a_mapping_cannot_be_changed() -> None:
-    flow = priced()
-    spoiled = flow.with_operator(
-        "price", op_with(flow, "price", lambda name, table: table.update({name: 1}))
+    flow = with_table(
+        lambda s, t: op.map_with("m", s, t, lambda name, rows: rows.update({name: 1}))
     )
-    with TestDriver(spoiled) as t, pytest.raises(StepError, match="the mapper raised Attribute"):
+    with TestDriver(flow) as t, pytest.raises(StepError, match="the mapper raised Attribute"):
         t.send("names", ["tea"])
-
-
-def op_with(flow: Dataflow, step_id: str, function: Callable[..., Any]) -> Any:
-    operator: Any = flow.step(step_id).operator
-    return type(operator)(function, operator.table)
 
 
 def test_an_epoch_that_fails_leaves_the_table_as_it_was() -> None:
@@ -226,22 +200,16 @@ def test_a_change_must_be_a_pair_with_a_text_as_key(change: Any) -> None:
         t.send("changes", [change])
 
 
-def test_a_lookup_table_has_the_rows_of_its_source(tmp_path: Path) -> None:
-    file = tmp_path / "prices.jsonl"
-    file.write_text('{"name": "tea", "price": 3}\n{"name": "tea", "price": 4}\n')
-    with TestDriver(looking_up(JsonLinesSource(str(file)))) as t:
-        t.send("names", ["tea", "rum"])
-        assert t.received("out") == [("tea", 4), ("rum", None)]
-
-
 def test_a_lookup_table_is_read_again_as_a_whole_after_the_refresh(tmp_path: Path) -> None:
     file = tmp_path / "prices.jsonl"
     write_prices(file, tea=3, rum=9)
+    with file.open("a") as again:
+        again.write('{"name": "rum", "price": 8}\n')
     with TestDriver(looking_up(JsonLinesSource(str(file)), refresh="10m")) as t:
         t.send("names", ["tea", "rum"])
         write_prices(file, tea=4)
         t.send("names", ["tea"], after="599s")
-        assert t.take("out") == [("tea", 3), ("rum", 9), ("tea", 3)]
+        assert t.take("out") == [("tea", 3), ("rum", 8), ("tea", 3)]
         t.send("names", ["tea", "rum"], after="1s")
         assert t.take("out") == [("tea", 4), ("rum", None)]
         assert t.stats.gauges["prices", "version"] == 2
@@ -316,6 +284,13 @@ def inputs(flow: Dataflow) -> tuple[Any, Any]:
     return (op.input(name, flow, TestingSource([])) for name in ("changes", "items"))  # type: ignore[return-value]
 
 
+def test_an_input_of_a_table_may_feed_nothing_else() -> None:
+    flow = priced()
+    op.output("log", Stream(flow, flow.step("changes").downs[0]), TestingSink([]))
+    with pytest.raises(FlowBuildError, match="step 'log' reads items of input 'changes'"):
+        TestDriver(flow)
+
+
 def test_state_or_a_shuffle_before_a_table_is_an_error() -> None:
     for add in (
         lambda s: op.stateful_map("made", s, lambda state, value: (state, value)),
@@ -325,16 +300,6 @@ def test_state_or_a_shuffle_before_a_table_is_an_error() -> None:
         changes, _ = inputs(Dataflow("wrong"))
         with pytest.raises(FlowBuildError, match="step 'rules': step 'made' comes before"):
             op.table("rules", op.map("later", add(changes), str))
-
-
-def test_an_input_of_a_table_may_feed_nothing_else() -> None:
-    flow = Dataflow("wrong")
-    changes, items = inputs(flow)
-    rules = op.table("rules", changes)
-    op.output("out", op.map_with("with", items, rules, lambda item, _: item), TestingSink([]))
-    op.output("log", changes, TestingSink([]))
-    with pytest.raises(FlowBuildError, match="step 'log' reads items of input 'changes'"):
-        TestDriver(flow)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -59,15 +60,13 @@ def test_a_lock_exists_while_it_is_held_only(storage: Storage) -> None:
 
 
 def test_a_second_run_is_refused_with_the_holder_of_the_lock(storage: Storage) -> None:
-    with CheckpointLock(storage) as first:
+    with CheckpointLock(storage):
         held = storage.read(NAME)
         with pytest.raises(CheckpointError) as caught, CheckpointLock(storage):
             pass
-        assert f"process {os.getpid()} on {socket.gethostname()}, since {held['since']}" in str(
-            caught.value
-        )
+        holder = f"process {os.getpid()} on {socket.gethostname()}, since {held['since']}"
+        assert holder in str(caught.value)
         assert storage.read(NAME) == held, "the refused run has changed nothing"
-        assert first is not None
 
 
 @pytest.mark.parametrize(
@@ -96,9 +95,8 @@ def test_a_killed_run_counts_as_ended_before_its_parent_waits_for_it(
     storage: Storage,
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
-        stat = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
-        content = lock_content(pid=child.pid, started=stat[19])
-        storage.write(NAME, content)
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        storage.write(NAME, lock_content(pid=child.pid, started=fields[19]))
         with pytest.raises(CheckpointError, match=f"process {child.pid}"), CheckpointLock(storage):
             pass
         child.kill()
@@ -107,20 +105,19 @@ def test_a_killed_run_counts_as_ended_before_its_parent_waits_for_it(
             assert storage.read(NAME)["token"] != "other"
 
 
-def test_a_lock_of_another_machine_holds_while_it_is_renewed(storage: Storage) -> None:
-    storage.write(NAME, lock_content(host="elsewhere", pid=1))
-    with pytest.raises(CheckpointError, match="process 1 on elsewhere"), CheckpointLock(storage):
-        pass
-
-
-def test_a_lock_of_another_machine_holds_while_a_file_beside_it_is_renewed(
+def test_a_lock_of_another_machine_holds_while_it_or_a_file_beside_it_is_renewed(
     storage: Storage,
 ) -> None:
-    old = time.time() - STALE_SECONDS - 1
-    storage.write(NAME, lock_content(host="elsewhere", pid=1, renewed=old))
-    storage.write("lock-other.json", {"renewed": time.time()})
-    with pytest.raises(CheckpointError, match="process 1 on elsewhere"), CheckpointLock(storage):
-        pass
+    now, old = time.time(), time.time() - STALE_SECONDS - 1
+    for in_lock, beside in ((now, None), (old, now)):
+        storage.write(NAME, lock_content(host="elsewhere", pid=1, renewed=in_lock))
+        if beside is not None:
+            storage.write("lock-other.json", {"renewed": beside})
+        with (
+            pytest.raises(CheckpointError, match="process 1 on elsewhere"),
+            CheckpointLock(storage),
+        ):
+            pass
     storage.write("lock-other.json", {"renewed": old})
     with CheckpointLock(storage):
         assert storage.read(NAME)["token"] != "other"
@@ -217,6 +214,16 @@ def test_files_are_written_atomically_without_leftovers(storage: Storage, tmp_pa
     assert storage.read("a/b.json") == {"n": 2}
     names = {path.name for path in (tmp_path / "checkpoint/a").iterdir()}
     assert names == {"b.json"}
+
+
+def test_nobody_else_can_enter_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    storage = Storage(spark, str(tmp_path / "a/checkpoint"))
+    before = os.umask(0o022)
+    try:
+        with CheckpointLock(storage):
+            assert stat.S_IMODE(Path(storage.root).stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
 
 
 def test_an_identity_survives_a_round_trip() -> None:

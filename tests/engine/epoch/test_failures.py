@@ -47,12 +47,8 @@ def round_trip(error: FlowError) -> FlowError:
 def test_a_step_error_keeps_its_attributes() -> None:
     error = round_trip(step_error("step", "broke", key="k", item={"n": 1}))
     assert isinstance(error, StepError)
-    assert (error.step_id, error.problem, error.key, error.item) == (
-        "step",
-        "broke",
-        "k",
-        "{'n': 1}",
-    )
+    assert (error.step_id, error.problem) == ("step", "broke")
+    assert (error.key, error.item) == ("k", "{'n': 1}")
     assert error.__cause__ is None
 
 
@@ -61,23 +57,13 @@ def test_other_errors_keep_their_type() -> None:
     assert (type(error), str(error)) == (SourceError, "no such file")
 
 
-def test_the_cause_is_kept() -> None:
+def test_the_cause_is_kept_and_notes_the_line_of_user_code_that_raised_it() -> None:
     cause = round_trip(failed_step()).__cause__
     assert (type(cause), str(cause)) == (ZeroDivisionError, "division by zero")
-
-
-def test_the_cause_notes_the_line_of_user_code_that_raised_it() -> None:
-    cause = round_trip(failed_step()).__cause__
     (note,) = cause.__notes__  # type: ignore[union-attr]
     assert note.startswith("raised in a worker at:\n")
     assert "in inverse\n    return 1 / number" in note
-    assert "kernels.py" not in note
-
-
-def test_a_trace_has_no_frames_of_the_engine() -> None:
-    trace = user_trace(failed_step().__cause__ or Exception())
-    assert trace.count("File ") == 1
-    assert "test_failures.py" in trace
+    assert (note.count("File "), "test_failures.py" in note) == (1, True), "no frames of the engine"
 
 
 def test_an_exception_that_was_never_raised_has_no_trace() -> None:
@@ -86,10 +72,7 @@ def test_an_exception_that_was_never_raised_has_no_trace() -> None:
 
 @pytest.mark.parametrize(
     ("error", "text"),
-    [
-        (HoldsAFunction(), "HoldsAFunction: held"),
-        (TakesTwo(5, "no"), "TakesTwo: 5: no"),
-    ],
+    [(HoldsAFunction(), "HoldsAFunction: held"), (TakesTwo(5, "no"), "TakesTwo: 5: no")],
 )
 def test_an_exception_that_cannot_be_pickled_is_replaced_by_its_text(
     error: Exception, text: str

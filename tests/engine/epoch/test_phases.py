@@ -31,6 +31,11 @@ def seconds(count: int) -> int:
     return count * 1_000_000_000
 
 
+def job(**phases: float) -> dict[str, float]:
+    """Return the phases of a job; those that are not given took no time."""
+    return {**dict.fromkeys(JOB, 0.0), **phases}
+
+
 class Clock:
     """A clock that the test sets."""
 
@@ -47,25 +52,14 @@ class Clock:
 def test_phases_follow_each_other_without_a_gap() -> None:
     clock = Clock()
     timer = EpochTimer(clock)
-    for seconds, call in [
-        (0.0, timer.start_planning),
-        (1.0, timer.end_planning),
-        (3.0, timer.start_job),
-    ]:
-        clock.seconds = seconds
+    calls = {0.0: timer.start_planning, 1.0: timer.end_planning, 3.0: timer.start_job}
+    for clock.seconds, call in calls.items():
         call()
     clock.seconds = 6.0
     timer.end_job({Work(0, "a", READING): 2_000_000_000})
     clock.seconds = 10.0
-    assert timer.end_commit() == {
-        "planning": 1.0,
-        "starting": 2.0,
-        "reading": 2.0,
-        "levels": 0.0,
-        "sinks": 0.0,
-        "spark": 1.0,
-        "commit": 4.0,
-    }
+    of_job = job(reading=2.0, spark=1.0)
+    assert timer.end_commit() == {"planning": 1.0, "starting": 2.0, **of_job, "commit": 4.0}
     clock.seconds = 12.0
     timer.start_planning()  # Nothing to do yet.
     clock.seconds = 15.0
@@ -96,12 +90,7 @@ def test_a_replayed_epoch_has_no_planning() -> None:
 #  One worker reads for 1 s and runs steps for 2 s; the rest of the job's 5 s is Spark's.
 def test_a_single_worker_s_work_is_the_duration_of_its_phases() -> None:
     work = {Work(0, "a", READING): seconds(1), Work(0, "a", LEVELS): seconds(2)}
-    assert split_job(5.0, work, slots=4) == {
-        "reading": 1.0,
-        "levels": 2.0,
-        "sinks": 0.0,
-        "spark": 2.0,
-    }
+    assert split_job(5.0, work, slots=4) == job(reading=1.0, levels=2.0, spark=2.0)
 
 
 #  one slot   a |reading 2|sinks 3| b |sinks 1|
@@ -114,30 +103,19 @@ def test_stages_follow_each_other_and_workers_of_a_stage_share_the_slots() -> No
         Work(1, "b", SINKS): seconds(1),
     }
     assert split_job(8.0, work, slots=1)["sinks"] == 4.0
-    with_two = split_job(8.0, work, slots=2)
-    assert with_two == {"reading": 2.0, "levels": 0.0, "sinks": 3.0, "spark": 3.0}
+    assert split_job(8.0, work, slots=2) == job(reading=2.0, sinks=3.0, spark=3.0)
 
 
 #  a |levels 4|  b, c, d |levels 2|, each beside a: 10 s of work on two slots last 5 s at least
 def test_all_work_on_all_slots_may_last_longer_than_the_busiest_worker() -> None:
     work = {Work(1, name, LEVELS): seconds(2) for name in "bcd"}
     work[Work(1, "a", LEVELS)] = seconds(4)
-    assert split_job(6.0, work, slots=2) == {
-        "reading": 0.0,
-        "levels": 5.0,
-        "sinks": 0.0,
-        "spark": 1.0,
-    }
+    assert split_job(6.0, work, slots=2) == job(levels=5.0, spark=1.0)
 
 
 def test_work_that_does_not_fit_the_job_is_scaled_down_to_it() -> None:
     work = {Work(0, "a", READING): seconds(3), Work(1, "b", SINKS): seconds(1)}
-    assert split_job(2.0, work, slots=1) == {
-        "reading": 1.5,
-        "levels": 0.0,
-        "sinks": 0.5,
-        "spark": 0.0,
-    }
+    assert split_job(2.0, work, slots=1) == job(reading=1.5, sinks=0.5)
 
 
 works = st.dictionaries(

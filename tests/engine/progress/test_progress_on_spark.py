@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import Dataflow, KeyedStream, Stream, run
+from flow import Dataflow, run
 from flow.engine.epoch.context import Control
 from flow.engine.local import LocalEngine, Part
 from flow.instants import Moment
-from flow.keyed.step import Stateful
-from flow.operators.building import add_step
 from flow.testing import TestingSink, TestingSource
+from tests.engine.progress.test_stream_progress import by_key, travel
 from tests.support.epochs import EpochsSource, SourceEpoch
-from tests.support.logics import EpochSize, Journey, Waypoint
-
-
-def travel(step_id: str, *ups: Stream[Any]) -> KeyedStream[Any]:
-    return add_step(step_id, Stateful(Journey(), "travel", sides=len(ups)), *ups)[0]
-
-
-def by_key(items: Iterable[Any]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = defaultdict(list)
-    for key, value in items:
-        found[key].append(value)
-    return dict(found)
+from tests.support.logics import EpochSize, Waypoint
 
 
 def journeys(source: Any, outputs: dict[str, list[Any]]) -> Dataflow:

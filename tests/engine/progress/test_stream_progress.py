@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from flow.keyed.step import Stateful
 from flow.operators.building import add_step
 from flow.testing import TestDriver, TestingSink, TestingSource
 from tests.support.logics import Journey, Mileage, Traveller, Waypoint
+from tests.support.sampling import sampled
 
 MICRO = "0.000001s"
 """The unit of progress here: what time moves it by."""
@@ -30,15 +31,26 @@ def travel(step_id: str, *ups: Stream[Any], builder: Any = None) -> KeyedStream[
     return add_step(step_id, operator, *ups)[0]
 
 
-def make_flow(builder: Any = None) -> Dataflow:
+@dataclass(frozen=True)
+class JourneyOf(Journey):
+    """Builder of travellers of another class."""
+
+    traveller: Any = Traveller
+
+    def __call__(self, state: int | None) -> Traveller:
+        return self.traveller(NEVER if state is None else state)  # type: ignore[no-any-return]
+
+
+def flow_of(build: Callable[..., Stream[Any]], *inputs: str) -> Dataflow:
+    """Return a flow whose output is built of its inputs, of "in" alone by default."""
     flow = Dataflow("example")
-    stream = op.input("in", flow, TestingSource([]))
-    op.output("out", travel("travel", stream, builder=builder), TestingSink([]))
+    streams = [op.input(name, flow, TestingSource([])) for name in inputs or ("in",)]
+    op.output("out", build(*streams), TestingSink([]))
     return flow
 
 
 def driver(builder: Any = None, shards: int = 4) -> TestDriver:
-    return TestDriver(make_flow(builder), shards=shards)
+    return TestDriver(flow_of(lambda s: travel("travel", s, builder=builder)), shards=shards)
 
 
 def by_key(items: Iterable[Any]) -> dict[str, list[Any]]:
@@ -77,12 +89,6 @@ def test_an_item_sees_the_progress_of_all_keys() -> None:
         assert take_by_key(t) == {"a": [(1, 9)]}
 
 
-def test_progress_is_unknown_before_the_first_measure() -> None:
-    with driver() as t:
-        t.send("in", [("a", None), ("a", 4)])
-        assert take_by_key(t) == {"a": [(None, NO_PROGRESS), (4, 4)]}
-
-
 #  epoch   1          2        3
 #  a       at 10, 4            (at 10) 12
 #  b                  11
@@ -119,12 +125,7 @@ def test_calls_at_the_end_of_an_epoch_see_all_progress() -> None:
         def on_epoch_end(self, moment: Moment) -> list[Any]:
             return [("epoch", moment.progress_us)]
 
-    @dataclass(frozen=True)
-    class Chat(Journey):
-        def __call__(self, state: int | None) -> Chatty:
-            return Chatty(NEVER if state is None else state)
-
-    with driver(Chat()) as t:
+    with driver(JourneyOf(traveller=Chatty)) as t:
         t.send("in", [("a", 5), ("b", 8)])
         assert take_by_key(t) == {"a": [(5, 5), ("epoch", 8)], "b": [(8, 8), ("epoch", 8)]}
 
@@ -161,17 +162,19 @@ def spread(pair: tuple[str, int | None]) -> list[tuple[str, int | None]]:
     return [(key, n), (f"{key}'", n - 7), (key, n + 3)][: n % 4]
 
 
+@sampled(100, by_default=40)
 @given(VALUES, CUTS, st.sampled_from([1, 3, 8]), st.integers(1, 4))
 def test_epoch_boundaries_do_not_change_a_stream_of_one_partition(
     values: list[int | None], sizes: list[int], shards: int, keys: int
 ) -> None:
     items = [(f"k{number % keys}", value) for number, value in enumerate(values)]
-    flow = Dataflow("example")
-    stream = op.input("in", flow, TestingSource([]))
-    kept = op.filter("some", stream, lambda pair: pair[1] is None or pair[1] % 5 != 0)
-    op.output("out", travel("travel", op.flat_map("spread", kept, spread)), TestingSink([]))
+
+    def build(stream: Stream[Any]) -> Stream[Any]:
+        kept = op.filter("some", stream, lambda pair: pair[1] is None or pair[1] % 5 != 0)
+        return travel("travel", op.flat_map("spread", kept, spread))
+
     arrives = [one for pair in items if pair[1] is None or pair[1] % 5 for one in spread(pair)]
-    with TestDriver(flow, shards=shards) as t:
+    with TestDriver(flow_of(build), shards=shards) as t:
         for epoch in cut(items, sizes):
             t.send_parts({"in": [Part(split) for split in epoch]})
         stamps = running_maximum(value for _, value in arrives)
@@ -179,19 +182,18 @@ def test_epoch_boundaries_do_not_change_a_stream_of_one_partition(
         assert take_by_key(t) == by_key(keyed)
 
 
+@sampled(100, by_default=40)
 @given(VALUES, CUTS, st.sampled_from([1, 3, 8]), st.booleans())
 def test_a_shuffle_does_not_change_a_stream_of_one_partition(
     values: list[int | None], sizes: list[int], shards: int, keyed: bool
 ) -> None:
+    def build(stream: Stream[Any]) -> Stream[Any]:
+        if keyed:
+            return travel("travel", op.stateful_map("same", stream, lambda n, value: (1, value)))
+        return travel("travel", op.redistribute("spread", stream))
+
     items = [(f"k{number % 4}", value) for number, value in enumerate(values)]
-    flow = Dataflow("example")
-    stream = op.input("in", flow, TestingSource([]))
-    if keyed:
-        spread_out: Any = op.stateful_map("same", stream, lambda n, value: (1, value))
-    else:
-        spread_out = op.redistribute("spread", stream)
-    op.output("out", travel("travel", spread_out), TestingSink([]))
-    with TestDriver(flow, shards=shards) as t:
+    with TestDriver(flow_of(build), shards=shards) as t:
         for epoch in cut(items, sizes):
             t.send_parts({"in": [Part(split) for split in epoch]})
         stamps = running_maximum(values)
@@ -255,26 +257,8 @@ def test_a_new_slow_partition_holds_the_stream_without_moving_it_back() -> None:
         }
 
 
-def test_progress_seen_by_a_key_never_goes_back() -> None:
-    """At position 0 each partition knows its own item, and what the other has said by then."""
-    with driver() as t:
-        t.send_parts(parts([8, None], [3, 20], [6, 20], key="k"))
-        progress = [reached for _, reached in take_by_key(t)["k"]]
-        assert progress == sorted(progress)
-
-
-def test_splits_of_a_partition_count_together() -> None:
-    with driver() as t:
-        splits = [Part([("a", 5)]), Part([("b", 3)]), Part([("a", 4), ("a", 9)])]
-        t.send_parts({"in": splits})
-        assert take_by_key(t) == {"a": [(5, 5), (4, 5), (9, 9)], "b": [(3, 5)]}
-
-
 def test_partitions_of_different_inputs_are_separate() -> None:
-    flow = Dataflow("example")
-    left = op.input("left", flow, TestingSource([]))
-    right = op.input("right", flow, TestingSource([]))
-    op.output("out", travel("travel", op.merge("both", left, right)), TestingSink([]))
+    flow = flow_of(lambda *sides: travel("travel", op.merge("both", *sides)), "left", "right")
     with TestDriver(flow) as t:
         t.send_all({"left": [("a", 10)], "right": [("b", 4)]})
         t.send("left", [("a", 20)])
@@ -282,11 +266,7 @@ def test_partitions_of_different_inputs_are_separate() -> None:
 
 
 def test_partitions_of_different_sides_are_separate() -> None:
-    flow = Dataflow("example")
-    left = op.input("left", flow, TestingSource([]))
-    right = op.input("right", flow, TestingSource([]))
-    op.output("out", travel("travel", left, right), TestingSink([]))
-    with TestDriver(flow) as t:
+    with TestDriver(flow_of(lambda *sides: travel("travel", *sides), "left", "right")) as t:
         t.send_all({"left": [("a", 10), ("a", 12)], "right": [("b", 4), ("a", 11)]})
         assert take_by_key(t) == {
             "a": [((0, 10), 4), ((0, 12), 11), ((1, 11), 11)],
@@ -295,17 +275,17 @@ def test_partitions_of_different_sides_are_separate() -> None:
 
 
 def test_one_stream_read_on_two_sides_counts_on_each() -> None:
-    flow = Dataflow("example")
-    stream = op.input("in", flow, TestingSource([]))
-    high = op.filter("high", stream, lambda pair: pair[1] >= 5)
-    op.output("out", travel("travel", stream, high), TestingSink([]))
-    with TestDriver(flow) as t:
+    def build(stream: Stream[Any]) -> Stream[Any]:
+        return travel("travel", stream, op.filter("high", stream, lambda pair: pair[1] >= 5))
+
+    with TestDriver(flow_of(build)) as t:
         t.send("in", [("a", 6), ("a", 2), ("a", 8)])
         assert take_by_key(t) == {
             "a": [((0, 6), 6), ((1, 6), 6), ((0, 2), 6), ((0, 8), 8), ((1, 8), 8)]
         }
 
 
+@sampled(100, by_default=30)
 @given(
     st.lists(st.lists(VALUES, min_size=1, max_size=3), max_size=4),
     st.sampled_from([2, 7]),
@@ -438,22 +418,18 @@ def test_a_held_stream_advances_when_time_moves_its_slowest_partition() -> None:
 # --- what levels make -------------------------------------------------------------------------
 
 
-def two_levels() -> Dataflow:
+def second_level(stream: Stream[Any]) -> Stream[Any]:
     """Each value of level 1 goes on under the name of its last letter."""
-    flow = Dataflow("example")
-    stream = op.input("in", flow, TestingSource([]))
     some = op.filter_value("some", stream, lambda value: value is not None)
     same = op.stateful_map("same", some, lambda state, value: (None, value))
-    renamed = op.map("rename", same, lambda pair: (pair[0][-1], pair[1]))
-    op.output("out", travel("travel", renamed), TestingSink([]))
-    return flow
+    return travel("travel", op.map("rename", same, lambda pair: (pair[0][-1], pair[1])))
 
 
 #  position   0    1    2    3
 #  p0         10   .    20   .
 #  p1         .    5    .    30
 def test_at_level_two_the_output_of_level_one_is_one_partition() -> None:
-    with TestDriver(two_levels(), shards=5) as t:
+    with TestDriver(flow_of(second_level), shards=5) as t:
         p0 = [("1x", 10), ("1x", None), ("2x", 20)]
         p1 = [("3y", None), ("3y", 5), ("3y", None), ("4y", 30)]
         t.send_parts({"in": [Part(p0, partition=0), Part(p1, partition=1)]})
@@ -463,7 +439,7 @@ def test_at_level_two_the_output_of_level_one_is_one_partition() -> None:
 
 
 def test_at_level_two_a_silent_key_is_notified_in_the_same_epoch() -> None:
-    with TestDriver(two_levels(), shards=5) as t:
+    with TestDriver(flow_of(second_level), shards=5) as t:
         t.send("in", [("1x", Waypoint(10)), ("2y", 1)])
         take_by_key(t)
         t.send("in", [("3y", 12)])
@@ -471,34 +447,34 @@ def test_at_level_two_a_silent_key_is_notified_in_the_same_epoch() -> None:
 
 
 def test_source_partitions_and_the_output_of_a_level_are_separate_partitions() -> None:
-    flow = Dataflow("example")
-    stream = op.input("in", flow, TestingSource([]))
-    same = op.stateful_map("same", stream, lambda state, value: (1, value))
-    late = op.map_value("later", stream, lambda value: value + 100)
-    op.output("out", travel("travel", op.merge("both", same, late)), TestingSink([]))
-    with TestDriver(flow, shards=3) as t:
+    def build(stream: Stream[Any]) -> Stream[Any]:
+        same = op.stateful_map("same", stream, lambda state, value: (1, value))
+        late = op.map_value("later", stream, lambda value: value + 100)
+        return travel("travel", op.merge("both", same, late))
+
+    with TestDriver(flow_of(build), shards=3) as t:
         t.send("in", [("a", 1), ("a", 2)])
         assert take_by_key(t) == {"a": [(101, 1), (1, 1), (102, 2), (2, 2)]}
 
 
 def test_two_steps_of_a_level_are_measured_in_order_of_position() -> None:
-    flow = Dataflow("example")
-    stream = op.input("in", flow, TestingSource([]))
-    one = op.stateful_map("one", stream, lambda state, value: (1, value))
-    other = op.stateful_map("other", stream, lambda state, value: (1, value - 1))
-    op.output("out", travel("travel", op.merge("both", one, other)), TestingSink([]))
-    with TestDriver(flow, shards=1) as t:
+    def build(stream: Stream[Any]) -> Stream[Any]:
+        one = op.stateful_map("one", stream, lambda state, value: (1, value))
+        other = op.stateful_map("other", stream, lambda state, value: (1, value - 1))
+        return travel("travel", op.merge("both", one, other))
+
+    with TestDriver(flow_of(build), shards=1) as t:
         t.send("in", [("a", 10), ("a", 20)])
         assert take_by_key(t) == {"a": [(10, 10), (9, 10), (20, 20), (19, 20)]}
 
 
 def test_a_step_of_level_one_and_one_of_level_two_have_progress_of_their_own() -> None:
-    flow = Dataflow("example")
-    stream = op.input("in", flow, TestingSource([]))
-    first = travel("first", stream)
-    second = travel("second", op.map_value("plain", first, lambda pair: pair[0]))
-    op.output("out", op.merge("both", first, second), TestingSink([]))
-    with TestDriver(flow, shards=3) as t:
+    def build(stream: Stream[Any]) -> Stream[Any]:
+        first = travel("first", stream)
+        second = travel("second", op.map_value("plain", first, lambda pair: pair[0]))
+        return op.merge("both", first, second)
+
+    with TestDriver(flow_of(build), shards=3) as t:
         t.send("in", [("a", 5), ("b", 3)])
         assert {key: sorted(values) for key, values in take_by_key(t).items()} == {
             "a": [(5, 5), (5, 5)],
@@ -516,12 +492,7 @@ def test_a_failed_epoch_does_not_change_progress() -> None:
                 raise ValueError("broken")
             return super().on_item(value, moment)
 
-    @dataclass(frozen=True)
-    class Fragiles(Journey):
-        def __call__(self, state: int | None) -> Fragile:
-            return Fragile(NEVER if state is None else state)
-
-    with driver(Fragiles()) as t:
+    with driver(JourneyOf(traveller=Fragile)) as t:
         t.send("in", [("a", 5)])
         with pytest.raises(StepError) as caught:
             t.send("in", [("a", 90), ("b", "broken")])
@@ -551,15 +522,20 @@ def test_a_batch_logic_s_failure_shows_values_without_stamps() -> None:
     assert caught.value.item == "[5, 6]"
 
 
-def test_a_measure_that_fails_names_the_step() -> None:
-    class Broken(Mileage):
-        def measure(self, value: Any, moment: Moment) -> int:
-            raise KeyError("at")
-
-    with driver(Journey(Broken())) as t, pytest.raises(StepError) as caught:
+@pytest.mark.parametrize(
+    ("measure", "problem"),
+    [
+        (lambda *_: {}["at"], "KeyError: 'at'"),
+        (lambda *_: "far", "ValueError: invalid literal for int() with base 10: 'far'"),
+    ],
+    ids=["raises", "is no number"],
+)
+def test_a_measure_that_fails_names_the_step(measure: Any, problem: str) -> None:
+    broken = type("Broken", (Mileage,), {"measure": measure})()
+    with driver(Journey(broken)) as t, pytest.raises(StepError) as caught:
         t.send("in", [("a", 5)])
     assert str(caught.value) == (
-        "step 'travel': measuring its progress raised KeyError: 'at'\n  key:  'a'\n  item: 5"
+        f"step 'travel': measuring its progress raised {problem}\n  key:  'a'\n  item: 5"
     )
 
 

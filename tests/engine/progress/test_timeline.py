@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from flow.keyed.step import Stateful
 from flow.operators.building import add_step
 from flow.testing import TestingSource
 from tests.support.logics import Journey, Mileage, Traveller
+from tests.support.segments import CountingStore
 
 MARKS = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 30)), min_size=1, max_size=5)
 
@@ -124,23 +125,6 @@ def test_of_several_first_measures_at_one_position_the_least_counts() -> None:
 
 
 # --- what is remembered -----------------------------------------------------------------------
-
-
-class CountingStore(MemoryStore):
-    """Knows which segments were read and written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.read: list[int] = []
-        self.written: list[int] = []
-
-    def read_segments(self, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
-        self.read += numbers
-        return super().read_segments(step_id, numbers)
-
-    def write_segments(self, step_id: str, contents: Mapping[int, bytes | None]) -> None:
-        self.written += contents
-        super().write_segments(step_id, contents)
 
 
 EDGE = Edge(0, StreamId("in", "down"), "travel", 0, 1, EdgeKind.KEYED)

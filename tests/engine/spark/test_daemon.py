@@ -91,6 +91,7 @@ def say_what_is_imported(folder: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.extended
 def test_the_first_task_of_a_worker_imports_no_module(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.engine.spark.test_daemon", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flow.operators as op
-from flow.engine.state import layout
 from flow.engine.state.header import Header
 from flow.engine.state.key_states import SegmentedStates
 from flow.engine.state.segment import Segment
@@ -22,6 +18,8 @@ from flow.engine.state.segment_counts import SegmentCounts
 from flow.engine.state.store import MemoryStore
 from flow.instants import NEVER
 from flow.keyed.state_counts import StateCounter, StateCounts
+from tests.support.sampling import sampled
+from tests.support.segments import segments_of
 
 
 @dataclass
@@ -43,12 +41,6 @@ class Counting(op.LogicBuilder):
     @property
     def counter(self) -> StateCounter:
         return lambda state: StateCounts(state[0], state[1])
-
-
-@contextmanager
-def segments_of(target_bytes: int) -> Iterator[None]:
-    with mock.patch.object(layout, "TARGET_BYTES", target_bytes):
-        yield
 
 
 KEYS = [f"key-{number}" for number in range(16)]
@@ -79,6 +71,7 @@ def total_of(model: dict[str, Any]) -> StateCounts:
     )
 
 
+@sampled(100, by_default=30)
 @given(st.lists(changes, max_size=8), st.sampled_from([1, 60, 300, 10_000]))
 def test_totals_agree_with_a_dict(epochs: list[dict[str, Any]], target_bytes: int) -> None:
     store, model = MemoryStore(), dict[str, Any]()
@@ -93,6 +86,7 @@ def test_totals_agree_with_a_dict(epochs: list[dict[str, Any]], target_bytes: in
 FULL = dict.fromkeys(KEYS, (1, 2, "x" * 50))
 
 
+@sampled(100, by_default=30)
 @given(
     st.lists(changes, min_size=1, max_size=4),
     st.lists(changes, max_size=4),
@@ -119,19 +113,14 @@ def test_totals_of_state_without_counts_are_unknown_or_right(
         assert (one.counts(), one.uncounted()) == (total_of(model), 0)
 
 
-def test_a_key_that_is_not_touched_is_counted_with_its_segment() -> None:
-    store = MemoryStore()
-    play(store, Held, {}, {"a": (1, 2, ""), "b": (3, 4, "")})
-    one = play(store, Counting(), {}, {"a": (1, 3, "")})
-    assert (one.counts(), one.uncounted()) == (StateCounts(4, 7), 0)
-
-
-def test_a_segment_without_counts_is_counted_once_it_is_loaded() -> None:
+def test_segments_without_counts_are_counted_once_they_are_loaded() -> None:
     store = MemoryStore()
     play(store, Held, {}, {"a": (1, 2, ""), "b": (3, 4, "")})
     one = SegmentedStates(store, "step", Counting())
     one.flush()
     assert (one.counts(), one.uncounted()) == (None, 2)
+    touched = play(store.copy(), Counting(), {}, {"a": (1, 3, "")})
+    assert (touched.counts(), touched.uncounted()) == (StateCounts(4, 7), 0)
     one = SegmentedStates(store, "step", Counting())
     assert one.all() == ["a", "b"]
     one.flush()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop
 from typing import Any
@@ -17,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flow import CheckpointError
-from flow.engine.state import key_states, layout
+from flow.engine.state import key_states
 from flow.engine.state.header import Header
 from flow.engine.state.key_states import LiveStates, SegmentedStates
 from flow.engine.state.segment import Segment
@@ -25,6 +24,8 @@ from flow.engine.state.store import MemoryStore
 from flow.errors import StepError
 from flow.instants import NEVER
 from flow.keyed.due import DueLimit, held_due_us
+from tests.support.sampling import sampled
+from tests.support.segments import CountingStore, segments_of
 
 
 @dataclass
@@ -35,38 +36,6 @@ class Text:
 
     def snapshot(self) -> str:
         return self.text
-
-
-class CountingStore(MemoryStore):
-    """Counts calls, and knows which segments they were about."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: Counter[str] = Counter()
-        self.read: list[int] = []
-        self.written: list[int] = []
-
-    def read_header(self, step_id: str) -> bytes | None:
-        self.calls["read_header"] += 1
-        return super().read_header(step_id)
-
-    def write_header(self, step_id: str, content: bytes) -> None:
-        self.calls["write_header"] += 1
-        super().write_header(step_id, content)
-
-    def read_segments(self, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
-        self.read += numbers
-        return super().read_segments(step_id, numbers)
-
-    def write_segments(self, step_id: str, contents: Mapping[int, bytes | None]) -> None:
-        self.written += contents
-        super().write_segments(step_id, contents)
-
-
-@contextmanager
-def segments_of(target_bytes: int) -> Iterator[None]:
-    with mock.patch.object(layout, "TARGET_BYTES", target_bytes):
-        yield
 
 
 def states(store: MemoryStore, step_id: str = "step") -> SegmentedStates:
@@ -113,9 +82,10 @@ EPOCHS = st.lists(
 )
 
 
-def play(store: MemoryStore, model: dict[str, tuple[str, int]], epoch: Epoch) -> None:
+def play(
+    one: SegmentedStates | LiveStates, model: dict[str, tuple[str, int]], epoch: Epoch
+) -> None:
     """Run an epoch over the state and the model, and hold them against each other."""
-    one = states(store)
     assert one.due(DueLimit(epoch.now_us)) == sorted(
         k for k, (_, due) in model.items() if due <= epoch.now_us
     )
@@ -129,54 +99,41 @@ def play(store: MemoryStore, model: dict[str, tuple[str, int]], epoch: Epoch) ->
         one.drop(key)
         model.pop(key, None)
     assert one.flush() == min((due for _, due in model.values()), default=NEVER)
-    assert one.count() == len(model)
 
 
+def check_sizes(store: MemoryStore, target_bytes: int) -> None:
+    """Check that the number of segments follows the size of the state."""
+    if store.read_header("step") is None:
+        return
+    found = header(store)
+    contents = store.read_segments("step", range(found.segments))
+    assert found.size == sum(Segment.decode(content, "step").size for content in contents)
+    wanted = max(1, -(-found.size // target_bytes))
+    assert wanted <= found.segments < 4 * (wanted + 1)
+
+
+@sampled(100, by_default=30)
 @given(EPOCHS, st.sampled_from([1, 60, 200, 10_000]))
 def test_segmented_state_agrees_with_a_dict(epochs: list[Epoch], target_bytes: int) -> None:
     store, model = MemoryStore(), dict[str, tuple[str, int]]()
     with segments_of(target_bytes):
         for epoch in epochs:
-            play(store, model, epoch)
+            one = states(store)
+            play(one, model, epoch)
+            assert one.count() == len(model)
+            check_sizes(store, target_bytes)
         last = states(store)
         assert last.all() == sorted(model)
         for key, (text, _) in model.items():
             assert last.take(key) == Text(text)
 
 
-@given(EPOCHS, st.sampled_from([1, 60, 200]))
-def test_the_number_of_segments_follows_the_state(epochs: list[Epoch], target_bytes: int) -> None:
-    store, model = MemoryStore(), dict[str, tuple[str, int]]()
-    with segments_of(target_bytes):
-        for epoch in epochs:
-            play(store, model, epoch)
-            if store.read_header("step") is None:
-                continue
-            found = header(store)
-            weights = [
-                Segment.decode(store.read_segments("step", [number])[0], "step").size
-                for number in range(found.segments)
-            ]
-            assert found.size == sum(weights)
-            wanted = max(1, -(-found.size // target_bytes))
-            assert wanted <= found.segments < 4 * (wanted + 1)
-
-
+@sampled(100, by_default=30)
 @given(EPOCHS)
 def test_live_state_agrees_with_a_dict(epochs: list[Epoch]) -> None:
     one, model = LiveStates(), dict[str, tuple[str, int]]()
     for epoch in epochs:
-        assert one.due(DueLimit(epoch.now_us)) == sorted(
-            key for key, (_, due) in model.items() if due <= epoch.now_us
-        )
-        one.prepare([*epoch.puts, *epoch.drops])
-        for key, (text, due_us) in epoch.puts.items():
-            one.put(key, Text(text), due_us)
-            model[key] = (text, due_us)
-        for key in epoch.drops:
-            one.drop(key)
-            model.pop(key, None)
-        assert one.flush() == min((due for _, due in model.values()), default=NEVER)
+        play(one, model, epoch)
         assert one.all() == sorted(model)
         assert all(one.take(key) == Text(text) for key, (text, _) in model.items())
 
@@ -218,9 +175,7 @@ def large() -> Iterator[CountingStore]:
     with segments_of(200):
         fill(store, (f"key-{number}" for number in range(1000)), "0123456789")
         assert header(store).segments > 150
-        store.calls.clear()
-        store.read.clear()
-        store.written.clear()
+        store.forget()
         yield store
 
 
@@ -242,15 +197,15 @@ def test_an_epoch_that_looks_at_a_key_reads_its_segment(large: CountingStore) ->
     assert (large.calls, len(large.read), large.written) == (Counter(read_header=1), 1, [])
 
 
-def test_an_epoch_that_changes_a_key_writes_its_segment(large: CountingStore) -> None:
+def test_an_epoch_that_changes_a_key_writes_its_segment_if_its_state_has_changed(
+    large: CountingStore,
+) -> None:
+    fill(large, ["key-7"], "0123456789")
+    assert (large.calls["write_header"], large.written) == (0, [])
+    large.forget()
     fill(large, ["key-7"], "9876543210")
     assert len(large.read) == 1
     assert large.written == large.read
-
-
-def test_state_that_did_not_change_is_not_written(large: CountingStore) -> None:
-    fill(large, ["key-7"], "0123456789")
-    assert (large.calls["write_header"], large.written) == (0, [])
 
 
 def test_keys_of_one_segment_cost_one_segment(large: CountingStore) -> None:
@@ -296,12 +251,9 @@ def test_live_state_does_not_grow_with_replaced_due_times() -> None:
 
 
 def test_a_new_segment_is_split_off_one_segment(large: CountingStore) -> None:
-    before = header(large).segments
-    large.calls.clear()
-    number = 0
+    before, number = header(large).segments, 0
     while header(large).segments == before:
-        large.read.clear()
-        large.written.clear()
+        large.forget()
         fill(large, [f"more-{number}"], "0123456789")
         number += 1
     assert header(large).segments == before + 1
@@ -359,8 +311,7 @@ def test_a_step_with_unchanged_settings_reads_no_untouched_segment(settings: str
     store = CountingStore()
     with segments_of(100):
         fill_with(store, settings, dict.fromkeys(KEYS, 50))
-        store.read.clear()
-        store.written.clear()
+        store.forget()
         one = SegmentedStates(store, "step", Text, settings)
         assert one.changed_from() is None
         assert one.due(DueLimit(49)) == []
@@ -397,28 +348,20 @@ def test_state_without_settings_is_read_once() -> None:
 # --- the form on disk -------------------------------------------------------------------------
 
 
-def test_a_header_survives_a_round_trip() -> None:
-    store = MemoryStore()
-    fill(store, ["a"], "text", due_us=7)
-    found = header(store)
-    assert (found.keys, found.segments, found.dues.tolist()) == (1, 1, [7])
-    again = Header.decode(found.encode(), "step")
-    assert (again.keys, again.size, again.dues.tolist()) == (1, found.size, [7])
-
-
-def test_the_format_of_a_header_is_unchanged() -> None:
-    assert Header.empty().encode().hex() == (
-        "01" + "00" * 8 + "00" * 8 + "01000000" + "0000000000000040"
-    )
-
-
-def test_the_format_of_a_header_with_settings_is_unchanged() -> None:
-    of_one = Header(Header.empty().dues, keys=3, size=7, settings="hold")
+@pytest.mark.parametrize(
+    ("of_one", "text"),
+    [
+        (Header.empty(), "01" + "00" * 8 + "00" * 8 + "01000000" + "0000000000000040"),
+        (
+            Header(Header.empty().dues, keys=3, size=7, settings="hold"),
+            "02" + "03" + "00" * 7 + "07" + "00" * 7 + "01000000" + "0000000000000040"
+            "04000000" + b"hold".hex(),
+        ),
+    ],
+)
+def test_the_format_of_a_header_is_unchanged(of_one: Header, text: str) -> None:
     content = of_one.encode()
-    assert content.hex() == (
-        "02" + "03" + "00" * 7 + "07" + "00" * 7 + "01000000" + "0000000000000040"
-        "04000000" + b"hold".hex()
-    )
+    assert content.hex() == text
     assert Header.length_in(content + b"a stamp") == len(content)
     assert Header.decode(content + b"a stamp", "step").encode() == content
 

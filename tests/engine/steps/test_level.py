@@ -11,7 +11,7 @@ from flow import Dataflow, EngineError
 from flow.columns.chunks import Pairs
 from flow.engine.epoch.context import Control
 from flow.engine.epoch.failures import decode_failure
-from flow.engine.packets.packets import ERROR, STATS, Packet, encode_whole
+from flow.engine.packets.packets import ERROR, Packet, encode_whole
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.state.key_states import KeyStates
@@ -19,7 +19,6 @@ from flow.engine.state.keyed_state import states_in
 from flow.engine.state.shard_table import ShardTable
 from flow.engine.state.store import MemoryStore
 from flow.engine.steps.level import run_level
-from flow.instants import Moment
 from flow.testing import TestingSink, TestingSource
 
 
@@ -49,10 +48,3 @@ def test_items_without_the_time_of_their_epoch_are_an_error() -> None:
     error = decode_failure(made.payload)
     assert isinstance(error, EngineError)
     assert str(error) == "an epoch sent items to level 1 without its system time"
-
-
-def test_a_packet_for_a_later_level_passes_unchanged() -> None:
-    plan, packet = counting()
-    output = packet._replace(dest=plan.outputs[0].dest)
-    made = play(plan, [output], Control(Moment(0)))
-    assert [one for one in made if one.dest != STATS] == [output]

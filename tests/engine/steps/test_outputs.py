@@ -171,37 +171,29 @@ def in_task(monkeypatch: pytest.MonkeyPatch, partition: int, batch: str | None =
     monkeypatch.setattr(task_writing, "SparkTask", Task(partition, properties))
 
 
+@pytest.mark.parametrize(
+    ("batch", "options", "writing"),
+    [
+        ("4", {"first_epoch": 30, "rewinds": 2}, Writing("run", 34, 1, frozenset({9}), 2)),
+        ("0", {}, Writing("run", 0, 1, frozenset({9}))),
+        ("4", {"is_batch": True}, Writing("run", 0, 1, frozenset({9}))),
+    ],
+    ids=["counts on from the first epoch", "the first", "a batch within a foreign micro-batch"],
+)
 def test_an_epoch_s_number_is_that_of_the_micro_batch_after_the_first(
+    batch: str, options: dict[str, Any], writing: Writing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_task(monkeypatch, 1, batch)
+    assert TaskWriting("run", frozenset({9}), **options).of_task() == writing
+
+
+def test_outputs_are_written_in_tasks_that_know_their_epoch_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    in_task(monkeypatch, 1, batch="4")
-    writing = TaskWriting("run", frozenset({9}), 30, rewinds=2).of_task()
-    assert writing == Writing("run", 34, 1, frozenset({9}), 2)
-    assert writing.context("out") == WriteContext("out", 34, 1, "run", 2)
-
-
-def test_the_first_micro_batch_has_number_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_task(monkeypatch, 0, batch="0")
-    assert TaskWriting("run", frozenset()).of_task().epoch == 0
-
-
-def test_a_batch_within_a_foreign_micro_batch_is_epoch_zero(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    in_task(monkeypatch, 2, batch="4")
-    assert TaskWriting("run", frozenset(), is_batch=True).of_task() == Writing("run", 0, 2)
-
-
-def test_a_task_that_does_not_know_its_epoch_writes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    with pytest.raises(EngineError, match="no Spark task runs in this thread"):
+        TaskWriting("run", frozenset()).of_task()
     in_task(monkeypatch, 0)
     with pytest.raises(EngineError, match="did not tell a task which epoch it belongs to"):
-        TaskWriting("run", frozenset()).of_task()
-
-
-def test_outputs_are_written_in_tasks_only() -> None:
-    with pytest.raises(EngineError, match="no Spark task runs in this thread"):
         TaskWriting("run", frozenset()).of_task()
 
 
@@ -241,25 +233,10 @@ def run_shard(level: SparkLevel, shard: int) -> list[Any]:
 def test_the_last_shard_of_a_partition_has_the_level_write(last_level: SparkLevel) -> None:
     assert [row.dest for row in run_shard(last_level, 3)] == [STATS]
     assert not RecordingSink.written
+    with pytest.raises(EngineError, match="an epoch did not call 1 of the shards of a partition"):
+        last_level.close()
     counts, message, times = run_shard(last_level, 1)
     assert (counts.dest, times.dest) == (STATS, STATS)
     assert pickle.loads(message.payload) == "out: 2"
     assert [items for _, _, items in RecordingSink.written] == [[("k1", 1), ("k3", 3)]]
     last_level.close()
-
-
-def test_a_shard_that_was_not_called_is_an_error(last_level: SparkLevel) -> None:
-    run_shard(last_level, 3)
-    with pytest.raises(EngineError, match="an epoch did not call 1 of the shards of a partition"):
-        last_level.close()
-
-
-def test_a_level_before_the_last_writes_nothing(last_level: SparkLevel) -> None:
-    before = SparkLevel(last_level._shipped, Layout(SHARDS, PARTITIONS, 2), 1, "run")
-    before.open(None, None)
-    assert [row.dest for row in run_shard(before, 3)] == [
-        last_level._shipped.plan().outputs[0].dest,
-        STATS,
-    ]
-    before.close()
-    assert not RecordingSink.written

@@ -16,6 +16,7 @@ from flow.engine.tables.log import MAX_CHANGES_FILES, REMOVAL_VERSIONS, TableLog
 from flow.engine.tables.stores import FileTables
 from flow.engine.tables.versions import TableVersion
 from flow.operators.tables import Table
+from tests.support.sampling import sampled
 
 STEP = Step("rules", Table(), ())
 
@@ -103,6 +104,7 @@ CHANGES = st.lists(
 )
 
 
+@sampled(100, by_default=25)
 @given(st.lists(CHANGES, max_size=20), st.data())
 def test_every_version_is_read_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, sets: list[list[Change]], data: st.DataObject

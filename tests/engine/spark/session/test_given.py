@@ -166,7 +166,8 @@ def printed_by_program(checkpoint: Path, workers: str) -> list[Any]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["bare", "missing"])
+@pytest.mark.parametrize("workers", ["missing", "bare"])
+@pytest.mark.extended
 def test_a_session_with_another_python_runs_flows_until_it_is_stopped(
     workers: str, bare_python: str, tmp_path: Path
 ) -> None:

@@ -58,16 +58,20 @@ def test_errors_caused_by_the_end_of_the_jvm_name_it(error: Exception) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "answers"),
+    ("error", "answers", "stopped"),
     [
-        (ConnectionRefusedError("a connection of the user's own"), True),
-        (Py4JError("a call that Java refuses"), True),
-        (StepError("half", "the mapper raised"), False),
-        (ValueError("odd"), False),
+        (ConnectionRefusedError("a connection of the user's own"), True, False),
+        (Py4JError("a call that Java refuses"), True, False),
+        (StepError("half", "the mapper raised"), False, False),
+        (StepError("half", "the mapper raised"), True, True),
+        (ValueError("odd"), False, False),
     ],
 )
-def test_errors_of_other_causes_are_raised_unchanged(error: Exception, answers: bool) -> None:
-    with pytest.raises(type(error)) as caught, jvm_needed(fake_session(answers=answers)):
+def test_errors_of_other_causes_are_raised_unchanged(
+    error: Exception, answers: bool, stopped: bool
+) -> None:
+    session = fake_session(answers=answers, stopped=stopped)
+    with pytest.raises(type(error)) as caught, jvm_needed(session):
         raise error
     assert caught.value is error
 
@@ -93,13 +97,6 @@ def test_errors_caused_by_a_stopped_session_name_it(error: Exception) -> None:
         raise error
     assert str(caught.value) == SESSION_STOPPED
     assert caught.value.__cause__ is error
-
-
-def test_a_step_error_before_the_session_stopped_is_raised_unchanged() -> None:
-    error = StepError("half", "the mapper raised")
-    with pytest.raises(StepError) as caught, jvm_needed(fake_session(answers=True, stopped=True)):
-        raise error
-    assert caught.value is error
 
 
 def test_the_thread_that_releases_java_objects_logs_nothing_after_a_run(
@@ -164,8 +161,13 @@ except FlowError as error:
     ("engine", "how", "message"),
     [
         ("streaming", "alone", "EngineError: Spark's JVM has ended;"),
-        ("streaming", "and fails", "StepError: step 'out': the shelf is full"),
-        ("batch", "and fails", "StepError: step 'out': the shelf is full"),
+        *(
+            pytest.param(
+                *(engine, "and fails", "StepError: step 'out': the shelf is full"),
+                marks=pytest.mark.extended,
+            )
+            for engine in ("streaming", "batch")
+        ),
     ],
 )
 def test_a_jvm_that_is_killed_hides_no_error_and_shows_no_trace(

@@ -81,6 +81,7 @@ def test_sparks_files_are_in_the_directory_of_the_process_and_removed_with_it(
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_a_path_too_long_for_sockets_disables_them(tmp_path: Path) -> None:
     paths = start_session(tmp_path / ("long" * 40))
     assert (paths["sockets"], paths["workers"]) == ("false", 3)
@@ -88,6 +89,7 @@ def test_a_path_too_long_for_sockets_disables_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_directories_of_the_user_are_used(tmp_path: Path) -> None:
     chosen, java = tmp_path / "chosen", tmp_path / "java"
     java.mkdir()
@@ -97,15 +99,10 @@ def test_directories_of_the_user_are_used(tmp_path: Path) -> None:
     assert paths["tmpdir"] == str(java)
     assert paths["here"] == []
     assert list((tmp_path / "t").iterdir()) == []
-
-
-@pytest.mark.spark
-def test_a_directory_of_the_environment_is_used(tmp_path: Path) -> None:
-    chosen = tmp_path / "chosen"
-    paths = start_session(tmp_path / "t", SPARK_LOCAL_DIRS=str(chosen))
-    assert "blockmgr" not in paths["here"]
-    assert chosen.is_dir()
-    assert list((tmp_path / "t").iterdir()) == []
+    variable = start_session(tmp_path / "u", SPARK_LOCAL_DIRS=str(tmp_path / "of_variable"))
+    assert "blockmgr" not in variable["here"]
+    assert (tmp_path / "of_variable").is_dir()
+    assert list((tmp_path / "u").iterdir()) == []
 
 
 def test_javas_temporary_directory_of_the_user_is_kept(

@@ -22,19 +22,23 @@ def die(item: Any) -> Any:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_a_killed_worker_is_explained_with_what_to_set(engine: Any, spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    ("engine", "with_state"),
+    [
+        ("batch", False),
+        ("streaming", True),
+        pytest.param("streaming", False, marks=pytest.mark.extended),
+    ],
+)
+def test_a_killed_worker_is_explained_with_what_to_set(
+    engine: Any, with_state: bool, spark: SparkSession
+) -> None:
     flow = Dataflow("killed")
     items = op.input("in", flow, TestingSource([("a", 1)]))
-    op.output("out", op.map("die", items, die), TestingSink([]))
+    if with_state:
+        items = op.stateful_map("die", items, lambda _, value: (None, die(value)))
+    else:
+        items = op.map("die", items, die)
+    op.output("out", items, TestingSink([]))
     with pytest.raises(EngineError, match=re.escape(WORKER_DIED)):
         run(flow, spark=spark, engine=engine)
-
-
-@pytest.mark.spark
-def test_a_worker_killed_in_a_step_with_state_is_explained(spark: SparkSession) -> None:
-    flow = Dataflow("killed")
-    items = op.input("in", flow, TestingSource([("a", 1)]))
-    op.output("out", op.stateful_map("die", items, lambda _, v: (None, die(v))), TestingSink([]))
-    with pytest.raises(EngineError, match=re.escape(WORKER_DIED)):
-        run(flow, spark=spark, engine="streaming")

@@ -38,17 +38,17 @@ def test_settings_of_a_query_are_set_while_it_starts(spark: SparkSession) -> Non
 
 
 def code_in(spark: SparkSession, source: Any, sink: Any, **options: Any) -> str:
-    """Return the setting of code generation in the query of a flow."""
+    """Return the setting of code generation in the query, or the batch, of a flow."""
     found: list[str] = []
 
     def on_epoch(*_: Any) -> None:
-        (query,) = spark.streams.active
-        java: Any = query._jsq
-        found.append(java.streamingQuery().sparkSessionForStream().conf().get(CODE))
+        java: Any = [query._jsq for query in spark.streams.active]
+        of_query = [each.streamingQuery().sparkSessionForStream().conf().get(CODE) for each in java]
+        found.extend(of_query or [spark.conf.get(CODE)])
 
     flow = Dataflow("coded")
     op.output("out", op.input("in", flow, source), sink)
-    run(flow, spark=spark, engine="streaming", on_epoch=on_epoch, **options)
+    run(flow, spark=spark, on_epoch=on_epoch, **options)
     return found[0]
 
 
@@ -56,29 +56,23 @@ def keep(frame: DataFrame, _epoch: int) -> None:
     frame.collect()
 
 
-def test_no_code_is_generated_for_packets(spark: SparkSession) -> None:
-    assert code_in(spark, TestingSource([1]), TestingSink([])) == INTERPRETED
+@pytest.mark.parametrize("engine", ["streaming", pytest.param("batch", marks=pytest.mark.extended)])
+def test_no_code_is_generated_for_packets(spark: SparkSession, engine: str) -> None:
+    assert code_in(spark, TestingSource([1]), TestingSink([]), engine=engine) == INTERPRETED
 
 
-def test_code_is_generated_for_rows_of_data_frames(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.extended
+def test_code_is_generated_for_rows_of_streamed_data_frames(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     pq.write_table(pa.table({"n": pa.array([1], pa.int32())}), tmp_path / "1.parquet")
     frame = spark.readStream.schema("n int").parquet(str(tmp_path))
     source = DataFrameSource(frame)
     assert code_in(spark, source, TestingSink([]), trigger="available") == GENERATED
     sink = DataFrameSink(keep, "value int")
-    assert code_in(spark, TestingSource([1]), sink) == GENERATED
+    assert code_in(spark, TestingSource([1]), sink, engine="streaming") == GENERATED
 
 
-def code_in_batch(spark: SparkSession, source: Any) -> str:
-    """Return the setting of code generation in a batch of which no sink takes data frames."""
-    found: list[str] = []
-    flow = Dataflow("coded")
-    op.output("out", op.input("in", flow, source), TestingSink([]))
-    run(flow, spark=spark, engine="batch", on_epoch=lambda *_: found.append(spark.conf.get(CODE)))
-    return found[0]
-
-
-def test_code_of_a_batch_is_generated_for_data_frames_only(spark: SparkSession) -> None:
+def test_code_is_generated_for_rows_of_data_frames(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(1,)], "n int")
-    assert code_in_batch(spark, TestingSource([1])) == INTERPRETED
-    assert code_in_batch(spark, DataFrameSource(frame)) == GENERATED
+    assert code_in(spark, DataFrameSource(frame), TestingSink([]), engine="batch") == GENERATED

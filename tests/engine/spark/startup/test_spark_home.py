@@ -194,6 +194,7 @@ def in_another_process(code: str, *arguments: Path) -> str:
 
 @pytest.mark.spark
 @pytest.mark.each_spark
+@pytest.mark.extended
 def test_java_loads_classes_from_the_prepared_archive(tmp_path: Path) -> None:
     environment, log = tmp_path / "an environment", tmp_path / "classes.log"
     assert "classes.jsa" in in_another_process(PREPARE, environment)

@@ -16,28 +16,27 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, KeyedStream, run
 from flow.engine.spark.startup.switch import has_speedups, switched
-from flow.testing import EOF, TestingSink, TestingSource
+from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
 
 ROOT = Path(__file__).resolve().parents[4]
-VALUES = [(f"key {n % 50}", {"at": n, "n": n}) for n in range(400)]
+VALUES = [(f"key {n % 50}", {"at": n, "n": n}) for n in range(200)]
 
 
 def totals(directory: Path, **session: Any) -> list[Any]:
-    """Run a flow twice on one checkpoint, in this session; return its output."""
-    out: list[Any] = []
-    for items in ([*VALUES[:200], EOF()], [*VALUES[:200], EOF(), *VALUES[200:]]):
-        flow = Dataflow("totals")
-        stream: KeyedStream[Any] = op.input("in", flow, TestingSource(items, batch_size=100))
-        minutes = win.TumblingWindower("1m")
-        figures = win.sum_window("sums", stream, win.EventClock("at", "5s"), minutes, of="n")
-        summed = op.map_value("sum", figures.down, lambda pair: pair[1])
-        op.output("out", summed, TestingSink(out))
-        run(flow, recovery=RecoveryConfig(directory / "checkpoint"), **session)
+    """Run a flow of several epochs with a checkpoint, in this session; return its output."""
+    flow, out = Dataflow("totals"), list[Any]()
+    stream: KeyedStream[Any] = op.input("in", flow, TestingSource(VALUES, batch_size=100))
+    minutes = win.TumblingWindower("1m")
+    figures = win.sum_window("sums", stream, win.EventClock("at", "5s"), minutes, of="n")
+    summed = op.map_value("sum", figures.down, lambda pair: pair[1])
+    op.output("out", summed, TestingSink(out))
+    run(flow, recovery=RecoveryConfig(directory / "checkpoint"), **session)
     return sorted(out)
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_results_are_the_same_without_speedups(spark: SparkSession, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", __name__, str(tmp_path / "off")],
@@ -49,7 +48,7 @@ def test_results_are_the_same_without_speedups(spark: SparkSession, tmp_path: Pa
     )
     assert has_speedups(), "of this process"
     found = totals(tmp_path / "on", spark=spark)
-    assert len(found) == 350
+    assert len(found) == 170
     assert json.loads(json.dumps(found)) == json.loads(done.stdout)
 
 
