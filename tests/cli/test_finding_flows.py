@@ -108,10 +108,7 @@ def test_the_flow_may_be_made_by_a_function(write: Write, call: str, flow_id: st
             "things:make(3, 4)",
             "things:make cannot be called like that: too many positional arguments; give",
         ),
-        (
-            "things:number()",
-            "things:number is int 7, not a function: leave out the parentheses",
-        ),
+        ("things:number()", "things:number is int 7, not a function: leave out the parentheses"),
         ("things:leaves", "things:leaves called sys.exit(3) while loading"),
     ],
 )

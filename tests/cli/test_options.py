@@ -135,10 +135,7 @@ def test_quiet_leaves_out_progress_and_summary_but_no_warning(
             ["mine:flow", "--trigger", "soon"],
             "--trigger 'soon' is not a duration: write it as a timedelta",
         ),
-        (
-            ["mine:flow", "--trigger=-1s"],
-            "--trigger must not be negative, got '-1s'",
-        ),
+        (["mine:flow", "--trigger=-1s"], "--trigger must not be negative, got '-1s'"),
         (
             ["mine:flow", "--engine", "fast"],
             "--engine must be 'auto', 'batch' or 'streaming', got 'fast'",
@@ -147,10 +144,7 @@ def test_quiet_leaves_out_progress_and_summary_but_no_warning(
             ["mine:flow", "--recovery", ""],
             "--recovery='': RecoveryConfig needs a directory's path, got an empty one",
         ),
-        (
-            ["mine:flow", "--shards", "0"],
-            "--shards must be a whole number of at least 1, got '0'",
-        ),
+        (["mine:flow", "--shards", "0"], "--shards must be a whole number of at least 1, got '0'"),
         (
             ["mine:flow", "--driver-memory", "4 GB"],
             "--driver-memory must be a number and a unit of k, m, g or t, such as '4g' or '512m', "

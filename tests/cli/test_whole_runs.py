@@ -218,9 +218,7 @@ def test_a_mapper_that_raises_is_said_without_a_word_of_spark(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_ctrl_c_lets_a_live_flow_finish_the_epoch_in_hand(
-    command: Callable[..., Command],
-) -> None:
+def test_ctrl_c_lets_a_live_flow_finish_the_epoch_in_hand(command: Callable[..., Command]) -> None:
     live = command("whole:ever")
     live.wait_for_output()
     os.killpg(live.process.pid, signal.SIGINT)

@@ -90,8 +90,7 @@ def by_arrival(
 ) -> list[Record]:
     """Records with their time, in the order in which they are heard of."""
     timed = sorted(
-        ((minute + delay(rng), minute, record) for minute, record in events),
-        key=lambda one: one[0],
+        ((minute + delay(rng), minute, record) for minute, record in events), key=lambda one: one[0]
     )
     return [
         {**record, "at": (START + timedelta(minutes=minute)).isoformat()}

@@ -27,11 +27,7 @@ GIB = 1 << 30
     ],
 )
 def test_the_temporary_directory_is_judged(
-    system: FileSystem,
-    level: Level,
-    text: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    system: FileSystem, level: Level, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
@@ -79,11 +75,7 @@ def test_without_a_temporary_directory_the_variable_to_set_is_named(
     ],
 )
 def test_the_checkpoints_file_system_is_judged(
-    system: FileSystem,
-    level: Level,
-    text: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    system: FileSystem, level: Level, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disks, "file_system_of", lambda _: system)
     (found,) = checkpoint_findings(str(tmp_path / "deep" / "state"), True)

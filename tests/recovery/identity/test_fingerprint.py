@@ -87,10 +87,7 @@ def test_harmless_changes_are_no_change(now: Build) -> None:
 @pytest.mark.parametrize(
     ("now", "what"),
     [
-        (
-            hourly(windower=TumblingWindower("30m")),
-            "windower.length was '1h' and is '30m'",
-        ),
+        (hourly(windower=TumblingWindower("30m")), "windower.length was '1h' and is '30m'"),
         (
             hourly(windower=SessionWindower("1h")),
             "windower was 'TumblingWindower' and is 'SessionWindower'",
@@ -111,14 +108,8 @@ def test_harmless_changes_are_no_change(now: Build) -> None:
             hourly(emit=win.AfterWatermark(win.Early(count=3), accumulate=False)),
             "builder was 'FoldingBuilder' and is 'FoldingBuilder(accumulate=False)'",
         ),
-        (
-            hourly(clock=win.SystemClock()),
-            "clock was 'EventClock' and is 'SystemClock'",
-        ),
-        (
-            hourly(total=Mean("amount")),
-            "builder.aggregator.aggregators was",
-        ),
+        (hourly(clock=win.SystemClock()), "clock was 'EventClock' and is 'SystemClock'"),
+        (hourly(total=Mean("amount")), "builder.aggregator.aggregators was"),
     ],
 )
 def test_changes_that_affect_state_are_named(now: Build, what: str) -> None:
