@@ -14,7 +14,7 @@ from tests.recovery.kept_flow import run_on
 @pytest.fixture(scope="session")
 def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint of `tests.recovery.kept_flow` after epoch 3; not to be changed."""
-    return run_on(spark, tmp_path_factory.mktemp("kept"))
+    return run_on(tmp_path_factory.mktemp("kept"))
 
 
 @pytest.fixture
