@@ -12,7 +12,7 @@ import pytest
 
 from flow.cli.run_command import main
 from flow.errors import FlowBuildError, FlowError, SourceError, StepError
-from tests.support.commandline import FLOW, Runs, Write, error_output
+from tests.support.commandline import FLOW, ErrorOutput, Runs, Write
 
 
 def failing(runs: Runs, error: Exception) -> None:
@@ -23,13 +23,13 @@ def failing(runs: Runs, error: Exception) -> None:
 
 
 def test_a_step_that_failed_is_said_with_the_users_exception(
-    runs: Runs, capsys: pytest.CaptureFixture[str]
+    runs: Runs, error_output: ErrorOutput
 ) -> None:
     error = StepError("half", "the mapper raised ZeroDivisionError", "LHR", "0")
     error.__cause__ = ZeroDivisionError("division by zero")
     error.__cause__.add_note("raised in a worker at:\n  File a.py, line 3")
     failing(runs, error)
-    assert error_output(capsys, 1, "mine:flow") == (
+    assert error_output(1, "mine:flow") == (
         "error: step 'half': the mapper raised ZeroDivisionError\n"
         "  key:  'LHR'\n"
         "  item: 0\n"
@@ -43,36 +43,36 @@ def test_a_step_that_failed_is_said_with_the_users_exception(
     ("error", "code"), [(SourceError("no file"), 1), (FlowBuildError("no output"), 2)]
 )
 def test_the_exit_code_tells_a_failed_run_from_one_that_could_not_start(
-    runs: Runs, capsys: pytest.CaptureFixture[str], error: FlowError, code: int
+    runs: Runs, error_output: ErrorOutput, error: FlowError, code: int
 ) -> None:
     failing(runs, error)
-    assert error_output(capsys, code, "mine:flow") == f"error: {error}\n"
+    assert error_output(code, "mine:flow") == f"error: {error}\n"
 
 
 def test_an_exception_nobody_foresaw_has_its_frames_shown(
-    runs: Runs, capsys: pytest.CaptureFixture[str]
+    runs: Runs, error_output: ErrorOutput
 ) -> None:
     failing(runs, KeyError("inside"))
-    error = error_output(capsys, 1, "mine:flow")
+    error = error_output(1, "mine:flow")
     assert error.startswith("error: the run failed\nTraceback (most recent call last):\n")
     assert set(re.findall(r'File "(.*)", line', error)) == {__file__, inspect.getfile(Runs)}
     assert error.endswith("KeyError: 'inside'\n")
 
 
 def test_a_flow_without_an_output_is_refused_before_spark_starts(
-    write: Write, capsys: pytest.CaptureFixture[str]
+    write: Write, error_output: ErrorOutput
 ) -> None:
     write("things.py", "from flow import Dataflow\n\nfirst = Dataflow('first')\n")
-    error = error_output(capsys, 2, "things:first")
+    error = error_output(2, "things:first")
     assert error.startswith("error: flow 'first' has no input: start with op.input(")
 
 
 @pytest.mark.filterwarnings("default")
 def test_a_step_that_is_not_used_is_a_warning_of_one_line(
-    write: Write, capsys: pytest.CaptureFixture[str]
+    write: Write, error_output: ErrorOutput
 ) -> None:
     write("mine.py", FLOW.format(name="mine") + "op.input('idle', flow, TestingSource([1]))\n")
-    error = error_output(capsys, 2, "mine:flow", "--engine=batch", "--recovery=state")
+    error = error_output(2, "mine:flow", "--engine=batch", "--recovery=state")
     assert error.splitlines()[0] == (
         "warning: step 'idle' of flow 'mine' is never used by an output: its items go nowhere"
     )

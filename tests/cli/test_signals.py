@@ -21,18 +21,12 @@ from tests.support.faults import Child, no_leftovers
 INT, TERM = signal.SIGINT, signal.SIGTERM
 
 
-class Exits(list[int]):
-    """In the place of `os._exit`: remembers the codes."""
-
-    def __call__(self, code: int) -> None:
-        self.append(code)
-
-
 @pytest.fixture
-def exits(monkeypatch: pytest.MonkeyPatch) -> Exits:
-    exits = Exits()
-    monkeypatch.setattr(os, "_exit", exits)
-    return exits
+def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The codes with which the process would have exited."""
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    return codes
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +53,7 @@ pysparks.__module__ = "pyspark.core.context"
 
 @pytest.mark.parametrize("number", [INT, TERM])
 def test_a_first_signal_asks_and_says_so(
-    number: signal.Signals, exits: Exits, capsys: pytest.CaptureFixture[str]
+    number: signal.Signals, exits: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[bool] = []
     with stopping_on_signals(lambda: asked.append(True)):
@@ -69,7 +63,7 @@ def test_a_first_signal_asks_and_says_so(
 
 @pytest.mark.parametrize(("second", "code"), [(INT, 130), (TERM, 143)])
 def test_a_second_signal_ends_the_process_at_once(
-    second: signal.Signals, code: int, exits: Exits, capsys: pytest.CaptureFixture[str]
+    second: signal.Signals, code: int, exits: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with stopping_on_signals(lambda: None):
         signal.raise_signal(INT)
@@ -222,7 +216,7 @@ def written(directory: Path) -> list[int]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_program_goes_on_after_the_epoch_in_hand(
     start: Callable[..., Child], tmp_path: Path
 ) -> None:
@@ -250,7 +244,7 @@ def test_a_program_goes_on_after_the_epoch_in_hand(
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_batch_is_interrupted_as_any_python_program(
     start: Callable[..., Child], tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ import pytest
 import flow.cli.run_command
 import flow.running
 from flow.cli.run_command import main
-from tests.support.commandline import Runs, Write, error_output
+from tests.support.commandline import ErrorOutput, Runs, Write
 
 
 def test_the_run_is_in_a_thread_and_this_one_free_for_signals(runs: Runs) -> None:
@@ -29,14 +29,14 @@ def test_the_run_is_in_a_thread_and_this_one_free_for_signals(runs: Runs) -> Non
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_asks_the_run_to_stop_and_says_so(
-    runs: Runs, capsys: pytest.CaptureFixture[str], number: signal.Signals
+    runs: Runs, error_output: ErrorOutput, number: signal.Signals
 ) -> None:
     def wait_for_the_signal() -> None:
         os.kill(os.getpid(), number)
         assert runs.arguments["stop"].asked.wait(10)
 
     runs.action = wait_for_the_signal
-    assert error_output(capsys, 0, "mine:flow", "--quiet") == (
+    assert error_output(0, "mine:flow", "--quiet") == (
         "stopping after the current epoch; a second Ctrl-C stops at once\n"
     )
 
@@ -44,9 +44,11 @@ def test_a_signal_asks_the_run_to_stop_and_says_so(
 # --- the module that stands where the function does ---
 
 
-def test_importing_the_entry_point_leaves_run_to_be_called() -> None:
+def test_importing_the_entry_point_leaves_run_to_be_called_and_flow_does_not_import_it() -> None:
     code = (
-        "import flow.run, flow\n"
+        "import sys, flow\n"
+        "print('flow.run' in sys.modules, 'flow.cli.run_command' in sys.modules)\n"
+        "import flow.run\n"
         "from flow import run\n"
         "try:\n"
         "    run('no flow')\n"
@@ -54,15 +56,8 @@ def test_importing_the_entry_point_leaves_run_to_be_called() -> None:
         "    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("run needs a Dataflow, got str 'no flow'\n", "")
-
-
-def test_the_package_does_not_import_its_entry_point() -> None:
-    code = (
-        "import flow, sys; print('flow.run' in sys.modules, 'flow.cli.run_command' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "False False\n"
+    assert done.stdout == "False False\nrun needs a Dataflow, got str 'no flow'\n"
+    assert done.stderr == ""
 
 
 # --- whole runs ---
@@ -101,17 +96,13 @@ def half(value):
     return 1 / value
 
 
-def make(source):
+def numbers(count):
     flow = Dataflow("whole")
-    items = op.inspect("seen", op.input("in", flow, source))
+    items = op.inspect("seen", op.input("in", flow, TestingSource(list(range(count)))))
     op.input("idle", flow, TestingSource([1]))
     keyed = op.key_on("key", items, lambda x: "odd" if x % 2 else "even")
     op.output("out", op.stateful_map("total", keyed, total), TestingSink([]))
     return flow
-
-
-def numbers(count):
-    return make(TestingSource(list(range(count))))
 
 
 def ever():
@@ -129,81 +120,68 @@ def failing():
 """
 
 
-class Command:
-    """The command as a shell starts it, in a process group of its own."""
+Command = Callable[..., "subprocess.Popen[bytes]"]
+OUT, ERR = Path("out.txt"), Path("err.txt")
 
-    def __init__(self, *arguments: str) -> None:
-        home = str(Path(flow.running.__file__).parent.parent)
-        self._streams = Path("out.txt"), Path("err.txt")
-        with self._streams[0].open("w") as out, self._streams[1].open("w") as err:
-            self.process = subprocess.Popen(
-                [*COMMAND, *arguments, "--master", "local[1]", "--shards", "2"],
+
+@pytest.fixture
+def command(write: Write) -> Iterator[Command]:
+    """Starts the command on the flows of the module ``whole`` as a shell does, in its own group."""
+    write("whole.py", WHOLE)
+    started: list[subprocess.Popen[bytes]] = []
+    home = str(Path(flow.running.__file__).parent.parent)
+
+    def start(*arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "flow.run", *arguments]
+        with OUT.open("w") as out, ERR.open("w") as err:
+            process = subprocess.Popen(
+                [*command, "--master", "local[1]", "--shards", "2"],
                 stdout=out,
                 stderr=err,
                 env={**os.environ, "PYTHONPATH": home},
                 start_new_session=True,
             )
-
-    def shown(self) -> tuple[str, str]:
-        """Return the text of standard output and of standard error so far."""
-        return self._streams[0].read_text(), self._streams[1].read_text()
-
-    def wait_for_output(self) -> None:
-        """Wait for the first line on standard output."""
-        while self.process.poll() is None and "\n" not in self.shown()[0]:
-            time.sleep(0.05)
-
-    def end(self) -> tuple[int, str, str]:
-        """Wait for its end: the exit code, standard output, standard error."""
-        return self.process.wait(timeout=200), *self.shown()
-
-
-COMMAND = [sys.executable, "-m", "flow.run"]
-
-
-@pytest.fixture
-def command(write: Write) -> Iterator[Callable[..., Command]]:
-    """Starts the command on the flows of the module ``whole``."""
-    write("whole.py", WHOLE)
-    started: list[Command] = []
-
-    def start(*arguments: str) -> Command:
-        started.append(Command(*arguments))
-        return started[-1]
+        started.append(process)
+        return process
 
     yield start
-    for one in started:
-        one.process.kill()
+    for process in started:
+        process.kill()
+
+
+def end(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
+    """Wait for the end of a command: its exit code, standard output and standard error."""
+    return process.wait(timeout=200), OUT.read_text(), ERR.read_text()
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_run_prints_what_the_flow_prints_and_its_summary_and_nothing_else(
-    command: Callable[..., Command],
+    command: Command,
 ) -> None:
-    code, out, err = command("whole:numbers(4)").end()
+    code, out, err = end(command("whole:numbers(4)"))
     assert out == "seen: 0\nseen: 1\nseen: 2\nseen: 3\n"
     warning, progress, *table = err.splitlines()
     assert warning.startswith("warning: step 'idle' of flow 'whole' is never used by an output")
     assert progress.endswith(" INFO epoch 0 | 5 items in")
-    assert [line.split()[:3] for line in table[:-2]] == [
-        ["step", "in", "out"],
-        ["in", "4"],
-        ["seen", "4", "4"],
-        ["idle", "1"],
-        ["key", "4", "4"],
-        ["total", "4", "4"],
+    assert [" ".join(line.split()[:3]) for line in table[:-2]] == [
+        "step in out",
+        "in 4",
+        "seen 4 4",
+        "idle 1",
+        "key 4 4",
+        "total 4 4",
     ]
     assert re.fullmatch(r"whole: 1 epoch, 5 items in .* s, .* items/s \(batch\)", table[-1])
     assert code == 0
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_mapper_that_raises_is_said_without_a_word_of_spark(
-    command: Callable[..., Command], tmp_path: Path
+    command: Command, tmp_path: Path
 ) -> None:
-    code, out, err = command("whole:failing", "--engine", "streaming").end()
+    code, out, err = end(command("whole:failing", "--engine", "streaming"))
     assert out == ""
     assert re.sub(r"\n +[~^]+\n", "\n", err) == (
         "error: step 'half': the mapper raised ZeroDivisionError: division by zero\n"
@@ -218,11 +196,12 @@ def test_a_mapper_that_raises_is_said_without_a_word_of_spark(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_ctrl_c_lets_a_live_flow_finish_the_epoch_in_hand(command: Callable[..., Command]) -> None:
+def test_ctrl_c_lets_a_live_flow_finish_the_epoch_in_hand(command: Command) -> None:
     live = command("whole:ever")
-    live.wait_for_output()
-    os.killpg(live.process.pid, signal.SIGINT)
-    code, out, err = live.end()
+    while live.poll() is None and not OUT.stat().st_size:
+        time.sleep(0.05)
+    os.killpg(live.pid, signal.SIGINT)
+    code, out, err = end(live)
     # Each epoch prints two numbers: what was begun was done.
     count = out.count("\n")
     assert out == "".join(f"seen: {number}\n" for number in range(count))

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import SMALL
+from tests.faults.conftest import SMALL, Watch
 from tests.faults.shop import write_inputs
 from tests.faults.striking import Whom
 from tests.support.faults import Child, Shop, Victims
 
 pytestmark = [pytest.mark.spark, pytest.mark.extended, pytest.mark.timeout(900)]
-Watch = Callable[[Child], Child]
 
 
 @pytest.fixture

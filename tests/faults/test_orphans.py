@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.faults.conftest import Golden
-from tests.faults.striking import Whom
-from tests.support.faults import Child, Shop, Victims, assert_same
+from tests.faults.conftest import Golden, Watch
+from tests.support.faults import Shop, Victims, assert_same
 
 pytestmark = [pytest.mark.spark, pytest.mark.extended, pytest.mark.timeout(900)]
-Watch = Callable[[Child], Child]
 EPOCH = 3
 
 
@@ -25,15 +23,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     parts = {path: path.relative_to(folder).parts for path in files}
     read = [path for path in files if not any(part.startswith(".") for part in parts[path])]
     return {str(path.relative_to(folder)): path.read_bytes() for path in read}
-
-
-def test_processes_of_a_killed_driver_end_without_a_commit(shop: Shop, watched: Watch) -> None:
-    child = watched(shop.start_struck("after outputs", EPOCH, Whom.DRIVER))
-    child.wait_for(lambda: EPOCH in child.epochs)
-    child.process.wait(60)
-    seconds = child.vanish(30)
-    print(f"gone after {seconds:.1f} s")  # noqa: T201  (shown when asked for)
-    assert (shop.logged("offsets"), shop.logged("commits")) == (EPOCH, EPOCH - 1)
 
 
 def test_a_resumed_jvm_of_a_killed_driver_changes_nothing_after_another_run(
@@ -66,16 +55,12 @@ def test_a_resumed_jvm_of_a_killed_driver_changes_nothing_after_another_run(
 
 
 def test_a_killed_jvm_is_an_error_and_the_next_run_resumes(
-    shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
+    shop: Shop, watched: Watch, assert_unharmed: Callable[[], None]
 ) -> None:
     child = watched(shop.start())
     assert child.wait_for(lambda: shop.logged("offsets") >= EPOCH)
     child.kill(Victims.JVM)
     assert child.process.wait(60) == 1
     child.vanish()
-    assert child.output.splitlines()[-1].startswith("EngineError: Spark's JVM has ended; "), (
-        child.output
-    )
-    shop.run_here(spark)
-    assert_same(shop.results(), golden.results)
-    assert shop.state(spark) == golden.state
+    assert "\nEngineError: Spark's JVM has ended; " in child.output
+    assert_unharmed()
