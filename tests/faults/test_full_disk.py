@@ -48,8 +48,10 @@ def fill(disk: Path, leave: int) -> Path:
 
 @pytest.mark.parametrize(
     ("place", "leave"),
-    [("checkpoint", 0), ("checkpoint", 8_192), ("checkpoint", 65_536), ("checkpoint", 200_000)]
-    + [("out", 16_384)],
+    [
+        *(("checkpoint", leave) for leave in (0, 8_192, 65_536, 200_000)),
+        ("out", 16_384),
+    ],
 )
 def test_a_full_disk_of_the_checkpoint_or_an_output_is_named_and_the_run_resumes_with_space(
     place: str,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from pyspark.sql import SparkSession
@@ -36,15 +37,11 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
 def test_a_run_in_the_background_has_the_results_of_any_other(
-    engine: str, spark: SparkSession
+    engine: Literal["batch", "streaming"], spark: SparkSession
 ) -> None:
     out: list[int] = []
-    started = run(
-        doubled(lambda n: 2 * n, out),
-        spark=spark,
-        engine="batch" if engine == "batch" else "streaming",
-        background=True,
-    )
+    flow = doubled(lambda n: 2 * n, out)
+    started = run(flow, spark=spark, engine=engine, background=True)
     summary = started.wait(200)
     assert out == [2, 4, 6]
     assert started.status is RunState.FINISHED
@@ -82,7 +79,9 @@ def slow(number: int) -> int:
     return number
 
 
-def test_a_batch_that_is_stopped_ends_soon_and_writes_nothing(spark: SparkSession) -> None:
+def test_a_batch_that_is_stopped_ends_soon_or_does_not_start_and_writes_nothing(
+    spark: SparkSession,
+) -> None:
     out: list[int] = []
     flag = StopFlag()
     began = time.monotonic()
@@ -93,16 +92,10 @@ def test_a_batch_that_is_stopped_ends_soon_and_writes_nothing(spark: SparkSessio
     assert time.monotonic() - began < 90
     assert (summary.stopped, summary.epochs, out) == (True, 0, [])
     assert started.status is RunState.STOPPED
+    assert run(doubled(lambda n: n, out), spark=spark, engine="batch", stop=flag).stopped
+    assert out == [], "a batch that is stopped before it starts"
     run(doubled(lambda n: n, out), spark=spark, engine="batch")
     assert out == [1, 2, 3]
-
-
-def test_a_batch_that_is_stopped_before_it_starts_writes_nothing(spark: SparkSession) -> None:
-    out: list[int] = []
-    flag = StopFlag()
-    flag.ask()
-    assert run(doubled(lambda n: n, out), spark=spark, engine="batch", stop=flag).stopped
-    assert out == []
 
 
 def test_background_is_true_or_false() -> None:
