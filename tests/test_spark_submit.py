@@ -160,7 +160,7 @@ def test_a_killed_run_in_a_packed_environment_continues_on_a_cluster(tmp_path: P
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_run_takes_the_settings_of_spark_submit_and_stops_at_a_signal(tmp_path: Path) -> None:
     refused = (
         "run: driver_memory='8g' cannot change the heap of Spark's JVM, which runs already with"

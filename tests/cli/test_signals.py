@@ -153,40 +153,19 @@ def test_other_errors_are_as_they_were() -> None:
 
 PROGRAM = """\
 import sys
-import time
-from pathlib import Path
-
 import flow.operators as op
 from flow import Dataflow, run
 from flow.connectors.files import JsonLinesSink
-from flow.connectors.source import PartitionedSource
 from recovery import RecoveryConfig
+from tests.support.slow_numbers import SlowNumbers
 
-
-class Slow(PartitionedSource):
-    bounded = "batch" in sys.argv
-
-    def partitions(self):
-        return ["all"]
-
-    def first_offset(self, partition):
-        return 0
-
-    def next_offset(self, partition, start):
-        return None if self.bounded and start else start + 2
-
-    def read_partition(self, partition, start, end):
-        Path(f"reading {start}").touch()
-        time.sleep(20 if self.bounded else 2)
-        yield list(range(start, end))
-
-
+is_batch = "batch" in sys.argv
 flow = Dataflow("slow")
-numbers = op.input("in", flow, Slow())
+numbers = op.input("in", flow, SlowNumbers(20 if is_batch else 2, is_batch))
 op.output("out", op.map("row", numbers, lambda n: {"n": n}), JsonLinesSink("out"))
 done = run(
     flow,
-    recovery=None if Slow.bounded else RecoveryConfig("checkpoint"),
+    recovery=None if is_batch else RecoveryConfig("checkpoint"),
     master="local[1]",
     shards=2,
     on_epoch=lambda report: print("epoch", report.epoch, flush=True),

@@ -63,29 +63,10 @@ def test_importing_the_entry_point_leaves_run_to_be_called_and_flow_does_not_imp
 # --- whole runs ---
 
 WHOLE = """\
-import time
-
 import flow.operators as op
 from flow import Dataflow
-from flow.connectors.source import PartitionedSource
 from flow.testing import TestingSink, TestingSource
-
-
-class Ever(PartitionedSource):
-    bounded = False
-
-    def partitions(self):
-        return ["all"]
-
-    def first_offset(self, partition):
-        return 0
-
-    def next_offset(self, partition, start):
-        return start + 2
-
-    def read_partition(self, partition, start, end):
-        time.sleep(0.2)
-        yield list(range(start, end))
+from tests.support.slow_numbers import SlowNumbers
 
 
 def total(state, value):
@@ -107,7 +88,7 @@ def numbers(count):
 
 def ever():
     flow = Dataflow("ever")
-    items = op.inspect("seen", op.input("in", flow, Ever()))
+    items = op.inspect("seen", op.input("in", flow, SlowNumbers(0.2)))
     op.output("out", items, TestingSink([]))
     return flow
 
@@ -188,7 +169,7 @@ def test_a_mapper_that_raises_is_said_without_a_word_of_spark(
         "  item: 0\n"
         "ZeroDivisionError: division by zero\n"
         "raised in a worker at:\n"
-        f'  File "{tmp_path}/whole.py", line 31, in half\n'
+        f'  File "{tmp_path}/whole.py", line 12, in half\n'
         "    return 1 / value\n"
     )
     assert code == 1

@@ -30,8 +30,9 @@ ACTIVE = {
 }
 """The settings of a session that is active."""
 
-WHAT_TO_DO = "set it where that session is made, stop the session before the run, or leave the "
-WHAT_TO_DO += "setting out"
+WHAT_TO_DO = (
+    "set it where that session is made, stop the session before the run, or leave the setting out"
+)
 
 
 def given(**arguments: Any) -> EffectiveConfig:

@@ -1,8 +1,7 @@
-"""Steps of the machine's clock, back and forward, between runs and within a run."""
+"""Steps of the machine's clock, back and forward, between runs."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,6 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, run
-from flow.connectors.source import Json, Planner, Slice
-from flow.engine.feed.feed import Feed
-from flow.engine.feed.offsets import EpochOffset
 from flow.instants import Moment, instant_us
 from flow.operators import KEEP, StatefulLogic
 from flow.testing import EOF, TestingSink, TestingSource
@@ -50,16 +46,12 @@ def reading(n: int, at: str) -> Any:
 #  now          12:00      12:00          12:00 the day after     the same
 #  item         11:58      11:57          11:59                   11:56
 #  watermark    11:53      11:53          11:54                   11:54
-@pytest.mark.spark
+@pytest.mark.extended
 def test_between_runs_system_time_never_goes_back_and_a_step_forward_makes_nothing_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    items = [
-        *(reading(1, "11:58"), EOF()),
-        *(reading(2, "11:57"), EOF()),
-        *(reading(3, "11:59"), EOF()),
-        *(reading(4, "11:56"), EOF()),
-    ]
+    times = ("11:58", "11:57", "11:59", "11:56")
+    items = [item for n, at in enumerate(times, 1) for item in (reading(n, at), EOF())]
     outputs: dict[str, list[Any]] = {name: [] for name in ("clocked", "late", "system", "event")}
     flow = Dataflow("clocks")
     s = op.input("in", flow, TestingSource(items))
@@ -88,31 +80,3 @@ def test_between_runs_system_time_never_goes_back_and_a_step_forward_makes_nothi
     assert go_on(AN_HOUR_BACK) == ([(2, 0, 0)], [])
     assert go_on(A_DAY_ON) == ([(3, A_DAY_ON_US, A_DAY_ON_US)], [("01 12:00", [1, 2])])
     assert go_on(AN_HOUR_BACK) == ([(4, A_DAY_ON_US, A_DAY_ON_US)], [])
-
-
-class Drip(Planner):
-    """One thing to read an epoch."""
-
-    def next(self, start: Json | None) -> Slice | None:
-        return Slice((start or 0) + 1)
-
-    def finished(self, start: Json | None) -> bool:
-        return False
-
-
-def test_within_a_run_system_time_stands_still_until_a_clock_set_back_catches_up() -> None:
-    """
-    clock  12:00  13:00  12:00  12:30  13:10  13:10 a day on
-    now    12:00  13:00  13:00  13:00  13:10  13:10 a day on
-    """
-    clock = [0, 60, 0, 30, 70, 70 + 24 * 60]
-    minutes = iter([0, *clock])
-    feed = Feed({"in": Drip()}, system_time=lambda: next(minutes) * 60_000_000)
-    offset, outputs = EpochOffset(), []
-    next(minutes)  # a run that goes on from nowhere does not ask when it started
-    for _ in clock:
-        offset = feed.next(offset)
-        assert offset.control is not None
-        outputs.append(timedelta(microseconds=offset.control.moment.now_us) / timedelta(minutes=1))
-        assert offset.control.moment.downtime_us == 0
-    assert outputs == [0, 60, 60, 60, 70, 70 + 24 * 60]

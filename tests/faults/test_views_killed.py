@@ -16,7 +16,7 @@ from tests.faults.conftest import Watch
 from tests.faults.stores_child import VIEW, VIEW_KEYS
 from tests.support.faults import Child
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.extended]
 
 EPOCHS, AT = 7, 4
 
@@ -84,11 +84,7 @@ def start(home: Path, point: str) -> Child:
 
 @pytest.mark.parametrize(
     ("point", "left"),
-    [
-        pytest.param("before commit", AT - 1, marks=pytest.mark.extended),
-        ("before state", AT - 1),
-        pytest.param("after commit", AT, marks=pytest.mark.extended),
-    ],
+    [("before commit", AT - 1), ("before state", AT - 1), ("after commit", AT)],
 )
 def test_a_reader_sees_whole_committed_epochs_only(
     point: str, left: int, tmp_path: Path, reader: Reader, watched: Watch

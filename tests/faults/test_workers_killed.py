@@ -10,20 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from flow import EngineError
 from tests.faults.conftest import Watch
-from tests.faults.striking import Fault, Whom
+from tests.faults.striking import Whom
 from tests.support.faults import Child, Shop
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.extended]
 Unharmed = Callable[..., None]
 RETRIES = "local[2,4]"
 """Two cores, and up to four attempts of a task."""
 
 
-@pytest.mark.extended
 @pytest.mark.parametrize("point", ["level 1", "level 2"])
 def test_a_task_whose_worker_dies_is_retried_and_counts_once(
     point: str, shop: Shop, watched: Watch, assert_unharmed: Unharmed
@@ -34,16 +31,6 @@ def test_a_task_whose_worker_dies_is_retried_and_counts_once(
     assert_unharmed(is_over=True)
 
 
-def test_a_run_without_retries_whose_worker_dies_fails_and_the_next_resumes(
-    shop: Shop, spark: SparkSession, assert_unharmed: Unharmed
-) -> None:
-    with pytest.raises(EngineError, match=r"^the streaming query failed: ") as caught:
-        shop.run_here(spark, Fault("level 2", 140, Whom.SELF, shop.home))
-    assert "Traceback" not in str(caught.value)
-    assert_unharmed()
-
-
-@pytest.mark.extended
 def test_workers_killed_at_random_either_change_nothing_or_end_the_run_with_an_error(
     shop: Shop, watched: Watch, assert_unharmed: Unharmed
 ) -> None:
@@ -76,7 +63,6 @@ def kill_workers(child: Child, rng: random.Random, most: int) -> int:
     return killed
 
 
-@pytest.mark.extended
 @pytest.mark.cluster
 def test_a_run_survives_the_kill_of_one_of_two_executors(
     shop: Shop,

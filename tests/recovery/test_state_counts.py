@@ -90,7 +90,13 @@ def found_in_state(path: Path) -> Totals:
     return found
 
 
-@pytest.mark.parametrize("is_key_by_key", [False, True], ids=["columns", "keys"])
+@pytest.mark.parametrize(
+    "is_key_by_key",
+    [
+        pytest.param(False, id="columns"),
+        pytest.param(True, id="keys", marks=pytest.mark.extended),
+    ],
+)
 def test_totals_equal_the_counts_over_state_after_a_resume_and_in_another_layout(
     is_key_by_key: bool, tmp_path: Path
 ) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
 import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import BackgroundRun, Dataflow, FlowBuildError, RunState, StepError, StopFlag, run
-from flow.connectors.files import JsonLinesSource, TextSink
+from flow import Dataflow, FlowBuildError, RunState, StepError, StopFlag, run
 from flow.testing import TestingSink, TestingSource
-from recovery import RecoveryConfig
 
 pytestmark = pytest.mark.spark
 
@@ -55,23 +52,6 @@ def test_the_error_of_a_step_is_raised_by_wait(spark: SparkSession) -> None:
         started.wait(200)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert started.status is RunState.FAILED
-
-
-def test_a_stream_stops_after_its_epoch(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "1.jsonl").write_text('{"n": 1}\n')
-    flow = Dataflow("followed")
-    lines = op.input("in", flow, JsonLinesSource(tmp_path / "in", follow=True))
-    op.output("out", op.map("text", lines, str), TextSink(tmp_path / "out"))
-    recovery = RecoveryConfig(tmp_path / "checkpoint")
-    started = run(flow, spark=spark, recovery=recovery, background=True)
-    assert isinstance(started, BackgroundRun)
-    wait_for(lambda: started.summary.count("out", "in") == 1)
-    assert started.status is RunState.RUNNING
-    started.stop()
-    summary = started.wait(200)
-    assert summary.stopped
-    assert started.status is RunState.STOPPED
 
 
 def slow(number: int) -> int:

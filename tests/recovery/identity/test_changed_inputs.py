@@ -85,6 +85,7 @@ def test_a_daily_job_over_another_directory_reads_it(
     assert job.run(JsonLinesSource(tmp_path / "data/*")) == ([], [])
 
 
+@pytest.mark.extended
 def test_a_following_source_with_a_new_end_reads_later_files(job: Job, tmp_path: Path) -> None:
     write(tmp_path / "data/0.jsonl", 0, 3)
     stop = StopFlag()
@@ -95,6 +96,7 @@ def test_a_following_source_with_a_new_end_reads_later_files(job: Job, tmp_path:
     assert job.run(JsonLinesSource(tmp_path / "data")) == ([3, 4], [4, 5, 6, 7])
 
 
+@pytest.mark.extended
 def test_a_static_data_frame_of_another_folder_is_refused_until_its_input_is_reset(
     job: Job, spark: SparkSession, tmp_path: Path
 ) -> None:

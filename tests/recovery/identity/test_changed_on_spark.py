@@ -122,6 +122,7 @@ def test_an_input_of_an_interrupted_epoch_may_be_removed(
 #  run       1     2                       3                    4
 #  one       a b   b a (from the start)    -                    c d (goes on)
 #  two       -     -                       c                    -
+@pytest.mark.extended
 def test_a_reset_input_comes_back_at_its_offset(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,6 +191,7 @@ def test_old_state_of_reset_and_removed_steps_is_deleted(spark: SparkSession, pa
 #  before    [a   b )[a   b
 #  reset                        [a  b   a
 #  set back                  |  )[a  b)[a      )[a
+@pytest.mark.extended
 def test_a_rewind_before_a_reset_restores_the_state(spark: SparkSession, path: Path) -> None:
     go_on(path, visits(1, HOURS)[0])
     epoch = status(path).epochs[-1]

@@ -126,6 +126,7 @@ def test_an_interrupted_epoch_reads_its_data_frame_in_the_new_place(
     assert [row["id"] for row in case.run(path)] == ["a", "b"]
 
 
+@pytest.mark.extended
 def test_a_new_generation_finds_its_seed_in_the_new_place(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -102,7 +102,8 @@ def make_stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
         (3, 2, False),
         pytest.param(32, 1, False, marks=pytest.mark.extended),
         pytest.param(None, None, False, marks=pytest.mark.extended),
-        (3, None, True),  # The run before went over columns.
+        # The run before went over columns.
+        pytest.param(3, None, True, marks=pytest.mark.extended),
     ],
 )
 def test_a_run_resumes_with_the_state_in_another_layout(
@@ -172,6 +173,7 @@ def test_a_flow_with_another_level_resumes_once_its_state_has_moved(
     assert case.sorted() == golden
 
 
+@pytest.mark.extended
 def test_state_can_be_moved_repeatedly(golden: Outputs, make_stopped: Stopped) -> None:
     case, path = make_stopped()
     rescale(path, shards=3)
@@ -182,6 +184,7 @@ def test_state_can_be_moved_repeatedly(golden: Outputs, make_stopped: Stopped) -
     assert identity_of(path)["generation"] == 2
 
 
+@pytest.mark.extended
 def test_a_checkpoint_whose_steps_keep_no_key_is_moved(tmp_path: Path) -> None:
     received: list[Any] = []
     flow, path = Dataflow("forgets"), tmp_path / "checkpoint"
