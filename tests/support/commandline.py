@@ -33,6 +33,14 @@ class Runs:
         self.arguments: dict[str, Any] = {}
         self.action: Callable[[], None] = lambda: None
 
+    def fail(self, error: Exception) -> None:
+        """Let the run raise an error."""
+
+        def action() -> None:
+            raise error
+
+        self.action = action
+
     def __call__(self, flow: Dataflow, effective: EffectiveConfig, **arguments: Any) -> Summary:
         self.arguments = {"flow": flow, **effective.given(), **arguments}
         self.action()

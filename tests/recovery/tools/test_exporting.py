@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -31,6 +32,10 @@ def file(tmp_path: Path) -> Path:
 def exported(checkpoint: Path, step: str, file: Path, **options: Any) -> dict[str, Any]:
     """Export the state of a step, and return the row of each key."""
     export(checkpoint, step, file, **options)
+    return rows_of(file)
+
+
+def rows_of(file: Path) -> dict[str, Any]:
     return {row["key"]: row for row in pq.read_table(file).to_pylist()}
 
 
@@ -47,10 +52,12 @@ def test_other_state_is_json_and_its_snapshot_loses_nothing(checkpoint: Path, fi
     assert pickle.loads(row["snapshot"]) == Basket("me", [10, 20])
 
 
-def test_a_windowing_step_has_a_row_for_each_open_window(checkpoint: Path, file: Path) -> None:
-    made = export(checkpoint, "hourly", file)
-    assert str(made) == f"step hourly after epoch 3: 2 keys in 2 rows of {file}"
-    row = exported(checkpoint, "hourly", file)["b"]
+def test_a_windowing_step_has_a_row_for_each_open_window(
+    checkpoint: Path, file: Path, printed: Callable[..., str]
+) -> None:
+    output = printed("export", checkpoint, "--step", "hourly", file)
+    assert output == f"step hourly after epoch 3: 2 keys in 2 rows of {file}\n"
+    row = rows_of(file)["b"]
     assert (row["open_time"], row["close_time"]) == (NOW, NOW + timedelta(hours=1))
     assert row["window_id"] == NOW.timestamp() // 3600
     assert json.loads(row["value"]) == {"n": 2, "total": 30}

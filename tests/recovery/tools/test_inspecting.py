@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,15 +89,17 @@ def test_shows_the_holds_of_a_key(tmp_path: Path) -> None:
 
 
 def test_shows_the_state_of_other_steps_unchanged_and_no_more_keys_than_asked_for(
-    checkpoint: Path,
+    checkpoint: Path, printed: Callable[..., str]
 ) -> None:
     found = inspect(checkpoint, "counts")
     assert (state_of(found, "a"), state_of(found, "b")) == (3, 3)
-    found = inspect(checkpoint, "counts", limit=1)
-    assert (found.total, len(found.keys)) == (2, 1)
-    assert "2 keys, of which 1 are shown" in str(found)
-    found = inspect(checkpoint, "baskets", key="b")
-    assert state_of(found, "b") == {
+    found = json.loads(printed("inspect", checkpoint, "--step=counts", "--limit=1", "--json"))
+    assert (found["total"], len(found["keys"])) == (2, 1)
+    assert printed("inspect", checkpoint, "--step=counts", "--epoch=1", "--key=a") == (
+        "step counts after epoch 1, at 2023-12-14T10:00:00Z: 2 keys, of which 1 are shown\n\n"
+        "key: a\ndue: never\nstate: 2\n"
+    )
+    assert state_of(inspect(checkpoint, "baskets", key="b"), "b") == {
         "class": "tests.recovery.kept_flow.Basket",
         "fields": {"owner": "me", "sizes": [10, 20, 30]},
     }

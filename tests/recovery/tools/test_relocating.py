@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from flow import CheckpointError, Dataflow
 from flow.connectors.dataframe import DataFrameSource
 from flow.testing import ABORT, EOF, TestingSink, TestingSource
 from recovery import relocate, rescale, status, verify
-from recovery.cli import main
 from tests.recovery.checkpoints import run_flow, tree
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -87,22 +87,16 @@ def test_a_moved_checkpoint_is_refused_until_it_is_relocated(
 
 
 def test_files_that_change_are_backed_up(
-    checkpoint: Path, copied: Path, capsys: pytest.CaptureFixture[str]
+    checkpoint: Path, copied: Path, printed: Callable[..., str]
 ) -> None:
     before = tree(copied)
-    planned = relocate(copied)
-    assert main(["relocate", str(copied)]) == 0
+    first, second, last = printed("relocate", copied).splitlines()
     assert tree(copied) == before
-    plan = [
-        f"{copied} was in {checkpoint}; files that say so: 1",
-        f"  these files would be rewritten, and the old files copied to {planned.backup}",
-        "nothing has been changed: give --yes to do it",
-    ]
-    assert str(planned).splitlines() == plan
-    assert capsys.readouterr().out.splitlines()[::2] == plan[::2]
+    assert first == f"{copied} was in {checkpoint}; files that say so: 1"
+    assert second.startswith("  these files would be rewritten, and the old files copied to reloca")
+    assert last == "nothing has been changed: give --yes to do it"
 
-    assert main(["relocate", str(copied), "--yes", "--json"]) == 0
-    done = json.loads(capsys.readouterr().out)
+    done = json.loads(printed("relocate", copied, "--yes", "--json"))
     after = tree(copied)
     changed = {name for name in before if after.get(name) != before[name]}
     assert {name for name in changed if not name.endswith(".crc")} == {*done["files"]} == {METADATA}

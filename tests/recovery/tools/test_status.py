@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ from tests.recovery.kept_flow import VALUES, run_on
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-def test_summarises_a_checkpoint(checkpoint: Path, spark: SparkSession) -> None:
+def test_summarises_a_checkpoint(
+    checkpoint: Path, spark: SparkSession, printed: Callable[..., str]
+) -> None:
     found = status(checkpoint, spark=spark)
     run_id = identity_of(checkpoint)["run_id"]
     assert (found.path, found.flow, found.run_id) == (str(checkpoint), "visits", run_id)
@@ -48,7 +51,7 @@ def test_summarises_a_checkpoint(checkpoint: Path, spark: SparkSession) -> None:
     ]
     assert all(one.bytes > 0 and one.segments >= 1 for one in found.steps)
 
-    for_programs = json.loads(json.dumps(found.to_json()))
+    for_programs = json.loads(printed("status", checkpoint, "--json"))
     assert for_programs["epochs"] == [0, 1, 2, 3]
     assert StepStatus(**for_programs["steps"][1]).due == "2023-12-14T10:10:00Z"
 
@@ -65,8 +68,8 @@ def test_counts_the_windows_of_steps_that_the_checkpoint_does_not_describe(copie
     assert [steps[name].open_windows for name in ("hourly", "counts")] == [2, None]
 
 
-def test_is_a_table_for_people(checkpoint: Path) -> None:
-    lines = str(status(checkpoint)).splitlines()
+def test_is_a_table_for_people(checkpoint: Path, printed: Callable[..., str]) -> None:
+    lines = printed("status", checkpoint).splitlines()
     assert lines[0] == f"flow visits, checkpoint {checkpoint}"
     assert lines[1].endswith(", 4 shards, 2 partitions")
     assert lines[2] == "last epoch 3 at 2023-12-14T10:00:00Z; epochs kept: 0 to 3"
