@@ -63,34 +63,28 @@ numbers = op.input("in", flow, Slow())
 by_parity = op.key_on("by_parity", numbers, lambda n: str(n % 2))
 sums = op.stateful_map("sum", by_parity, add)
 op.output("out", op.key_rm("rows", sums), JsonLinesSink("out"))
+session = {{}}
+if "own-session" in sys.argv:
+    session = {{"spark": SparkSession.builder.getOrCreate()}}
+else:
+    try:
+        run(flow, driver_memory="8g")
+    except ValueError as error:
+        print(error)
 done = run(
     flow,
-    spark=SparkSession.builder.getOrCreate(),
     recovery=RecoveryConfig("checkpoint"),
     shards=2,
     partitions=1,
     on_epoch=lambda report: print("epoch", report.epoch, flush=True),
+    **session,
 )
 print("went on", done.stopped)
-"""
-GIVEN = "    spark=SparkSession.builder.getOrCreate(),\n"
-WITHOUT_SESSION = (
-    PROGRAM.replace(GIVEN, "").replace(
-        "done = run(",
-        """\
-try:
-    run(flow, driver_memory="8g")
-except ValueError as error:
-    print(error)
-done = run(""",
-    )
-    + """\
 context = SparkSession.builder.getOrCreate().sparkContext
 conf = context.getConf()
 level = context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel()
 print(conf.get("spark.master"), conf.get("spark.driver.memory"), level)
 """
-)
 SUMS = [(n, sum(range(n % 2, n + 1, 2))) for n in range(LAST)]
 """Each number, with the sum of the numbers of its parity up to it."""
 JAVA = " ".join(QUICK)
@@ -99,12 +93,13 @@ COMMON += ("--conf", f"spark.executor.extraJavaOptions={JAVA}")
 COMMON += ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.enabled=false")
 
 
-def submit(folder: Path, *options: str, text: str = PROGRAM, **variables: str) -> Child:
-    """Start a program with ``spark-submit``, in a folder of its own."""
-    (folder / "program.py").write_text(text)
+def submit(folder: Path, python: str, *options: str, argument: str = "") -> Child:
+    """Start the program with ``spark-submit``, in a folder of its own."""
+    (folder / "program.py").write_text(PROGRAM)
     spark_submit = str(SPARK_HOME / "bin" / "spark-submit")
-    environment = {"SPARK_HOME": str(SPARK_HOME), "PYTHONPATH": "", **variables}
-    return Child.start([spark_submit, *COMMON, *options, "program.py"], folder, environment)
+    environment = {"SPARK_HOME": str(SPARK_HOME), "PYTHONPATH": "", "PYSPARK_PYTHON": python}
+    command = [spark_submit, *COMMON, *options, "program.py", argument]
+    return Child.start(command, folder, environment)
 
 
 def rows(folder: Path) -> list[dict[str, object]]:
@@ -129,7 +124,7 @@ def last_printed(child: Child, count: int) -> list[str]:
 def python_of(child: Child) -> int:
     """Return the number of the program's process, which the JVM has started."""
     members = child.members()
-    mine = [pid for pid, line in members.items() if line.rstrip().endswith("program.py")]
+    mine = [pid for pid, line in members.items() if "program.py" in line]
     return max(pid for pid in mine if pid != child.process.pid)
 
 
@@ -143,13 +138,13 @@ def test_a_killed_run_in_a_packed_environment_continues_on_a_cluster(tmp_path: P
     options += ("--executor-cores", "1", "--conf", "spark.driver.host=127.0.0.1")
     nothing = str(tmp_path / "no-python-of-their-own")
     with running_cluster(tmp_path, nothing) as master, no_leftovers() as children:
-        variables = {"PYSPARK_PYTHON": "./env/bin/python"}
-        killed = submit(tmp_path, "--master", master, *options, **variables)
+        arguments = (tmp_path, "./env/bin/python", "--master", master, *options)
+        killed = submit(*arguments, argument="own-session")
         children.append(killed)
         assert killed.wait_for(lambda: len(killed.epochs) > 1), killed.output
         killed.kill(Victims.EVERYTHING)
         killed.die(60)
-        last = submit(tmp_path, "--master", master, *options, **variables)
+        last = submit(*arguments, argument="own-session")
         children.append(last)
         assert last_printed(last, 1) == ["went on False"]
     assert last.epochs[0] > 0  # It replays the epoch of the kill, if that was not committed.
@@ -166,9 +161,7 @@ def test_a_run_takes_the_settings_of_spark_submit_and_stops_at_a_signal(tmp_path
         "run: driver_memory='8g' cannot change the heap of Spark's JVM, which runs already with"
     )
     with no_leftovers() as children:
-        child = submit(
-            tmp_path, "--master", "local[1]", text=WITHOUT_SESSION, PYSPARK_PYTHON=sys.executable
-        )
+        child = submit(tmp_path, sys.executable, "--master", "local[1]")
         children.append(child)
         assert child.wait_for(lambda: child.epochs), child.output
         os.kill(python_of(child), signal.SIGTERM)

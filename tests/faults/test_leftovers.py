@@ -53,22 +53,19 @@ def interrupt_twice(child: Child) -> None:
     assert child.process.wait(60) == 130, child.output
 
 
-def killing(victims: Victims) -> Callable[[Child], None]:
-    return lambda child: child.kill(victims)
-
-
 @pytest.mark.parametrize(
-    ("end", "starting"),
+    ("victims", "starting"),
     [
-        pytest.param(killing(Victims.DRIVER), False, id="driver"),
-        pytest.param(killing(Victims.BOTH), False, id="driver and JVM"),
-        pytest.param(killing(Victims.EVERYTHING), False, id="everything"),
-        pytest.param(killing(Victims.DRIVER), True, id="driver as it starts"),
-        pytest.param(killing(Victims.EVERYTHING), True, id="everything as it starts"),
+        (Victims.DRIVER, False),
+        (Victims.BOTH, False),
+        (Victims.EVERYTHING, False),
+        (Victims.DRIVER, True),
+        (Victims.EVERYTHING, True),
+        pytest.param(None, False, id="interrupted twice"),
     ],
 )
-def test_the_next_start_removes_files_of_a_killed_run(
-    end: Callable[[Child], None],
+def test_the_next_start_removes_files_of_a_run_that_ended_early(
+    victims: Victims | None,
     starting: bool,
     new_shop: Callable[[str], Shop],
     tmpdir_of_runs: Path,
@@ -79,32 +76,20 @@ def test_the_next_start_removes_files_of_a_killed_run(
     next                          begins ──── ends
     """
     shop = new_shop("shop")
-    killed = watched(shop.start())
-    assert killed.wait_for(
-        lambda: has_begun(killed, tmpdir_of_runs) if starting else 1 in killed.epochs
-    )
-    end(killed)
-    assert_next_start_removes_what_is_left_of(killed, shop, tmpdir_of_runs, watched)
-
-
-def test_the_next_start_removes_files_of_a_run_interrupted_twice(
-    new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
-) -> None:
-    shop = new_shop("shop")
-    interrupted = watched(shop.start_struck("level 1", at=20, whom=Whom.WAIT))
-    assert interrupted.wait_for(lambda: (shop.home / "struck-0").exists())
-    interrupt_twice(interrupted)
-    assert_next_start_removes_what_is_left_of(interrupted, shop, tmpdir_of_runs, watched)
-
-
-def assert_next_start_removes_what_is_left_of(
-    killed: Child, shop: Shop, tmpdir_of_runs: Path, watched: Watch
-) -> None:
+    if victims is None:
+        killed = watched(shop.start_struck("level 1", at=20, whom=Whom.WAIT))
+        assert killed.wait_for(lambda: (shop.home / "struck-0").exists())
+        interrupt_twice(killed)
+    else:
+        killed = watched(shop.start())
+        assert killed.wait_for(
+            lambda: has_begun(killed, tmpdir_of_runs) if starting else 1 in killed.epochs
+        )
+        killed.kill(victims)
     killed.process.wait(60)
     killed.vanish()
-    assert [path.name.split("-")[1] for path in tmpdir_of_runs.iterdir()] == [
-        str(killed.process.pid)
-    ]
+    pids = [path.name.split("-")[1] for path in tmpdir_of_runs.iterdir()]
+    assert pids == [str(killed.process.pid)]
 
     following = watched(shop.start())
     assert following.wait_for(lambda: following.epochs)
