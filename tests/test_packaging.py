@@ -149,6 +149,7 @@ def use_dependencies(environment: Path) -> None:
     (folder / "dependencies.pth").write_text("\n".join(paths) + "\n")
 
 
+@pytest.mark.extended
 def test_the_installed_commands_print_the_version(python: Path, tmp_path: Path) -> None:
     where = done(python, "-c", "import flow; print(flow.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(python.parents[1])

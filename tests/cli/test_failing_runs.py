@@ -45,7 +45,7 @@ def test_the_exit_code_tells_a_failed_run_from_one_that_could_not_start(
 def test_an_exception_nobody_foresaw_has_its_frames_shown(
     runs: Runs, error_output: ErrorOutput
 ) -> None:
-    runs.fail(KeyError("inside"))
+    runs.action = lambda: {}["inside"]
     error = error_output(1, "mine:flow")
     assert error.startswith("error: the run failed\nTraceback (most recent call last):\n")
     assert set(re.findall(r'File "(.*)", line', error)) == {__file__, inspect.getfile(Runs)}

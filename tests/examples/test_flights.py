@@ -20,7 +20,6 @@ from tests.support.faults import Child, Victims, no_leftovers
 
 SOME = 120_000
 """Flights for the test that runs the script again: three epochs of them."""
-FEW = 30_000
 MINUTE = pd.Timedelta(1, "min")
 LATE = [
     *["origin", "departed_at", "carrier", "flight", "tailnum", "dest", "dep_delay"],
@@ -198,14 +197,22 @@ def test_a_departure_over_a_change_of_the_clocks_is_the_right_instant() -> None:
     assert [str(at) for at in departed] == ["2013-03-10 07:10:00+00:00"]
 
 
-def test_data_that_lacks_a_column_is_prepared_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    package, data = tmp_path / "package", tmp_path / "data"
+@pytest.fixture
+def few_flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package with the first rows of each file only."""
+    package = tmp_path / "package"
     package.mkdir()
     for name in ("flights.csv.zip", "weather.csv"):
-        pd.read_csv(flights.find_package() / name, nrows=20).to_csv(package / name, index=False)
+        rows = pd.read_csv(flights.find_package() / name, nrows=5_000)
+        rows.to_csv(package / name, index=False)
     monkeypatch.setattr(flights, "find_package", lambda: package)
+
+
+@pytest.mark.usefixtures("few_flights")
+def test_data_that_lacks_a_column_is_prepared_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
     assert flights.prepare(data)
     assert not flights.prepare(data)
     whole = pq.read_table(data / "flights.parquet")
@@ -215,9 +222,11 @@ def test_data_that_lacks_a_column_is_prepared_again(
     assert capsys.readouterr().out.count("Preparing the data in") == 2
 
 
-def test_every_output_of_some_flights_agrees_with_pandas(data: Path, tmp_path: Path) -> None:
-    expected = by_the_rules(FEW)
-    got, _ = results_in_process(data, tmp_path, FEW)
+@pytest.mark.usefixtures("few_flights")
+def test_every_output_of_some_flights_agrees_with_pandas(tmp_path: Path) -> None:
+    flights.prepare(tmp_path / "data")
+    expected = by_the_rules()
+    got, _ = results_in_process(tmp_path / "data", tmp_path)
     assert_same(got, expected)
     assert sorted(got.late.late_by_minutes) == sorted(expected.late.late_by_minutes)
     assert len(got.late) > 0
@@ -240,13 +249,11 @@ def test_every_output_agrees_with_pandas_exactly(data: Path, tmp_path: Path) -> 
     assert {step for step, what in stats.counts if what == "late"} == {"hourly"}
 
 
-def results_in_process(data: Path, out: Path, arrivals: int | None = None) -> tuple[Results, Stats]:
-    """Return the results of the first flights to arrive, and the counts of the run."""
+def results_in_process(data: Path, out: Path) -> tuple[Results, Stats]:
+    """Return the results of all flights, and the counts of the run."""
     with TestDriver(flights.make_flow(data, out)) as driver:
         for name in ("weather", "flights"):
-            rows = pq.read_table(data / f"{name}.parquet")
-            rows = rows[:arrivals] if name == "flights" else rows
-            for batch in rows.to_batches(100_000):
+            for batch in pq.ParquetFile(data / f"{name}.parquet").iter_batches(100_000):
                 driver.send(name, batch)
         driver.end()
         found = {name: pd.DataFrame(driver.received(name)) for name in Results._fields}
