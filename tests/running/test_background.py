@@ -1,20 +1,33 @@
-"""A run in the background: status, live numbers, and its end, without Spark."""
+"""A run in the background: status, live numbers, and its end, without and on Spark."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import pytest
+from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import BackgroundRun, Dataflow, EpochReport, RunState, StepError, StopFlag, Summary
+from flow import (
+    BackgroundRun,
+    Dataflow,
+    EpochReport,
+    FlowBuildError,
+    RunState,
+    StepError,
+    StopFlag,
+    Summary,
+    run,
+)
 from flow.reports.cell import CellInterrupted, CellLine
 from flow.runs.background import OnEpoch
-from flow.testing import TestingSink
+from flow.testing import TestingSink, TestingSource
 from tests.support.clock import Clock
 
 
@@ -202,3 +215,73 @@ def test_an_interrupt_of_a_cell_stops_the_run_and_a_second_one_stops_waiting(
 
 def test_outside_a_notebook_there_is_no_line() -> None:
     assert CellLine.here() is None
+
+
+# --- on Spark ---------------------------------------------------------------------------------
+
+
+def doubled(
+    double: Callable[[int], int], out: list[int], items: tuple[int, ...] = (1, 2, 3)
+) -> Dataflow:
+    flow = Dataflow("double")
+    numbers = op.input("in", flow, TestingSource(items, batch_size=1))
+    op.output("out", op.map("double", numbers, double), TestingSink(out))
+    return flow
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_a_run_in_the_background_has_the_results_of_any_other(
+    engine: Literal["batch", "streaming"], spark: SparkSession
+) -> None:
+    out: list[int] = []
+    flow = doubled(lambda n: 2 * n, out)
+    started = run(flow, spark=spark, engine=engine, background=True)
+    summary = started.wait(200)
+    assert out == [2, 4, 6]
+    assert started.status is RunState.FINISHED
+    assert (summary.engine, summary.count("double", "out")) == (engine, 3)
+    assert (summary.step_ids, summary.inputs) == (("in", "double", "out"), ("in",))
+
+
+def test_the_error_of_a_step_is_raised_by_wait(spark: SparkSession) -> None:
+    started = run(doubled(lambda n: n // 0, []), spark=spark, background=True)
+    with pytest.raises(StepError, match="step 'double'") as caught:
+        started.wait(200)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert started.status is RunState.FAILED
+
+
+def slow(number: int) -> int:
+    time.sleep(100)
+    return number
+
+
+def test_a_batch_that_is_stopped_ends_soon_or_does_not_start_and_writes_nothing(
+    spark: SparkSession,
+) -> None:
+    out: list[int] = []
+    flag = StopFlag()
+    began = time.monotonic()
+    started = run(doubled(slow, out), spark=spark, engine="batch", stop=flag, background=True)
+    wait_for(lambda: bool(spark.sparkContext.statusTracker().getActiveJobsIds()))
+    flag.ask()
+    summary = started.wait(90)
+    assert time.monotonic() - began < 90
+    assert (summary.stopped, summary.epochs, out) == (True, 0, [])
+    assert started.status is RunState.STOPPED
+    assert run(doubled(lambda n: n, out), spark=spark, engine="batch", stop=flag).stopped
+    assert out == [], "a batch that is stopped before it starts"
+    run(doubled(lambda n: n, out), spark=spark, engine="batch")
+    assert out == [1, 2, 3]
+
+
+def test_background_is_true_or_false() -> None:
+    with pytest.raises(FlowBuildError, match="background must be True or False, got int 1"):
+        run(doubled(lambda n: n, []), background=1)  # type: ignore[call-overload]

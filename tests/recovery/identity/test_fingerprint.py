@@ -376,3 +376,41 @@ def test_properties_unknown_to_an_older_version_are_not_compared() -> None:
     before, now = (fingerprint(compile_flow(joined())) for _ in range(2))
     del before["keyed"]["j"]["from"], before["keyed"]["j"]["config"]["insert_mode"]
     assert compare(before, now) == []
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def looking_up(**table: Any) -> Dataflow:
+    """A flow that looks up items in a table, or in none."""
+    flow = Dataflow("rules")
+    items = op.input("items", flow, TestingSource([]))
+    if table:
+        rules = op.table("rules", op.input("changes", flow, TestingSource([])), **table)
+        items = op.map_with("score", items, rules, max)
+    op.output("out", items, TestingSink([]))
+    return flow
+
+
+def test_another_key_of_a_table_does_not_fit_its_versions_and_a_size_limit_may_change() -> None:
+    ((step_id, effect, _),) = changes(looking_up(key="id"), looking_up(key="name"))
+    assert (step_id, effect) == ("rules", Effect.WRONG_STATE)
+    assert changes(looking_up(key="id"), looking_up(key="id", max_bytes=1)) == []
+
+
+def test_a_new_table_starts_empty_and_a_removed_one_is_left() -> None:
+    found = [change[:2] for change in changes(looking_up(), looking_up(key="id"))]
+    assert ("rules", Effect.STARTS_EMPTY) in found
+    assert changes(looking_up(key="id"), looking_up()) == []
+
+
+def test_a_checkpoint_of_a_version_without_tables_fits() -> None:
+    now = fingerprint(compile_flow(looking_up()))
+    assert compare({name: one for name, one in now.items() if name != "tables"}, now) == []
+
+
+def test_a_table_that_is_reset_gets_a_folder_of_its_own() -> None:
+    first = CONFIG.admit(None, compile_flow(looking_up(key="id")))
+    config = RecoveryConfig("there", reset_steps=["rules"])
+    reset = config.admit(first.kept, compile_flow(looking_up(key="name")))
+    assert reset.names == {"rules": '["rules", 1]'}
