@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +67,10 @@ def letters(mapper: Any = None, **inputs: str) -> tuple[Dataflow, list[Any]]:
     return flow, out
 
 
-def received_from(path: Path, reset_steps: Sequence[str] = (), **inputs: Any) -> list[Any]:
+def received_from(path: Path, **inputs: Any) -> list[Any]:
     """Run the flow over some inputs, and return what it emits, sorted."""
     flow, out = letters(**inputs)
-    go_on(path, flow, reset_steps=reset_steps)
+    go_on(path, flow)
     return sorted(out)
 
 
@@ -117,22 +116,6 @@ def test_an_input_of_an_interrupted_epoch_may_be_removed(
     assert "input 'two' was removed or reset: skipping its records" in message
     assert received_from(path, one="ab|a", two="ab") == [("a", ("two", 3)), ("b", ("two", 2))]
     assert verify(path) == []
-
-
-#  run       1     2                       3                    4
-#  one       a b   b a (from the start)    -                    c d (goes on)
-#  two       -     -                       c                    -
-@pytest.mark.extended
-def test_a_reset_input_comes_back_at_its_offset(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert received_from(path, one="ab|ba|c") == [("a", ("one", 1)), ("b", ("one", 1))]
-    again = received_from(path, ["one"], one="ba|cd|")
-    assert again == [("a", ("one", 2)), ("b", ("one", 2))]
-    assert received_from(path, two="c") == [("c", ("two", 1))]
-    assert received_from(path, one="ba|cd|") == [("c", ("one", 2)), ("d", ("one", 1))]
-    message = "step 'one' is back: it is read from where it was left"
-    assert [one.getMessage().endswith(message) for one in caplog.records].count(True) == 1
 
 
 # --- steps that change, and go ---
