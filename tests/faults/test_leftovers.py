@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.faults.conftest import SMALL, Golden, Watch
-from tests.faults.shop import write_inputs
+from tests.faults.conftest import Golden, Watch
 from tests.faults.striking import Whom
 from tests.support.faults import Child, Shop, Victims, assert_same
 
@@ -26,15 +25,6 @@ def tmpdir_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     return folder
-
-
-@pytest.fixture
-def new_shop(tmp_path: Path, tmpdir_of_runs: Path) -> Callable[[str], Shop]:
-    def make(name: str) -> Shop:
-        write_inputs(tmp_path / name, SMALL)
-        return Shop(tmp_path / name, SMALL)
-
-    return make
 
 
 def directory_of(child: Child, folder: Path) -> Path | None:
@@ -59,25 +49,17 @@ def interrupt_twice(child: Child) -> None:
     ("victims", "starting"),
     [
         (Victims.DRIVER, False),
-        (Victims.BOTH, False),
-        (Victims.EVERYTHING, False),
-        (Victims.DRIVER, True),
         (Victims.EVERYTHING, True),
         pytest.param(None, False, id="interrupted twice"),
     ],
 )
 def test_the_next_start_removes_files_of_a_run_that_ended_early(
-    victims: Victims | None,
-    starting: bool,
-    new_shop: Callable[[str], Shop],
-    tmpdir_of_runs: Path,
-    watched: Watch,
+    victims: Victims | None, starting: bool, shop: Shop, tmpdir_of_runs: Path, watched: Watch
 ) -> None:
     """
     killed  ─ begins ─ is killed
     next                          begins ──── ends
     """
-    shop = new_shop("shop")
     if victims is None:
         killed = watched(shop.start_struck("level 1", at=20, whom=Whom.WAIT))
         assert killed.wait_for(lambda: (shop.home / "struck-0").exists())
@@ -98,63 +80,6 @@ def test_the_next_start_removes_files_of_a_run_that_ended_early(
     assert list(tmpdir_of_runs.iterdir()) == [directory_of(following, tmpdir_of_runs)]
     following.finish()
     assert list(tmpdir_of_runs.iterdir()) == []
-
-
-def test_files_of_living_runs_and_orphaned_jvms_are_kept(
-    new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
-) -> None:
-    """
-    alive       ─ begins ─ stopped ······························ goes on ─ ends
-    a driver      ─ begins ─ is killed
-    its JVM        ─ begins ─ stopped ··············· goes on ─ ends
-    between                             begins ─ ends
-    last                                                      begins ─ ends
-    """
-    alive, orphan = watched(new_shop("alive").start()), watched(new_shop("orphan").start())
-    for child in (alive, orphan):
-        assert child.wait_for(lambda child=child: 1 in child.epochs)
-    jvm = orphan.jvm()
-    assert jvm is not None
-    os.kill(jvm, signal.SIGSTOP)
-    orphan.kill(Victims.DRIVER)
-    for pid in alive.members():
-        os.kill(pid, signal.SIGSTOP)
-    theirs = [directory_of(child, tmpdir_of_runs) for child in (alive, orphan)]
-    before = [sorted(path.rglob("*")) for path in theirs if path is not None]
-    between = new_shop("between")
-    watched(between.start()).finish()
-    assert [sorted(path.rglob("*")) for path in theirs if path is not None] == before
-    assert set(tmpdir_of_runs.iterdir()) == set(theirs)
-
-    os.kill(jvm, signal.SIGCONT)
-    orphan.process.wait(60)
-    orphan.vanish()
-    watched(between.start()).finish()
-    assert set(tmpdir_of_runs.iterdir()) == {theirs[0]}
-    for pid in alive.members():
-        os.kill(pid, signal.SIGCONT)
-    alive.finish()
-    assert list(tmpdir_of_runs.iterdir()) == []
-
-
-def test_the_log_named_by_the_error_of_a_killed_jvm_is_kept(
-    new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
-) -> None:
-    shop = new_shop("shop")
-    killed = watched(shop.start())
-    assert killed.wait_for(lambda: 1 in killed.epochs)
-    killed.kill(Victims.JVM)
-    assert killed.process.wait(60) == 1
-    killed.vanish()
-    remaining = directory_of(killed, tmpdir_of_runs)
-    assert remaining is not None
-    assert str(remaining / "spark.log") in killed.output.splitlines()[-1]
-    watched(shop.start()).finish()
-    assert sorted(tmpdir_of_runs.rglob("*")) == [
-        remaining,
-        remaining / "keep",
-        remaining / "spark.log",
-    ]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
