@@ -61,6 +61,7 @@ def test_settings_of_spark_are_merged_by_name() -> None:
         ("FLOW_RECOVERY", "state", "recovery", RecoveryConfig("state")),
         ("FLOW_ENGINE", "batch", "engine", "batch"),
         ("FLOW_TRIGGER", "1s", "trigger", "1s"),
+        ("FLOW_TRIGGER", "available", "trigger", "available"),
         ("FLOW_DRAIN", "off", "drain", False),
         ("FLOW_SHARDS", "4", "shards", 4),
         ("FLOW_PARTITIONS", "4", "partitions", 4),
