@@ -128,7 +128,7 @@ def test_a_permanent_failure_stops_every_run_at_the_same_epoch_until_it_is_fixed
 def test_windows_close_by_system_time_without_busy_waiting_while_a_source_stalls(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    seconds, calls = 8.0, PlannerCalls()
+    seconds, calls = 6.0, PlannerCalls()
     closed: list[Any] = []
     flow = Dataflow("stalled")
     s = op.input("in", flow, StallingSource(seconds, calls))

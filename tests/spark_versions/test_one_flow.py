@@ -40,6 +40,7 @@ def test_a_batch_emits_what_the_in_process_driver_emits(spark: SparkSession) -> 
 
 
 @pytest.mark.skipif(only_batches, reason="Spark 4.0 runs flows as batches only")
+@pytest.mark.extended
 def test_three_runs_of_a_query_emit_every_item_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:

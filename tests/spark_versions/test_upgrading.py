@@ -16,7 +16,7 @@ import dev
 from flow.engine.spark.versions.supported import SUPPORTED, installed_version
 from tests.spark_versions.three_runs import Outputs, merged, run_parts
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.extended]
 
 OLDER = [
     version.name

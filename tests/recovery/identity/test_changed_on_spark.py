@@ -77,6 +77,7 @@ def received_from(path: Path, **inputs: Any) -> list[Any]:
 #  run    1      2      3      4
 #  one    a b |  a |    a |    b
 #  two           a b |         a
+@pytest.mark.extended
 def test_added_and_removed_inputs_read_nothing_twice(path: Path) -> None:
     one, two = "ab|a|a|b", "ab|a"
     assert received_from(path, one=one) == [("a", ("one", 1)), ("b", ("one", 1))]

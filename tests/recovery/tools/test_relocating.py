@@ -108,6 +108,7 @@ def test_files_that_change_are_backed_up(
     assert str(again) == f"all paths in {copied} are up to date: nothing to do"
 
 
+@pytest.mark.extended
 def test_an_interrupted_epoch_reads_its_data_frame_in_the_new_place(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_run_resumes_with_the_state_in_another_layout(
     assert case.sorted() == golden
 
 
+@pytest.mark.extended
 def test_a_rescale_in_a_backlog_makes_no_value_late(tmp_path: Path) -> None:
     """The dense input is behind the other, whose values hold no window open for it."""
     out: list[Any] = []
@@ -161,6 +162,7 @@ def test_an_interrupted_epoch_is_replayed_in_the_new_layout(
     assert case.sorted() == golden
 
 
+@pytest.mark.extended
 def test_a_flow_with_another_level_resumes_once_its_state_has_moved(
     golden: Outputs, make_stopped: Stopped
 ) -> None:
