@@ -1,9 +1,9 @@
-"""A run with a table and a view, in a process to be killed.
+"""A run with a table or a view, in a process to be killed.
 
-``python -m tests.faults.stores_child HOME EPOCHS POINT AT``: each epoch reads one item and changes
-the table: the limit becomes the number of the epoch, and another key gets a long value. All keys of
-the view get the number of the epoch too. So an item that sees another version than that of its
-epoch shows, and so does an answer of the view with values of two epochs.
+``python -m tests.faults.stores_child HOME KIND EPOCHS POINT AT``: each epoch reads one item. A
+table changes with it: the limit becomes the number of the epoch, and another key gets a long value.
+In a view all keys get the number of the epoch. So an item that sees another version than that of
+its epoch shows, and so does an answer with values of two epochs.
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ VIEW, VIEW_KEYS = "newest", [f"key {n}" for n in range(50)]
 NOW = "2024-06-01T00:00:00Z"
 
 
-def make_flow(home: Path, epochs: int) -> Dataflow:
-    """Return the flow."""
+def make_flow(home: Path, kind: str, epochs: int) -> Dataflow:
+    """Return the flow with a "table" or with a "view"."""
     flow = Dataflow("limits")
+    read = op.input("in", flow, TestingSource(list(range(epochs)), batch_size=1))
+    if kind == "view":
+        spread = op.flat_map("spread", read, lambda number: [(key, number) for key in VIEW_KEYS])
+        op.output(VIEW, op.stateful_map("last", spread, lambda _, n: (n, n)), ViewSink())
+        return flow
     changes: list[Any] = []
     for number in range(epochs):
         changed = f"key {number % TABLE_KEYS}"
         changes += [("limit", number), (changed, f"{number:0200d}"), Advance("1s")]
     limits = op.table("limits", op.input("changes", flow, TestingSource(changes)))
-    read = op.input("in", flow, TestingSource(list(range(epochs)), batch_size=1))
     first = op.map_with("first", read, limits, with_limit)
     kept = op.stateful_map("kept", op.key_on("by_kind", first, "kind"), counted)
     second = op.map_with("second", kept, limits, with_limit_again)
     op.output("write", second, JsonLinesSink(home / "out"))
-    spread = op.flat_map("spread", read, lambda number: [(key, number) for key in VIEW_KEYS])
-    op.output(VIEW, op.stateful_map("last", spread, lambda _, n: (n, n)), ViewSink())
     return flow
 
 
@@ -104,11 +106,12 @@ def _die_if(condition: bool) -> None:
 
 def main() -> None:
     """Run the flow once, to its end or to its death."""
-    home, epochs, point, at = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+    _, folder, kind, epochs, point, at = sys.argv
+    home = Path(folder)
     log.REMOVAL_VERSIONS = 4
-    strike(point, at)
+    strike(point, int(at))
     run(
-        make_flow(home, epochs),
+        make_flow(home, kind, int(epochs)),
         recovery=RecoveryConfig(home / "checkpoint", keep_epochs=KEEP_EPOCHS),
         master="local[2]",
         shards=2,

@@ -167,5 +167,5 @@ def number_of(file: str) -> int:
 
 
 def start(home: Path, point: str, at: int) -> Child:
-    command = [sys.executable, "-m", "tests.faults.stores_child", str(home), str(EPOCHS)]
-    return Child.start([*command, point, str(at)], home)
+    command = [sys.executable, "-m", "tests.faults.stores_child", str(home), "table"]
+    return Child.start([*command, str(EPOCHS), point, str(at)], home)

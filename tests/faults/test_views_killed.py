@@ -78,8 +78,8 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 def start(home: Path, point: str) -> Child:
-    command = [sys.executable, "-m", "tests.faults.stores_child", str(home), str(EPOCHS), point]
-    return Child.start([*command, str(AT)], home)
+    command = [sys.executable, "-m", "tests.faults.stores_child", str(home), "view"]
+    return Child.start([*command, str(EPOCHS), point, str(AT)], home)
 
 
 @pytest.mark.parametrize(
