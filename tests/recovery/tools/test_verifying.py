@@ -124,17 +124,12 @@ def change(file: Path) -> str:
     return CHANGED
 
 
-def changelog(epoch: int, partition: int = 0) -> Callable[[Path], Path]:
-    return lambda copied: state_file(copied, epoch, "changelog", partition)
-
-
-def snapshot(copied: Path) -> Path:
-    return state_file(copied, 0, "zip")
-
-
-def shared_file(copied: Path) -> Path:
-    (file, *_) = (copied / "spark" / "state" / "0" / "0" / "SSTs").glob("0*.sst")
-    return file
+FILES: dict[str, Callable[[Path], Path]] = {
+    "newest changelog": lambda copied: state_file(copied, 3, "changelog"),
+    "earlier changelog": lambda copied: state_file(copied, 1, "changelog", partition=1),
+    "snapshot under changelogs": lambda copied: state_file(copied, 0, "zip"),
+    "file that a snapshot lists": lambda copied: min(copied.glob("spark/state/0/0/SSTs/0*.sst")),
+}
 
 
 @pytest.mark.parametrize("damage", [remove, shorten, shorten_without_a_checksum])
@@ -147,23 +142,30 @@ def test_the_metadata_of_the_flow(copied: Path, damage: Callable[[Path], str]) -
 
 
 @pytest.mark.parametrize(
-    ("find", "damages", "way_out"),
+    ("name", "damages", "way_out"),
     [
-        (changelog(3), (remove, shorten, change), "--epoch 2"),
-        (changelog(1, partition=1), (shorten_without_a_checksum,), "--epoch 0"),
-        (snapshot, (shorten_without_a_checksum,), PUT_BACK),
-        pytest.param(snapshot, (remove, shorten, change), PUT_BACK, marks=pytest.mark.extended),
-        (shared_file, (shorten,), PUT_BACK),
-        pytest.param(shared_file, (remove, change), PUT_BACK, marks=pytest.mark.extended),
+        ("newest changelog", (remove, shorten, change), "--epoch 2"),
+        ("earlier changelog", (shorten_without_a_checksum,), "--epoch 0"),
+        ("snapshot under changelogs", (shorten_without_a_checksum,), PUT_BACK),
+        pytest.param(
+            "snapshot under changelogs",
+            (remove, shorten, change),
+            PUT_BACK,
+            marks=pytest.mark.extended,
+        ),
+        ("file that a snapshot lists", (shorten,), PUT_BACK),
+        pytest.param(
+            "file that a snapshot lists", (remove, change), PUT_BACK, marks=pytest.mark.extended
+        ),
     ],
 )
 def test_a_file_of_state_is_missing_cut_off_or_changed(
-    find: Callable[[Path], Path],
+    name: str,
     damages: tuple[Callable[[Path], str], ...],
     way_out: str,
     copied: Path,
 ) -> None:
-    file = find(copied)
+    file = FILES[name](copied)
     kept = {path: path.read_bytes() for path in file.parent.glob(f"*{file.name}*")}
     for damage in damages:
         message = damage(file)
