@@ -250,14 +250,6 @@ def test_a_run_in_the_background_has_the_results_of_any_other(
     assert (summary.step_ids, summary.inputs) == (("in", "double", "out"), ("in",))
 
 
-def test_the_error_of_a_step_is_raised_by_wait(spark: SparkSession) -> None:
-    started = run(doubled(lambda n: n // 0, []), spark=spark, background=True)
-    with pytest.raises(StepError, match="step 'double'") as caught:
-        started.wait(200)
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    assert started.status is RunState.FAILED
-
-
 def slow(number: int) -> int:
     time.sleep(100)
     return number
