@@ -220,11 +220,9 @@ def test_outside_a_notebook_there_is_no_line() -> None:
 # --- on Spark ---------------------------------------------------------------------------------
 
 
-def doubled(
-    double: Callable[[int], int], out: list[int], items: tuple[int, ...] = (1, 2, 3)
-) -> Dataflow:
+def doubled(double: Callable[[int], int], out: list[int]) -> Dataflow:
     flow = Dataflow("double")
-    numbers = op.input("in", flow, TestingSource(items, batch_size=1))
+    numbers = op.input("in", flow, TestingSource([1, 2, 3], batch_size=1))
     op.output("out", op.map("double", numbers, double), TestingSink(out))
     return flow
 
