@@ -34,7 +34,7 @@ class Runs:
         self.action: Callable[[], None] = lambda: None
 
     def fail(self, error: Exception) -> None:
-        """Let the run raise an error."""
+        """Make the run raise an error."""
 
         def action() -> None:
             raise error
