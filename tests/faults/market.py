@@ -48,8 +48,8 @@ def make_flow(home: Path, size: Size, fault: Fault = NO_FAULT) -> Dataflow:
     trades = op.input("trades", flow, PacedSource(struck_trades, pace))
     quotes = op.input("quotes", flow, source_of(home, "quotes", size))
     changes = op.input("changes", flow, ChangesSource(pace, fault, size))
-    of_limits = op.filter("of_limits", changes, is_limit)
-    of_fees = op.filter("of_fees", changes, is_fee)
+    of_limits = op.filter("of_limits", changes, partial(is_change_of, "limit"))
+    of_fees = op.filter("of_fees", changes, partial(is_change_of, "fee"))
     limits = op.table("limits", of_limits, "symbol", "limit")
     fees = op.table("fees", of_fees, "account", "fee", as_of="at", keep=FEES_KEPT)
     editions = op.lookup_table(
@@ -96,19 +96,13 @@ def _streaks(
 
 def _panes(symbols: KeyedStream[Any]) -> win.WindowOut[Any, Any]:
     """Add windows with early and late panes, by number and by system time."""
-    return win.aggregate_window(
-        "panes",
-        symbols,
-        CLOCK,
-        TumblingWindower("30m", grace="10m"),
-        emit=win.AfterWatermark(early=win.Early(every="5m", count=4), late=win.Late(count=1)),
-        n=win.Count(),
-        total=win.Sum("price"),
-        least=win.Min("price"),
-        most=win.Max("price"),
-        median=win.ApproxQuantile("price", q=0.5),
-        accounts=win.ApproxCountDistinct("account"),
-    )
+    aggregates: dict[str, Any] = {"n": win.Count(), "total": win.Sum("price")}
+    aggregates |= {"least": win.Min("price"), "most": win.Max("price")}
+    aggregates |= {"median": win.ApproxQuantile("price", q=0.5)}
+    aggregates |= {"accounts": win.ApproxCountDistinct("account")}
+    emit = win.AfterWatermark(early=win.Early(every="5m", count=4), late=win.Late(count=1))
+    windower = TumblingWindower("30m", grace="10m")
+    return win.aggregate_window("panes", symbols, CLOCK, windower, emit=emit, **aggregates)
 
 
 def _windows(symbols: KeyedStream[Any]) -> list[Stream[Any]]:
@@ -146,17 +140,7 @@ def _windows(symbols: KeyedStream[Any]) -> list[Stream[Any]]:
             op.map_window(f"{name}_of", out.down, partial(window_of, name))
             for name, out in (("piece", pieces), ("ranked", ranked), ("top", top), ("site", site))
         ),
-        *(
-            op.map(f"late_{name}", out.late, partial(late_of, name))
-            for name, out in (
-                ("runs", runs),
-                ("apart", apart),
-                ("pieces", pieces),
-                ("ranked", ranked),
-                ("top", top),
-                ("site", site),
-            )
-        ),
+        *_late(runs=runs, apart=apart, pieces=pieces, ranked=ranked, top=top, site=site),
     ]
 
 
@@ -179,21 +163,18 @@ def _joins(trades: KeyedStream[Any], quotes: KeyedStream[Any]) -> list[Stream[An
         op.map_window("pair_of", paired.down, pair_of),
         spread,
         op.map_window("spreads_of", spreads.down, partial(window_of, "spreads")),
-        *(
-            op.map(f"late_{name}", out.late, partial(late_of, name))
-            for name, out in (("paired", paired), ("quoted", quoted), ("spreads", spreads))
-        ),
+        *_late(paired=paired, quoted=quoted, spreads=spreads),
     ]
 
 
-def is_limit(change: Record) -> bool:
-    """Return True for a change of a limit."""
-    return bool(change["what"] == "limit")
+def _late(**steps: Any) -> list[Stream[Any]]:
+    """Add records of the late values of some steps."""
+    return [op.map(f"late_{name}", out.late, partial(late_of, name)) for name, out in steps.items()]
 
 
-def is_fee(change: Record) -> bool:
-    """Return True for a change of a fee."""
-    return bool(change["what"] == "fee")
+def is_change_of(what: str, change: Record) -> bool:
+    """Return True for a change of a limit, or of a fee."""
+    return bool(change["what"] == what)
 
 
 def with_limit(trade: Record, limits: Mapping[str, Any]) -> Record:
@@ -337,13 +318,8 @@ def spread_of(symbol: str, _window: Any, pair: win.JoinedPair[Any, Any]) -> Reco
     """Return the record of a trade with its distance from the bid at its time."""
     trade, bid = pair
     spread = None if bid is None else trade["price"] - bid
-    names = ("account", "n", "at")
-    return {
-        "what": "spread",
-        "symbol": symbol,
-        **{name: trade[name] for name in names},
-        "spread": spread,
-    }
+    of_trade = {name: trade[name] for name in ("account", "n", "at")}
+    return {"what": "spread", "symbol": symbol, **of_trade, "spread": spread}
 
 
 def with_range(batch: pa.RecordBatch) -> pa.RecordBatch:
