@@ -108,30 +108,18 @@ def _panes(symbols: KeyedStream[Any]) -> win.WindowOut[Any, Any]:
 def _windows(symbols: KeyedStream[Any]) -> list[Stream[Any]]:
     """Add windows of each key and of all keys, and state by event time."""
     runs = win.stateful_map("runs", symbols, CLOCK, add_to_run, ttl="12m")
-    pieces = win.fold_window(
-        "pieces",
-        symbols,
-        CLOCK,
-        TumblingWindower("1h", grace="5m"),
-        list,
-        add_number,
-        emit=win.AfterWatermark(early=win.Early(every="7m"), accumulate=False),
-    )
+    emit = win.AfterWatermark(early=win.Early(every="7m"), accumulate=False)
+    patient = TumblingWindower("1h", grace="5m")
+    pieces = win.fold_window("pieces", symbols, CLOCK, patient, list, add_number, emit=emit)
     apart = win.dedup("apart", symbols, CLOCK, "account", ttl="3m")
     hours = TumblingWindower("1h")
     accounts = win.ApproxTopK("account", 3, counters=4)
     ranked = win.aggregate_window("ranked", symbols, CLOCK, hours, accounts=accounts)
     top = win.top_n("top", symbols, CLOCK, hours, 3, by=win.Sum("price"))
-    site = win.aggregate_window_all(
-        "site",
-        symbols,
-        CLOCK,
-        TumblingWindower("20m"),
-        n=win.Count(),
-        total=win.Sum("price"),
-        ids=win.ApproxCountDistinct("id"),
-        share=win.ApproxQuantile("price", q=0.9),
-    )
+    aggregates: dict[str, Any] = {"n": win.Count(), "total": win.Sum("price")}
+    aggregates |= {"ids": win.ApproxCountDistinct("id")}
+    aggregates |= {"share": win.ApproxQuantile("price", q=0.9)}
+    site = win.aggregate_window_all("site", symbols, CLOCK, TumblingWindower("20m"), **aggregates)
     return [
         op.map("run", runs.down, value_of),
         op.map("run_over", runs.expired, partial(state_of, "run over")),
@@ -150,13 +138,10 @@ def _joins(trades: KeyedStream[Any], quotes: KeyedStream[Any]) -> list[Stream[An
     paired = win.join_interval("paired", trades, quotes, CLOCK, "30s", "1m", how="outer")
     quoted = win.join_asof("quoted", trades, quotes, CLOCK, "5m", right_value="bid")
     spread = op.map_window("spread", quoted.down, spread_of)
+    by_account = op.key_on("by_account", spread, "account")
+    clock, hour = EventClock("at", "30m", on_idle="hold"), TumblingWindower("1h")
     spreads = win.aggregate_window(
-        "spreads",
-        op.key_on("by_account", spread, "account"),
-        EventClock("at", "30m", on_idle="hold"),
-        TumblingWindower("1h"),
-        spread=win.Sum("spread"),
-        n=win.Count(),
+        "spreads", by_account, clock, hour, spread=win.Sum("spread"), n=win.Count()
     )
     return [
         op.map("settled_of", settled.down, settled_of),

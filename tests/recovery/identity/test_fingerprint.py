@@ -116,48 +116,23 @@ def filtered(predicate: Any) -> Build:
     return lambda stream: hourly()(op.filter("large", stream, predicate))
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "what"),
-    [
-        pytest.param([totals(max)], [totals(min)], [], id="code"),
-        pytest.param(
-            [totals()],
-            [lambda s: totals()(op.map_value("more", s, abs)), lambda s: s],
-            [],
-            id="stateless steps and outputs",
-        ),
-        pytest.param(
-            [filtered(pc.field("n") > 1)],
-            [filtered(pc.field("amount") > 2)],
-            [],
-            id="an expression",
-        ),
-        pytest.param(
-            [filtered(pc.field("n") > 1)], [filtered(bool)], [], id="a function for an expression"
-        ),
-        pytest.param(
-            [filtered(any)], [filtered(pc.field("n") > 2)], [], id="an expression for one"
-        ),
-        pytest.param(
-            [stateful("x")],
-            [lambda s: op.reduce_final("x", s, max)],
-            [("x", Effect.WRONG_STATE, "was stateful_map and is reduce_final")],
-            id="a step of another kind",
-        ),
-        pytest.param(
-            [totals()],
-            [totals(), hourly()],
-            [("hourly", Effect.STARTS_EMPTY, "is new: it starts without state")],
-            id="a new step",
-        ),
-        pytest.param(
-            [totals(), hourly()],
-            [totals()],
-            [("hourly", Effect.REMOVED, "is not in the flow any more")],
-            id="a removed step",
-        ),
-    ],
-)
+KIND = ("x", Effect.WRONG_STATE, "was stateful_map and is reduce_final")
+NEW = ("hourly", Effect.STARTS_EMPTY, "is new: it starts without state")
+GONE = ("hourly", Effect.REMOVED, "is not in the flow any more")
+CASES: dict[str, tuple[list[Build], list[Build], list[Any]]] = {
+    "code": ([totals(max)], [totals(min)], []),
+    "a stateless step": ([totals()], [lambda s: totals()(op.map_value("more", s, abs))], []),
+    "an output": ([totals()], [totals(), lambda s: s], []),
+    "an expression": ([filtered(pc.field("n") > 1)], [filtered(pc.field("amount") > 2)], []),
+    "a function for an expression": ([filtered(pc.field("n") > 1)], [filtered(bool)], []),
+    "an expression for a function": ([filtered(any)], [filtered(pc.field("n") > 2)], []),
+    "another kind": ([stateful("x")], [lambda s: op.reduce_final("x", s, max)], [KIND]),
+    "a new step": ([totals()], [totals(), hourly()], [NEW]),
+    "a removed step": ([totals(), hourly()], [totals()], [GONE]),
+}
+
+
+@pytest.mark.parametrize(("before", "now", "what"), CASES.values(), ids=CASES)
 def test_the_effect_of_other_changes(before: list[Build], now: list[Build], what: Any) -> None:
     assert changes(flow_of(*before), flow_of(*now)) == what
 
