@@ -77,7 +77,7 @@ def without_backups(checkpoint: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("every", "count"), [(4, 3), pytest.param(1, 10, marks=pytest.mark.extended)]
+    ("every", "count"), [(4, 2), pytest.param(1, 6, marks=pytest.mark.extended)]
 )
 def test_a_killed_rewind_is_completed_first(
     every: int, count: int, checkpoint: Path, copied: Path
