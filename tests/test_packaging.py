@@ -14,7 +14,6 @@ import tomllib
 import venv
 import zipfile
 from dataclasses import dataclass
-from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -84,19 +83,10 @@ def files_in_sdist(sdist: Path) -> set[str]:
     }
 
 
-def metadata(wheel: Path) -> Message:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return email.message_from_string(archive.read(name).decode())
-
-
-def test_the_source_distribution_holds_all_tracked_files(built: Built) -> None:
-    missing = built.tracked - OF_THE_REPOSITORY - files_in_sdist(built.sdist)
-    assert missing == set(), "name them in MANIFEST.in"
-
-
-def test_the_source_distribution_holds_no_other_files(built: Built) -> None:
-    assert files_in_sdist(built.sdist) - built.tracked == set()
+def test_the_source_distribution_holds_the_tracked_files(built: Built) -> None:
+    found = files_in_sdist(built.sdist)
+    assert built.tracked - OF_THE_REPOSITORY - found == set(), "name them in MANIFEST.in"
+    assert found - built.tracked == set()
 
 
 def test_the_wheel_holds_the_packages_and_nothing_else(built: Built) -> None:
@@ -113,10 +103,6 @@ def test_twine_finds_no_fault(built: Built, tmp_path: Path) -> None:
     assert output.count("PASSED") == 2
 
 
-def test_the_metadata_has_the_version_of_the_code(built: Built) -> None:
-    assert metadata(built.wheel)["Version"] == flow.__version__
-
-
 @pytest.mark.parametrize("name", ["dev", "docs"])
 def test_both_lists_of_development_dependencies_are_equal(name: str) -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -124,8 +110,12 @@ def test_both_lists_of_development_dependencies_are_equal(name: str) -> None:
     assert extra == pyproject["dependency-groups"][name]
 
 
-def test_the_description_is_the_readme_without_relative_links(built: Built) -> None:
-    description = metadata(built.wheel).get_payload()
+def test_the_metadata_has_the_version_and_the_readme_without_relative_links(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_string(archive.read(name).decode())
+    assert metadata["Version"] == flow.__version__
+    description = metadata.get_payload()
     assert isinstance(description, str)
     targets = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?ms)^```.*?^```$", "", description))
     assert [target for target in targets if not re.match(r"https?:|#", target)] == []
@@ -159,6 +149,7 @@ def use_dependencies(environment: Path) -> None:
     (folder / "dependencies.pth").write_text("\n".join(paths) + "\n")
 
 
+@pytest.mark.extended
 def test_the_installed_commands_print_the_version(python: Path, tmp_path: Path) -> None:
     where = done(python, "-c", "import flow; print(flow.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(python.parents[1])
@@ -168,6 +159,7 @@ def test_the_installed_commands_print_the_version(python: Path, tmp_path: Path) 
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_the_installed_wheel_runs_the_flow_of_the_readme(python: Path, tmp_path: Path) -> None:
     write_departures(tmp_path)
     (tmp_path / "departures.py").write_text(code_block("A flow in twenty lines"))

@@ -16,7 +16,7 @@ from tests.support.faults import Child, Victims, no_leftovers
 from tests.support.java import QUICK
 from tests.support.packed_environment import pack_environment
 
-LAST = 24
+LAST = 14
 PROGRAM = f"""\
 import sys
 import time
@@ -63,34 +63,28 @@ numbers = op.input("in", flow, Slow())
 by_parity = op.key_on("by_parity", numbers, lambda n: str(n % 2))
 sums = op.stateful_map("sum", by_parity, add)
 op.output("out", op.key_rm("rows", sums), JsonLinesSink("out"))
+session = {{}}
+if "own-session" in sys.argv:
+    session = {{"spark": SparkSession.builder.getOrCreate()}}
+else:
+    try:
+        run(flow, driver_memory="8g")
+    except ValueError as error:
+        print(error)
 done = run(
     flow,
-    spark=SparkSession.builder.getOrCreate(),
     recovery=RecoveryConfig("checkpoint"),
     shards=2,
     partitions=1,
     on_epoch=lambda report: print("epoch", report.epoch, flush=True),
+    **session,
 )
 print("went on", done.stopped)
-"""
-GIVEN = "    spark=SparkSession.builder.getOrCreate(),\n"
-WITHOUT_SESSION = (
-    PROGRAM.replace(GIVEN, "").replace(
-        "done = run(",
-        """\
-try:
-    run(flow, driver_memory="8g")
-except ValueError as error:
-    print(error)
-done = run(""",
-    )
-    + """\
 context = SparkSession.builder.getOrCreate().sparkContext
 conf = context.getConf()
 level = context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel()
 print(conf.get("spark.master"), conf.get("spark.driver.memory"), level)
 """
-)
 SUMS = [(n, sum(range(n % 2, n + 1, 2))) for n in range(LAST)]
 """Each number, with the sum of the numbers of its parity up to it."""
 JAVA = " ".join(QUICK)
@@ -99,12 +93,13 @@ COMMON += ("--conf", f"spark.executor.extraJavaOptions={JAVA}")
 COMMON += ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.enabled=false")
 
 
-def submit(folder: Path, *options: str, text: str = PROGRAM, **variables: str) -> Child:
-    """Start a program with ``spark-submit``, in a folder of its own."""
-    (folder / "program.py").write_text(text)
+def submit(folder: Path, python: str, *options: str, argument: str = "") -> Child:
+    """Start the program with ``spark-submit``, in a folder of its own."""
+    (folder / "program.py").write_text(PROGRAM)
     spark_submit = str(SPARK_HOME / "bin" / "spark-submit")
-    environment = {"SPARK_HOME": str(SPARK_HOME), "PYTHONPATH": "", **variables}
-    return Child.start([spark_submit, *COMMON, *options, "program.py"], folder, environment)
+    environment = {"SPARK_HOME": str(SPARK_HOME), "PYTHONPATH": "", "PYSPARK_PYTHON": python}
+    command = [spark_submit, *COMMON, *options, "program.py", argument]
+    return Child.start(command, folder, environment)
 
 
 def rows(folder: Path) -> list[dict[str, object]]:
@@ -129,12 +124,12 @@ def last_printed(child: Child, count: int) -> list[str]:
 def python_of(child: Child) -> int:
     """Return the number of the program's process, which the JVM has started."""
     members = child.members()
-    mine = [pid for pid, line in members.items() if line.rstrip().endswith("program.py")]
+    mine = [pid for pid, line in members.items() if "program.py" in line]
     return max(pid for pid in mine if pid != child.process.pid)
 
 
 @pytest.mark.cluster
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_killed_run_in_a_packed_environment_continues_on_a_cluster(tmp_path: Path) -> None:
     archive = pack_environment(tmp_path)
     (tmp_path / "env").mkdir()
@@ -143,14 +138,13 @@ def test_a_killed_run_in_a_packed_environment_continues_on_a_cluster(tmp_path: P
     options += ("--executor-cores", "1", "--conf", "spark.driver.host=127.0.0.1")
     nothing = str(tmp_path / "no-python-of-their-own")
     with running_cluster(tmp_path, nothing) as master, no_leftovers() as children:
-        variables = {"PYSPARK_PYTHON": "./env/bin/python"}
-        killed = submit(tmp_path, "--master", master, *options, **variables)
+        arguments = (tmp_path, "./env/bin/python", "--master", master, *options)
+        killed = submit(*arguments, argument="own-session")
         children.append(killed)
         assert killed.wait_for(lambda: len(killed.epochs) > 1), killed.output
         killed.kill(Victims.EVERYTHING)
-        killed.process.wait(60)
-        killed.vanish()
-        last = submit(tmp_path, "--master", master, *options, **variables)
+        killed.die(60)
+        last = submit(*arguments, argument="own-session")
         children.append(last)
         assert last_printed(last, 1) == ["went on False"]
     assert last.epochs[0] > 0  # It replays the epoch of the kill, if that was not committed.
@@ -161,22 +155,16 @@ def test_a_killed_run_in_a_packed_environment_continues_on_a_cluster(tmp_path: P
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_run_takes_the_settings_of_spark_submit_and_stops_at_a_signal(tmp_path: Path) -> None:
-    options = ("--master", "local[1]")
-    own = ["local[1] 700m ERROR"]
     refused = (
         "run: driver_memory='8g' cannot change the heap of Spark's JVM, which runs already with"
     )
     with no_leftovers() as children:
-        first = submit(tmp_path, *options, text=WITHOUT_SESSION, PYSPARK_PYTHON=sys.executable)
-        children.append(first)
-        assert first.wait_for(lambda: first.epochs), first.output
-        os.kill(python_of(first), signal.SIGTERM)
-        assert last_printed(first, 2) == ["went on True", *own]
-        assert refused in first.output
-        second = submit(tmp_path, *options, text=WITHOUT_SESSION, PYSPARK_PYTHON=sys.executable)
-        children.append(second)
-        assert last_printed(second, 2) == ["went on False", *own]
-    assert second.epochs[0] == first.epochs[-1] + 1
-    assert sums(tmp_path) == SUMS
+        child = submit(tmp_path, sys.executable, "--master", "local[1]")
+        children.append(child)
+        assert child.wait_for(lambda: child.epochs), child.output
+        os.kill(python_of(child), signal.SIGTERM)
+        assert last_printed(child, 2) == ["went on True", "local[1] 700m ERROR"]
+        assert refused in child.output
+    assert sums(tmp_path) == SUMS[: 2 * len(child.epochs)]

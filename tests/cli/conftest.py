@@ -10,7 +10,8 @@ import pytest
 
 import flow.cli.run_command
 import flow.running
-from tests.support.commandline import FLOW, Runs, Write
+from flow.cli.run_command import main
+from tests.support.commandline import FLOW, ErrorOutput, Runs, Write
 
 
 @pytest.fixture
@@ -38,3 +39,16 @@ def runs(monkeypatch: pytest.MonkeyPatch, write: Write) -> Runs:
     runs = Runs()
     monkeypatch.setattr(flow.cli.run_command, "run_configured", runs)
     return runs
+
+
+@pytest.fixture
+def error_output(capsys: pytest.CaptureFixture[str]) -> ErrorOutput:
+    """Runs the command, checks its exit code and that it prints nothing, and returns its errors."""
+
+    def run(code: int, *arguments: str) -> str:
+        assert main(arguments) == code
+        out, err = capsys.readouterr()
+        assert out == ""
+        return err
+
+    return run

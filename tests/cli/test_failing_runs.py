@@ -12,24 +12,17 @@ import pytest
 
 from flow.cli.run_command import main
 from flow.errors import FlowBuildError, FlowError, SourceError, StepError
-from tests.support.commandline import FLOW, Runs, Write, error_output
-
-
-def failing(runs: Runs, error: Exception) -> None:
-    def fail() -> None:
-        raise error
-
-    runs.action = fail
+from tests.support.commandline import FLOW, ErrorOutput, Runs, Write
 
 
 def test_a_step_that_failed_is_said_with_the_users_exception(
-    runs: Runs, capsys: pytest.CaptureFixture[str]
+    runs: Runs, error_output: ErrorOutput
 ) -> None:
     error = StepError("half", "the mapper raised ZeroDivisionError", "LHR", "0")
     error.__cause__ = ZeroDivisionError("division by zero")
     error.__cause__.add_note("raised in a worker at:\n  File a.py, line 3")
-    failing(runs, error)
-    assert error_output(capsys, 1, "mine:flow") == (
+    runs.fail(error)
+    assert error_output(1, "mine:flow") == (
         "error: step 'half': the mapper raised ZeroDivisionError\n"
         "  key:  'LHR'\n"
         "  item: 0\n"
@@ -43,36 +36,36 @@ def test_a_step_that_failed_is_said_with_the_users_exception(
     ("error", "code"), [(SourceError("no file"), 1), (FlowBuildError("no output"), 2)]
 )
 def test_the_exit_code_tells_a_failed_run_from_one_that_could_not_start(
-    runs: Runs, capsys: pytest.CaptureFixture[str], error: FlowError, code: int
+    runs: Runs, error_output: ErrorOutput, error: FlowError, code: int
 ) -> None:
-    failing(runs, error)
-    assert error_output(capsys, code, "mine:flow") == f"error: {error}\n"
+    runs.fail(error)
+    assert error_output(code, "mine:flow") == f"error: {error}\n"
 
 
 def test_an_exception_nobody_foresaw_has_its_frames_shown(
-    runs: Runs, capsys: pytest.CaptureFixture[str]
+    runs: Runs, error_output: ErrorOutput
 ) -> None:
-    failing(runs, KeyError("inside"))
-    error = error_output(capsys, 1, "mine:flow")
+    runs.action = lambda: {}["inside"]
+    error = error_output(1, "mine:flow")
     assert error.startswith("error: the run failed\nTraceback (most recent call last):\n")
     assert set(re.findall(r'File "(.*)", line', error)) == {__file__, inspect.getfile(Runs)}
     assert error.endswith("KeyError: 'inside'\n")
 
 
 def test_a_flow_without_an_output_is_refused_before_spark_starts(
-    write: Write, capsys: pytest.CaptureFixture[str]
+    write: Write, error_output: ErrorOutput
 ) -> None:
     write("things.py", "from flow import Dataflow\n\nfirst = Dataflow('first')\n")
-    error = error_output(capsys, 2, "things:first")
+    error = error_output(2, "things:first")
     assert error.startswith("error: flow 'first' has no input: start with op.input(")
 
 
 @pytest.mark.filterwarnings("default")
 def test_a_step_that_is_not_used_is_a_warning_of_one_line(
-    write: Write, capsys: pytest.CaptureFixture[str]
+    write: Write, error_output: ErrorOutput
 ) -> None:
     write("mine.py", FLOW.format(name="mine") + "op.input('idle', flow, TestingSource([1]))\n")
-    error = error_output(capsys, 2, "mine:flow", "--engine=batch", "--recovery=state")
+    error = error_output(2, "mine:flow", "--engine=batch", "--recovery=state")
     assert error.splitlines()[0] == (
         "warning: step 'idle' of flow 'mine' is never used by an output: its items go nowhere"
     )
@@ -87,38 +80,28 @@ def test_other_warnings_are_shown_as_ever(runs: Runs) -> None:
         assert main(["warning_module:flow", "--quiet"]) == 0
 
 
+def run_beside(file: str, folder: Path, *arguments: str) -> str:
+    """Run Python in a folder with a file that hides a package, and return its errors."""
+    (folder / file).write_text("graph = None\n")
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    return done.stderr
+
+
 @pytest.mark.parametrize(
-    "program",
-    [
-        "import flow_windowing",
-        "from recovery import RecoveryConfig",
-        "from flow_windowing import EventClock",
-    ],
+    "program", ["import flow_windowing", "from recovery import RecoveryConfig"]
 )
 def test_a_file_that_hides_the_package_flow_is_named(program: str, tmp_path: Path) -> None:
-    (tmp_path / "flow.py").write_text("graph = None\n")
     (tmp_path / "program.py").write_text(program)
-    done = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
+    assert run_beside("flow.py", tmp_path, "program.py").splitlines()[-1] == (
         f"ImportError: {tmp_path / 'flow.py'} hides the package 'flow', which is installed: "
         "rename that file, or run the program in another folder"
     )
 
 
 def test_a_file_that_hides_the_package_recovery_is_named(tmp_path: Path) -> None:
-    (tmp_path / "recovery.py").write_text("# notes on how to recover\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "flow.run", "departures:flow"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr == (
+    assert run_beside("recovery.py", tmp_path, "-m", "flow.run", "departures:flow") == (
         f"{tmp_path / 'recovery.py'} hides the package 'recovery', which is installed with flow: "
         "rename that file, or run the command in another folder\n"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flow.cli.loading import load_flow
-from tests.support.commandline import Write, error_output
+from tests.support.commandline import ErrorOutput, Write
 
 FACTORIES = """\
 from flow import Dataflow
@@ -37,35 +37,35 @@ def leaves():
 """
 
 
+@pytest.fixture(autouse=True)
+def things(write: Write) -> None:
+    """A module with flows, functions that make flows, and other things."""
+    write("things.py", FACTORIES)
+
+
 # --- finding the flow ---
 
 
-def test_the_flow_may_be_an_attribute(write: Write) -> None:
-    write("things.py", FACTORIES)
-    assert load_flow("things:second").flow_id == "second"
-
-
-def test_the_flow_may_be_in_a_package(write: Write) -> None:
-    write("pack/inner.py", FACTORIES)
-    assert load_flow("pack.inner:first").flow_id == "first"
-
-
 @pytest.mark.parametrize(
-    ("call", "flow_id"),
+    ("target", "flow_id"),
     [
-        ("make", "unnamed-1"),
-        ("make()", "unnamed-1"),
-        ("make('x')", "x-1"),
-        ('make("x", n=3)', "x-3"),
-        ("make(n=-2)", "unnamed--2"),
-        ("make(n=[1, {'a': (True, None)}])", "unnamed-[1, {'a': (True, None)}]"),
-        ("make('a:b')", "a:b-1"),
-        ("Dataflow('straight')", "straight"),
+        ("things:second", "second"),
+        ("pack.inner:first", "first"),
+        ("things:make", "unnamed-1"),
+        ("things:make()", "unnamed-1"),
+        ("things:make('x')", "x-1"),
+        ('things:make("x", n=3)', "x-3"),
+        ("things:make(n=-2)", "unnamed--2"),
+        ("things:make(n=[1, {'a': (True, None)}])", "unnamed-[1, {'a': (True, None)}]"),
+        ("things:make('a:b')", "a:b-1"),
+        ("things:Dataflow('straight')", "straight"),
     ],
 )
-def test_the_flow_may_be_made_by_a_function(write: Write, call: str, flow_id: str) -> None:
-    write("things.py", FACTORIES)
-    assert load_flow(f"things:{call}").flow_id == flow_id
+def test_the_flow_is_an_attribute_or_made_by_a_function(
+    write: Write, target: str, flow_id: str
+) -> None:
+    write("pack/inner.py", FACTORIES)
+    assert load_flow(target).flow_id == flow_id
 
 
 @pytest.mark.parametrize(
@@ -108,25 +108,20 @@ def test_the_flow_may_be_made_by_a_function(write: Write, call: str, flow_id: st
             "things:make(3, 4)",
             "things:make cannot be called like that: too many positional arguments; give",
         ),
-        (
-            "things:number()",
-            "things:number is int 7, not a function: leave out the parentheses",
-        ),
+        ("things:number()", "things:number is int 7, not a function: leave out the parentheses"),
         ("things:leaves", "things:leaves called sys.exit(3) while loading"),
     ],
 )
 def test_a_wrong_target_is_one_clear_message(
-    write: Write, capsys: pytest.CaptureFixture[str], target: str, message: str
+    write: Write, error_output: ErrorOutput, target: str, message: str
 ) -> None:
-    write("things.py", FACTORIES)
     write("empty.py", "")
-    error = error_output(capsys, 2, target)
+    error = error_output(2, target)
     assert error.startswith(f"error: {message}")
     assert error.count("\n") == 1
 
 
-def test_the_current_directory_is_searched_although_python_would_not(write: Write) -> None:
-    write("things.py", FACTORIES)
+def test_the_current_directory_is_searched_although_python_would_not() -> None:
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     assert load_flow("things:first").flow_id == "first"
 
@@ -135,29 +130,23 @@ def test_the_current_directory_is_searched_although_python_would_not(write: Writ
 
 
 def test_a_flow_put_together_wrongly_is_one_message_with_its_place(
-    write: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    write: Write, error_output: ErrorOutput, tmp_path: Path
 ) -> None:
     write("broken.py", "from flow import Dataflow\n\nflow = Dataflow('')\n")
-    error = error_output(capsys, 2, "broken:flow")
-    place = f"{tmp_path}/broken.py, line 3"
-    assert error == f"error: a Dataflow needs a name, got an empty one ({place})\n"
-
-
-def test_a_factory_that_puts_a_flow_together_wrongly_is_one_message_too(
-    write: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    write("things.py", FACTORIES)
-    error = error_output(capsys, 2, "things:build_error")
-    place = f"{tmp_path}/things.py, line 15"
-    assert error == f"error: a Dataflow needs a name, got an empty one ({place})\n"
+    for target, place in (
+        ("broken:flow", "broken.py, line 3"),
+        ("things:build_error", "things.py, line 15"),
+    ):
+        message = f"error: a Dataflow needs a name, got an empty one ({tmp_path}/{place})\n"
+        assert error_output(2, target) == message
 
 
 def test_a_module_that_raises_shows_only_its_own_frames(
-    write: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    write: Write, error_output: ErrorOutput, tmp_path: Path
 ) -> None:
     write("deep.py", "import json\n\ndef read():\n    return json.loads('{')\n")
     write("raising.py", "import deep\n\nflow = deep.read()\n")
-    error = error_output(capsys, 2, "raising:flow")
+    error = error_output(2, "raising:flow")
     assert error.startswith(
         "error: module 'raising' failed while loading\nTraceback (most recent call last):\n"
     )
@@ -169,35 +158,34 @@ def test_a_module_that_raises_shows_only_its_own_frames(
 
 
 def test_a_factory_that_raises_shows_only_its_own_frames(
-    write: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    error_output: ErrorOutput, tmp_path: Path
 ) -> None:
-    write("things.py", FACTORIES)
-    error = error_output(capsys, 2, "things:any_error()")
+    error = error_output(2, "things:any_error()")
     assert error.startswith("error: things:any_error failed while loading\nTraceback")
     assert re.findall(r'File "(.*)", line', error) == [f"{tmp_path}/things.py"]
 
 
 def test_a_module_that_lacks_another_says_where_it_is_wanted(
-    write: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    write: Write, error_output: ErrorOutput, tmp_path: Path
 ) -> None:
     write("wanting.py", "import not_installed_at_all\n")
-    error = error_output(capsys, 2, "wanting:flow")
+    error = error_output(2, "wanting:flow")
     assert f'File "{tmp_path}/wanting.py", line 1' in error
     assert error.endswith("ModuleNotFoundError: No module named 'not_installed_at_all'\n")
 
 
 def test_a_module_that_cannot_be_read_shows_the_place_and_no_trace(
-    write: Write, capsys: pytest.CaptureFixture[str]
+    write: Write, error_output: ErrorOutput
 ) -> None:
     write("garbled.py", "flow = = 3\n")
-    error = error_output(capsys, 2, "garbled:flow")
+    error = error_output(2, "garbled:flow")
     assert "Traceback" not in error
     assert 'garbled.py", line 1' in error
     assert error.endswith("SyntaxError: invalid syntax\n")
 
 
 def test_ctrl_c_while_the_module_loads_says_nothing(
-    write: Write, capsys: pytest.CaptureFixture[str]
+    write: Write, error_output: ErrorOutput
 ) -> None:
     write("patient.py", "raise KeyboardInterrupt\n")
-    assert error_output(capsys, 130, "patient:flow") == ""
+    assert error_output(130, "patient:flow") == ""

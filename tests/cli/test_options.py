@@ -10,8 +10,9 @@ import pytest
 
 from flow import EpochReport
 from flow.cli.run_command import main
+from flow.config.fields import FIELDS
 from recovery import RecoveryConfig
-from tests.support.commandline import Runs, error_output, without_other_handlers
+from tests.support.commandline import ErrorOutput, Runs, without_other_handlers
 
 
 @pytest.mark.parametrize(
@@ -19,23 +20,12 @@ from tests.support.commandline import Runs, error_output, without_other_handlers
     [
         ("--recovery=state/mine", "recovery", RecoveryConfig("state/mine")),
         ("--master=local[3]", "master", "local[3]"),
-        ("--trigger=1s", "trigger", "1s"),
-        ("--trigger=available", "trigger", "available"),
         ("--drain", "drain", True),
         ("--no-drain", "drain", False),
-        ("--engine=batch", "engine", "batch"),
-        ("--engine=streaming", "engine", "streaming"),
-        ("--engine=auto", "engine", "auto"),
-        ("--conf=spark.a=b", "conf", {"spark.a": "b"}),
         ("--conf=spark.a=b=c", "conf", {"spark.a": "b=c"}),
         ("--conf=spark.a=", "conf", {"spark.a": ""}),
-        ("--log-level=ERROR", "log_level", "ERROR"),
         ("--shards=64", "shards", 64),
-        ("--partitions=3", "partitions", 3),
         ("--py-files=mine.py", "py_files", ("mine.py",)),
-        ("--parallelism=3", "parallelism", 3),
-        ("--driver-memory=2g", "driver_memory", "2g"),
-        ("--speedups", "speedups", True),
         ("--no-speedups", "speedups", False),
         ("--web", "web", "127.0.0.1:4041"),
         ("--web=127.0.0.1:0", "web", "127.0.0.1:0"),
@@ -69,10 +59,10 @@ def test_an_option_has_priority_over_its_variable(
 
 
 def test_a_wrong_variable_is_named_before_the_module_is_loaded(
-    runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Runs, error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLOW_SHARDS", "none")
-    assert error_output(capsys, 2, "no_such_module:flow") == (
+    assert error_output(2, "no_such_module:flow") == (
         "error: FLOW_SHARDS must be a whole number of at least 1, got 'none' (--help says more)\n"
     )
 
@@ -95,8 +85,8 @@ def test_show_config_prints_values_with_their_origins_and_advice_and_runs_nothin
     assert runs.arguments == {}
 
 
-def test_the_summary_is_printed_in_the_end(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
-    assert error_output(capsys, 0, "mine:flow").splitlines() == [
+def test_the_summary_is_printed_in_the_end(runs: Runs, error_output: ErrorOutput) -> None:
+    assert error_output(0, "mine:flow").splitlines() == [
         "step  in  out  keys",
         "in          1",
         "out",
@@ -105,73 +95,55 @@ def test_the_summary_is_printed_in_the_end(runs: Runs, capsys: pytest.CaptureFix
 
 
 def test_progress_is_logged_where_there_is_no_terminal(
-    runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Runs, error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_other_handlers(monkeypatch)
     runs.action = lambda: runs.arguments["on_epoch"](EpochReport(4, Counter({("in", "out"): 3})))
-    first = error_output(capsys, 0, "mine:flow").splitlines()[0]
+    first = error_output(0, "mine:flow").splitlines()[0]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ INFO epoch 4 \| 3 items in", first)
 
 
 def test_quiet_leaves_out_progress_and_summary_but_no_warning(
-    runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Runs, error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_other_handlers(monkeypatch)
     runs.action = lambda: logging.getLogger("flow").warning("dropped something")
-    shown = error_output(capsys, 0, "mine:flow", "--quiet")
+    shown = error_output(0, "mine:flow", "--quiet")
     assert runs.arguments["on_epoch"] is None
     assert re.fullmatch(r"\S+Z WARNING dropped something\n", shown)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("option", "message"),
     [
-        ([], "the following arguments are required: MODULE:FLOW"),
-        (["mine:flow", "--colour"], "unrecognized arguments: --colour"),
-        (["mine:flow", "--rec=x"], "unrecognized arguments: --rec=x"),
-        (["mine:flow", "--conf", "spark.a"], "--conf: 'spark.a' is no setting: write it"),
-        (["mine:flow", "--conf", "=b"], "--conf: '=b' is no setting: write it as "),
+        ("--colour", "unrecognized arguments: --colour"),
+        ("--rec=x", "unrecognized arguments: --rec=x"),
+        ("--conf=spark.a", "--conf: 'spark.a' is no setting: write it"),
+        ("--conf==b", "--conf: '=b' is no setting: write it as "),
+        ("--trigger=soon", "--trigger 'soon' is not a duration: write it as a timedelta"),
+        ("--recovery=", "--recovery='': RecoveryConfig needs a directory's path, got an empty one"),
+        ("--shards=0", "--shards must be a whole number of at least 1, got '0'"),
         (
-            ["mine:flow", "--trigger", "soon"],
-            "--trigger 'soon' is not a duration: write it as a timedelta",
-        ),
-        (
-            ["mine:flow", "--trigger=-1s"],
-            "--trigger must not be negative, got '-1s'",
-        ),
-        (
-            ["mine:flow", "--engine", "fast"],
-            "--engine must be 'auto', 'batch' or 'streaming', got 'fast'",
-        ),
-        (
-            ["mine:flow", "--recovery", ""],
-            "--recovery='': RecoveryConfig needs a directory's path, got an empty one",
-        ),
-        (
-            ["mine:flow", "--shards", "0"],
-            "--shards must be a whole number of at least 1, got '0'",
-        ),
-        (
-            ["mine:flow", "--driver-memory", "4 GB"],
+            "--driver-memory=4 GB",
             "--driver-memory must be a number and a unit of k, m, g or t, such as '4g' or '512m', "
             "got '4 GB'",
-        ),
-        (["mine:flow", "--log-level", "LOUD"], "--log-level must be one of ALL, TRACE, DEBUG"),
-        (["mine:flow", "--py-files", "no.py"], "--py-files: there is no file 'no.py'"),
-        (
-            ["mine:flow", "--partitions", "two"],
-            "--partitions must be a whole number of at least 1, got 'two'",
         ),
     ],
 )
 def test_a_wrong_option_is_one_clear_message(
-    runs: Runs, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    runs: Runs, error_output: ErrorOutput, option: str, message: str
 ) -> None:
-    error = error_output(capsys, 2, *arguments)
+    error = error_output(2, "mine:flow", option)
     assert error.startswith(f"error: {message}")
     assert error.endswith("(--help says more)\n")
     assert error.count("\n") == 1
     assert runs.arguments == {}
+
+
+def test_a_flow_is_required(error_output: ErrorOutput) -> None:
+    assert error_output(2) == (
+        "error: the following arguments are required: MODULE:FLOW (--help says more)\n"
+    )
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,36 +151,30 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert left.value.code == 0
     shown = capsys.readouterr().out
-    for option in ("--recovery", "--master", "--trigger", "--drain", "--no-drain", "--engine"):
-        assert option in shown
-    for option in ("--conf", "--log-level", "--shards", "--partitions", "--quiet", "MODULE:FLOW"):
-        assert option in shown
+    options = [field.option for field in FIELDS]
+    others = ["--no-drain", "--quiet", "--show-config", "MODULE:FLOW"]
+    assert [option for option in (*options, *others) if option not in shown] == []
 
 
 # --- what is logged, and where ---
 
 
-def test_a_module_that_sets_up_logging_has_its_way(
-    runs: Runs, capsys: pytest.CaptureFixture[str]
+def test_a_module_that_sets_up_logging_has_its_way_and_logging_is_left_as_it_was(
+    runs: Runs, error_output: ErrorOutput
 ) -> None:
     own: list[str] = []
-
-    class Own(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            own.append(record.getMessage())
-
-    handler = Own()
-    logging.getLogger("flow").addHandler(handler)
-    runs.action = lambda: logging.getLogger("flow").info("epoch 1")
-    try:
-        assert error_output(capsys, 0, "mine:flow", "--quiet") == ""
-    finally:
-        logging.getLogger("flow").removeHandler(handler)
-    assert own == ["epoch 1"]
-
-
-def test_logging_is_left_as_it_was(runs: Runs) -> None:
+    handler = logging.Handler()
+    handler.emit = lambda record: own.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("flow")
+    logger.addHandler(handler)
+    runs.action = lambda: logger.info("epoch 1")
+    before = list(logger.handlers), logger.level
+    try:
+        assert error_output(0, "mine:flow", "--quiet") == ""
+        assert (list(logger.handlers), logger.level) == before
+    finally:
+        logger.removeHandler(handler)
+    assert own == ["epoch 1"]
     before = list(logger.handlers), logger.level
     main(["mine:flow"])
     assert (list(logger.handlers), logger.level) == before

@@ -21,18 +21,12 @@ from tests.support.faults import Child, no_leftovers
 INT, TERM = signal.SIGINT, signal.SIGTERM
 
 
-class Exits(list[int]):
-    """In the place of `os._exit`: remembers the codes."""
-
-    def __call__(self, code: int) -> None:
-        self.append(code)
-
-
 @pytest.fixture
-def exits(monkeypatch: pytest.MonkeyPatch) -> Exits:
-    exits = Exits()
-    monkeypatch.setattr(os, "_exit", exits)
-    return exits
+def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The codes with which the process would have exited."""
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    return codes
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +53,7 @@ pysparks.__module__ = "pyspark.core.context"
 
 @pytest.mark.parametrize("number", [INT, TERM])
 def test_a_first_signal_asks_and_says_so(
-    number: signal.Signals, exits: Exits, capsys: pytest.CaptureFixture[str]
+    number: signal.Signals, exits: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[bool] = []
     with stopping_on_signals(lambda: asked.append(True)):
@@ -69,7 +63,7 @@ def test_a_first_signal_asks_and_says_so(
 
 @pytest.mark.parametrize(("second", "code"), [(INT, 130), (TERM, 143)])
 def test_a_second_signal_ends_the_process_at_once(
-    second: signal.Signals, code: int, exits: Exits, capsys: pytest.CaptureFixture[str]
+    second: signal.Signals, code: int, exits: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with stopping_on_signals(lambda: None):
         signal.raise_signal(INT)
@@ -159,40 +153,19 @@ def test_other_errors_are_as_they_were() -> None:
 
 PROGRAM = """\
 import sys
-import time
-from pathlib import Path
-
 import flow.operators as op
 from flow import Dataflow, run
 from flow.connectors.files import JsonLinesSink
-from flow.connectors.source import PartitionedSource
 from recovery import RecoveryConfig
+from tests.support.slow_numbers import SlowNumbers
 
-
-class Slow(PartitionedSource):
-    bounded = "batch" in sys.argv
-
-    def partitions(self):
-        return ["all"]
-
-    def first_offset(self, partition):
-        return 0
-
-    def next_offset(self, partition, start):
-        return None if self.bounded and start else start + 2
-
-    def read_partition(self, partition, start, end):
-        Path(f"reading {start}").touch()
-        time.sleep(20 if self.bounded else 2)
-        yield list(range(start, end))
-
-
+is_batch = "batch" in sys.argv
 flow = Dataflow("slow")
-numbers = op.input("in", flow, Slow())
+numbers = op.input("in", flow, SlowNumbers(20 if is_batch else 2, is_batch))
 op.output("out", op.map("row", numbers, lambda n: {"n": n}), JsonLinesSink("out"))
 done = run(
     flow,
-    recovery=None if Slow.bounded else RecoveryConfig("checkpoint"),
+    recovery=None if is_batch else RecoveryConfig("checkpoint"),
     master="local[1]",
     shards=2,
     on_epoch=lambda report: print("epoch", report.epoch, flush=True),
@@ -222,7 +195,7 @@ def written(directory: Path) -> list[int]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_program_goes_on_after_the_epoch_in_hand(
     start: Callable[..., Child], tmp_path: Path
 ) -> None:
@@ -250,7 +223,7 @@ def test_a_program_goes_on_after_the_epoch_in_hand(
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_batch_is_interrupted_as_any_python_program(
     start: Callable[..., Child], tmp_path: Path
 ) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +12,7 @@ import flow_windowing as win
 from flow import Dataflow
 from flow.testing import TestingSink, TestingSource
 from flow.visualize import main, to_json, to_mermaid
+from tests.support.commandline import Write
 
 
 def sum_up(state: int | None, value: int) -> tuple[int, int]:
@@ -35,33 +33,33 @@ def flow() -> Dataflow:
 
 
 def test_mermaid_has_a_box_a_level_and_thick_arrows_for_shuffles(flow: Dataflow) -> None:
-    assert to_mermaid(flow) == "\n".join(
-        [
-            "flowchart TD",
-            '    subgraph level0["level 0"]',
-            '        s0(["numbers<br/>input"])',
-            '        s1["small<br/>branch"]',
-            '        s2["key<br/>key_on"]',
-            '        s4["large_key<br/>key_on"]',
-            '        s5["half<br/>map_value"]',
-            "    end",
-            '    subgraph level1["level 1, after shuffle 1"]',
-            '        s3["total<br/>stateful_map<br/>'
-            'key by key#58; stateful_map calls Python for each key"]',
-            "    end",
-            '    subgraph level2["level 2, after shuffle 2"]',
-            '        s6["pair<br/>join<br/>key by key#58; join calls Python for each key"]',
-            '        s7[("out<br/>output")]',
-            "    end",
-            "    s0 --> s1",
-            '    s1 -->|"trues"| s2',
-            "    s2 ==> s3",
-            '    s1 -->|"falses"| s4',
-            "    s4 --> s5",
-            "    s3 ==> s6",
-            "    s5 ==> s6",
-            "    s6 --> s7",
-        ]
+    assert (
+        f"{to_mermaid(flow)}\n"
+        == """\
+flowchart TD
+    subgraph level0["level 0"]
+        s0(["numbers<br/>input"])
+        s1["small<br/>branch"]
+        s2["key<br/>key_on"]
+        s4["large_key<br/>key_on"]
+        s5["half<br/>map_value"]
+    end
+    subgraph level1["level 1, after shuffle 1"]
+        s3["total<br/>stateful_map<br/>key by key#58; stateful_map calls Python for each key"]
+    end
+    subgraph level2["level 2, after shuffle 2"]
+        s6["pair<br/>join<br/>key by key#58; join calls Python for each key"]
+        s7[("out<br/>output")]
+    end
+    s0 --> s1
+    s1 -->|"trues"| s2
+    s2 ==> s3
+    s1 -->|"falses"| s4
+    s4 --> s5
+    s3 ==> s6
+    s5 ==> s6
+    s6 --> s7
+"""
     )
 
 
@@ -83,15 +81,9 @@ def test_keyed_steps_say_whether_they_run_over_columns_and_why_not(flow: Dataflo
 def test_json_has_the_steps_with_operator_ups_and_level(flow: Dataflow) -> None:
     graph = json.loads(to_json(flow))
     assert graph["flow_id"] == "example"
-    assert [(one["step_id"], one["operator"], one["level"]) for one in graph["steps"]] == [
-        ("numbers", "input", 0),
-        ("small", "branch", 0),
-        ("key", "key_on", 0),
-        ("total", "stateful_map", 1),
-        ("large_key", "key_on", 0),
-        ("half", "map_value", 0),
-        ("pair", "join", 2),
-        ("out", "output", 2),
+    assert [f"{one['step_id']} {one['operator']} {one['level']}" for one in graph["steps"]] == [
+        *("numbers input 0", "small branch 0", "key key_on 0", "total stateful_map 1"),
+        *("large_key key_on 0", "half map_value 0", "pair join 2", "out output 2"),
     ]
     assert graph["steps"][2]["ups"] == [{"step_id": "small", "port": "trues"}]
     assert graph["steps"][6]["ups"] == [
@@ -100,16 +92,13 @@ def test_json_has_the_steps_with_operator_ups_and_level(flow: Dataflow) -> None:
     ]
 
 
-def test_a_flow_without_an_output_can_be_drawn() -> None:
+def test_a_flow_without_an_output_or_a_step_can_be_drawn() -> None:
     flow = Dataflow("unfinished")
+    assert to_mermaid(flow) == "flowchart TD"
+    assert json.loads(to_json(flow))["steps"] == []
     op.redistribute("spread", op.input("in", flow, TestingSource([1])))
     assert to_mermaid(flow).splitlines()[-1] == "    s0 ==> s1"
     assert [step["level"] for step in json.loads(to_json(flow))["steps"]] == [0, 1]
-
-
-def test_an_empty_flow_can_be_drawn() -> None:
-    assert to_mermaid(Dataflow("empty")) == "flowchart TD"
-    assert json.loads(to_json(Dataflow("empty")))["steps"] == []
 
 
 @pytest.mark.parametrize(
@@ -141,30 +130,16 @@ def test_odd_step_ids_are_shown_as_they_are(step_id: str, label: str) -> None:
     assert json.loads(to_json(flow))["steps"][0]["step_id"] == step_id
 
 
-@pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "drawn.py").write_text(
-        "import flow.operators as op\n"
-        "from flow import Dataflow\n"
-        "from flow.testing import TestingSource\n"
-        "flow = Dataflow('drawn')\n"
-        "op.input('in', flow, TestingSource([1]))\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "drawn", raising=False)
-    return "drawn"
+DRAWN = "from flow import Dataflow\nflow = Dataflow('drawn')\n"
+Capture = pytest.CaptureFixture[str]
 
 
-def test_the_command_prints_mermaid(module: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([f"{module}:flow"]) == 0
-    assert capsys.readouterr().out.startswith("flowchart TD\n")
-
-
-def test_the_command_prints_json(module: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([f"{module}:flow", "--json"]) == 0
-    graph: Any = json.loads(capsys.readouterr().out)
-    assert graph["flow_id"] == "drawn"
+def test_the_command_prints_mermaid_or_json(write: Write, capsys: Capture) -> None:
+    write("drawn.py", DRAWN)
+    assert main(["drawn:flow"]) == 0
+    assert capsys.readouterr().out == "flowchart TD\n"
+    assert main(["drawn:flow", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["flow_id"] == "drawn"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +150,8 @@ def test_the_command_prints_json(module: str, capsys: pytest.CaptureFixture[str]
     ],
 )
 def test_the_command_says_what_is_wrong(
-    module: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    write: Write, capsys: Capture, arguments: list[str], message: str
 ) -> None:
+    write("drawn.py", DRAWN)
     assert main(arguments) == 2
     assert capsys.readouterr() == ("", message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,13 +60,8 @@ def test_a_new_session_gets_the_configuration_from_all_places(
 ) -> None:
     monkeypatch.setenv("FLOW_MASTER", "local[1]")
     monkeypatch.setenv("FLOW_DRIVER_MEMORY", "1g")
-    config = FlowConfig(
-        master="local[2]",
-        driver_memory="2g",
-        parallelism=3,
-        conf={"spark.a": "b"},
-        log_level="error",
-    )
+    session = FlowConfig(master="local[2]", driver_memory="2g", log_level="error")
+    config = replace(session, parallelism=3, conf={"spark.a": "b"})
     start(config=config, driver_memory="512m")
     assert sessions.settings == SparkSettings(
         "local[1]",

@@ -30,8 +30,9 @@ ACTIVE = {
 }
 """The settings of a session that is active."""
 
-WHAT_TO_DO = "set it where that session is made, stop the session before the run, or leave the "
-WHAT_TO_DO += "setting out"
+WHAT_TO_DO = (
+    "set it where that session is made, stop the session before the run, or leave the setting out"
+)
 
 
 def given(**arguments: Any) -> EffectiveConfig:
@@ -110,7 +111,6 @@ def small_flow(source: Any = None) -> Dataflow:
     return flow
 
 
-@pytest.mark.spark
 def test_a_run_takes_the_active_session_unless_it_contradicts(spark: SparkSession) -> None:
     own = {"spark.driver.memory": "3072m", "spark.sql.caseSensitive": "false"}
     assert run(small_flow(), master="local[2]", parallelism=2, conf=own).count("out", "in") == 1
@@ -123,7 +123,6 @@ def test_a_run_takes_the_active_session_unless_it_contradicts(spark: SparkSessio
         run(small_flow(), master="local[7]", conf={"spark.some.name": "x"})
 
 
-@pytest.mark.spark
 def test_files_go_to_the_workers_of_the_active_session(
     spark: SparkSession, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +134,6 @@ def test_files_go_to_the_workers_of_the_active_session(
     assert sent == [str(module)]
 
 
-@pytest.mark.spark
 def test_a_flow_of_a_data_frame_runs_in_the_session_of_the_frame(spark: SparkSession) -> None:
     other = spark.newSession()
     other.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
@@ -164,6 +162,5 @@ def test_a_data_frame_of_a_stopped_session_is_named(monkeypatch: pytest.MonkeyPa
         session_for(plan, given(), None)
 
 
-@pytest.mark.spark
 def test_the_heap_of_a_jvm_is_that_of_its_start(spark: SparkSession) -> None:
     assert heap_of_jvm() == "3g"

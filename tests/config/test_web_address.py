@@ -12,24 +12,23 @@ from flow.errors import FlowBuildError, FlowTypeError
 
 
 @pytest.mark.parametrize(
-    ("text", "address", "is_loopback"),
+    ("host", "port", "is_loopback"),
     [
-        ("127.0.0.1:4041", WebAddress("127.0.0.1", 4041), True),
-        ("127.9.9.9:0", WebAddress("127.9.9.9", 0), True),
-        ("localhost:80", WebAddress("localhost", 80), True),
-        ("[::1]:4041", WebAddress("::1", 4041), True),
-        ("0.0.0.0:4041", WebAddress("0.0.0.0", 4041), False),
-        ("[::]:4041", WebAddress("::", 4041), False),
-        ("10.0.0.7:65535", WebAddress("10.0.0.7", 65_535), False),
-        ("localhost.example:1", WebAddress("localhost.example", 1), False),
+        ("127.0.0.1", 4041, True),
+        ("127.9.9.9", 0, True),
+        ("localhost", 80, True),
+        ("::1", 4041, True),
+        ("0.0.0.0", 4041, False),
+        ("::", 4041, False),
+        ("10.0.0.7", 65_535, False),
+        ("localhost.example", 1, False),
     ],
 )
-def test_an_address_has_a_host_and_a_port(
-    text: str, address: WebAddress, is_loopback: bool
-) -> None:
-    assert web_address(text) == address
-    assert str(address) == text
-    assert address.is_loopback is is_loopback
+def test_an_address_has_a_host_and_a_port(host: str, port: int, is_loopback: bool) -> None:
+    text = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    assert web_address(text) == WebAddress(host, port)
+    assert str(WebAddress(host, port)) == text
+    assert web_address(text).is_loopback is is_loopback
 
 
 @pytest.mark.parametrize(

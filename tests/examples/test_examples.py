@@ -6,25 +6,31 @@ import ast
 import re
 import runpy
 import sqlite3
+import textwrap
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from examples import (
-    custom_logic,
-    orders_and_payments,
-    orders_and_shipments,
-    running_totals,
-    trades_and_quotes,
-    word_count,
-)
+from examples import running_totals, word_count
 from examples.own_source_and_sink import SqliteSink, TemperatureApi
-from flow import run
+from flow import Dataflow, run
+from flow.operators.edges import Input, Output
 from flow.testing import TestDriver, run_source
 from recovery import RecoveryConfig
-from tests.support.examples import EXAMPLES, docstring_output
+
+EXAMPLES = Path(word_count.__file__).parent
+
+
+def docstring_output(name: str) -> list[str]:
+    """Return the lines that an example prints according to its docstring."""
+    docstring = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text())) or ""
+    _, says, after = docstring.partition("\nIt prints")
+    assert says, f"the docstring of {name} does not say what it prints"
+    _, _, block = after.partition(":\n")
+    return textwrap.dedent(block).strip("\n").splitlines()
 
 
 def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -36,13 +42,8 @@ def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
 @pytest.mark.parametrize(
     "name",
     [
-        "orders_and_payments",
-        "orders_and_shipments",
-        "trades_and_quotes",
-        "top_urls",
-        "custom_logic",
-        "early_takings",
-        "fraud_rules",
+        *("orders_and_payments", "orders_and_shipments", "trades_and_quotes", "top_urls"),
+        *("custom_logic", "early_takings", "fraud_rules"),
     ],
 )
 def test_an_example_without_spark_prints_what_its_docstring_shows(
@@ -51,25 +52,41 @@ def test_an_example_without_spark_prints_what_its_docstring_shows(
     assert printed_by(name, capsys) == docstring_output(name)
 
 
+WITH_A_GRAPH = (
+    *("traffic_lights", "sensor_temperature", "last_three_purchases", "visits", "clicks_once"),
+    *("views_and_clicks", "local_days"),
+)
+"""Examples whose flow is made as the module is imported."""
+
+
+@pytest.mark.parametrize("name", WITH_A_GRAPH)
+def test_a_flow_of_an_example_in_process_emits_what_the_docstring_shows(name: str) -> None:
+    flow: Dataflow = import_module(f"examples.{name}").graph
+    sources, sinks = {}, {}
+    for step in flow.steps:
+        if isinstance(step.operator, Input):
+            sources[step.step_id] = step.operator.source
+        elif isinstance(step.operator, Output):
+            sinks[step.step_id] = step.operator.sink
+    with TestDriver(flow) as driver:
+        driver.send_all({name: run_source(source) for name, source in sources.items()})
+        driver.end()
+        lines = [
+            str(sink.format(item) if sink.format else item)
+            for name, sink in sinks.items()
+            for item in driver.received(name)
+        ]
+    assert sorted(lines) == sorted(docstring_output(name))
+
+
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     "name",
     [
-        "word_count",
-        "traffic_lights",
-        "sensor_temperature",
-        "last_three_purchases",
-        "visits",
-        "clicks_once",
-        "views_and_clicks",
-        "local_days",
-        "batches_for_an_api",
-        "enrichment_over_http",
-        "dead_letters",
-        "own_source_and_sink",
-        "history_then_live",
-        pytest.param("running_totals", marks=pytest.mark.slow),
+        *("word_count", "batches_for_an_api", "enrichment_over_http", "dead_letters"),
+        *("own_source_and_sink", "running_totals", "history_then_live"),
+        *(pytest.param(name, marks=pytest.mark.extended) for name in WITH_A_GRAPH),
     ],
 )
 def test_an_example_on_spark_prints_what_its_docstring_shows_in_any_order(
@@ -94,58 +111,7 @@ def test_word_count_ignores_case_and_punctuation() -> None:
         assert driver.received("out") == [("no", 3)]
 
 
-def test_orders_and_payments_match_in_any_order_of_arrival() -> None:
-    with TestDriver(orders_and_payments.graph) as driver:
-        driver.send("payments", [{"for_order": "A1", "paid": 1}])
-        driver.send("orders", [{"order": "A1", "amount": 1}, {"order": "A2", "amount": 2}])
-        driver.send("payments", [{"for_order": "A2", "paid": 2}])
-        assert driver.received("paid") == []
-        driver.end()
-        assert sorted(number for number, _ in driver.received("paid")) == ["A1", "A2"]
-        assert driver.received("unmatched") == []
-
-
-def test_a_shipment_is_matched_to_the_last_moment_in_any_order_of_arrival() -> None:
-    order = {"order": "A1", "at": "2024-05-01T11:00:00Z"}
-    shipments = [{"order": "A1", "at": f"2024-05-03T11:00:0{second}Z"} for second in (0, 1)]
-    for first, second in (("orders", "shipments"), ("shipments", "orders")):
-        sent = {"orders": [order], "shipments": shipments}
-        with TestDriver(orders_and_shipments.graph, now="2024-05-01T11:00:00Z") as driver:
-            driver.send_all({first: sent[first]}, behind=[second])
-            driver.send_all({second: sent[second]})
-            driver.end()
-            assert driver.received("out") == ["A1 shipped after 48 h"]
-
-
-def test_a_trade_has_the_quote_of_its_moment_in_any_order_of_arrival() -> None:
-    #  quotes 1 s 7, 2 s 8, 3 s none    trades 2 s, 3 s
-    day = "2024-05-01T00:00:0"
-    bids = [
-        {"symbol": "X", "at": f"{day}{s}Z", "bid": bid} for s, bid in ((1, 7), (2, 8), (3, None))
-    ]
-    sold = [{"symbol": "X", "at": f"{day}{s}Z", "price": 9, "size": s} for s in (2, 3)]
-    for quotes, trades in ((bids, sold), (bids[::-1], sold[::-1])):
-        with TestDriver(trades_and_quotes.graph, now=f"{day}3Z") as driver:
-            driver.send("trades", trades)
-            driver.send("quotes", quotes)
-            driver.end()
-            assert driver.received("out") == ["X 2 at 9: 1.00 above the bid", "X 3 at 9: no quote"]
-
-
-def test_a_sensor_silent_during_downtime_is_reported_by_the_resumed_flow() -> None:
-    """
-    12:00 reading, the flow stops · · · 13:00 it goes on
-    """
-    with TestDriver(custom_logic.graph, now="2024-05-01T12:00:00Z") as driver:
-        driver.send("readings", [("attic", 24.0)])
-        driver.restart(after="1h")
-        driver.advance("0s")
-        alerts = [(key, f"{at:%H:%M}", text) for key, (at, text) in driver.received("alerts")]
-        assert alerts == [("attic", "13:00", "silent since 12:00")]
-
-
-@pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.extended
 def test_running_totals_read_each_file_once(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

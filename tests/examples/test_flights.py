@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
 from examples import flights
+from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import Summary
 from flow.testing import TestDriver
+from tests.support.faults import Child, Victims, no_leftovers
 
-SCRIPT = Path(flights.__file__)
 SOME = 120_000
-"""Flights for the test that runs the script twice: three epochs of them."""
+"""Flights for the test that runs the script again: three epochs of them."""
 MINUTE = pd.Timedelta(1, "min")
 LATE = [
     *["origin", "departed_at", "carrier", "flight", "tailnum", "dest", "dep_delay"],
@@ -63,18 +59,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("flights") / "data"
     flights.prepare(path)
     return path
-
-
-@pytest.fixture(scope="module")
-def expected() -> Results:
-    """Return the expected results of all flights."""
-    return by_the_rules()
-
-
-@pytest.fixture(scope="module")
-def some_expected() -> Results:
-    """Return the expected results of the first `SOME` flights to arrive."""
-    return by_the_rules(SOME)
 
 
 def by_the_rules(arrivals: int | None = None) -> Results:
@@ -213,14 +197,22 @@ def test_a_departure_over_a_change_of_the_clocks_is_the_right_instant() -> None:
     assert [str(at) for at in departed] == ["2013-03-10 07:10:00+00:00"]
 
 
-def test_data_that_lacks_a_column_is_prepared_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    package, data = tmp_path / "package", tmp_path / "data"
+@pytest.fixture
+def few_flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package with the first rows of each file only."""
+    package = tmp_path / "package"
     package.mkdir()
     for name in ("flights.csv.zip", "weather.csv"):
-        pd.read_csv(flights.find_package() / name, nrows=20).to_csv(package / name, index=False)
+        rows = pd.read_csv(flights.find_package() / name, nrows=5_000)
+        rows.to_csv(package / name, index=False)
     monkeypatch.setattr(flights, "find_package", lambda: package)
+
+
+@pytest.mark.usefixtures("few_flights")
+def test_data_that_lacks_a_column_is_prepared_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
     assert flights.prepare(data)
     assert not flights.prepare(data)
     whole = pq.read_table(data / "flights.parquet")
@@ -230,16 +222,20 @@ def test_data_that_lacks_a_column_is_prepared_again(
     assert capsys.readouterr().out.count("Preparing the data in") == 2
 
 
-@pytest.mark.slow
-def test_every_output_agrees_with_pandas_exactly(
-    data: Path, expected: Results, tmp_path: Path
-) -> None:
-    with TestDriver(flights.make_flow(data, tmp_path)) as driver:
-        for name in ("weather", "flights"):
-            for batch in pq.ParquetFile(data / f"{name}.parquet").iter_batches(100_000):
-                driver.send(name, batch)
-        driver.end()
-        got = results({name: pd.DataFrame(driver.received(name)) for name in Results._fields})
+@pytest.mark.usefixtures("few_flights")
+def test_every_output_of_some_flights_agrees_with_pandas(tmp_path: Path) -> None:
+    flights.prepare(tmp_path / "data")
+    expected = by_the_rules()
+    got, _ = results_in_process(tmp_path / "data", tmp_path)
+    assert_same(got, expected)
+    assert sorted(got.late.late_by_minutes) == sorted(expected.late.late_by_minutes)
+    assert len(got.late) > 0
+
+
+@pytest.mark.extended
+def test_every_output_agrees_with_pandas_exactly(data: Path, tmp_path: Path) -> None:
+    expected = by_the_rules()
+    got, stats = results_in_process(data, tmp_path)
     assert_same(got, expected)
     assert sorted(got.late.late_by_minutes) == sorted(expected.late.late_by_minutes)
     assert len(got.late) == 734
@@ -249,8 +245,19 @@ def test_every_output_agrees_with_pandas_exactly(
     assert got.days.flights.sum() == 328_521
     assert sorted(got.days[got.days.hours != 24].hours) == [23] * 3 + [25] * 3
     assert got.carriers.flights.sum() == 4 * 328_521
-    assert driver.stats.counts["departed", "filtered"] == 8_255
-    assert {step for step, what in driver.stats.counts if what == "late"} == {"hourly"}
+    assert stats.counts["departed", "filtered"] == 8_255
+    assert {step for step, what in stats.counts if what == "late"} == {"hourly"}
+
+
+def results_in_process(data: Path, out: Path) -> tuple[Results, Stats]:
+    """Return the results of all flights, and the counts of the run."""
+    with TestDriver(flights.make_flow(data, out)) as driver:
+        for name in ("weather", "flights"):
+            for batch in pq.ParquetFile(data / f"{name}.parquet").iter_batches(100_000):
+                driver.send(name, batch)
+        driver.end()
+        found = {name: pd.DataFrame(driver.received(name)) for name in Results._fields}
+        return results(found), driver.stats
 
 
 def test_a_stopped_run_shows_no_result(
@@ -265,87 +272,40 @@ def test_a_stopped_run_shows_no_result(
     )
 
 
-class Start(Protocol):
-    """Starts the example as a process of its own."""
-
-    def __call__(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        """Start it with these arguments."""
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Start the script; kill processes that still run after the test, with their children."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str | Path) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, SCRIPT, *arguments],
-            env={**os.environ, "PYTHONPATH": str(SCRIPT.parents[1])},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        with process, contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def output_of(process: subprocess.Popen[str]) -> list[str]:
-    """The lines of a process that must end well."""
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
-    return output.splitlines()
-
-
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.extended
-def test_a_second_start_after_the_end_shows_the_result_again(
-    data: Path, expected: Results, tmp_path: Path, start: Start
-) -> None:
-    first = output_of(start("--data", data, "--out", tmp_path))
-    assert_same(read_results(tmp_path), expected)
-    assert first[-1] == (
-        "734 departures were heard of too late for their hour, 699 of them to Honolulu: "
-        f"{tmp_path / 'late'}"
-    )
-    again = output_of(start("--data", data, "--out", tmp_path))
-    assert again[0] == "Everything is done already; --fresh starts over."
-    assert again[1:] == first[first.index("") :]
-    assert_same(read_results(tmp_path), expected)
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_a_killed_and_restarted_script_gives_the_same_result(
-    data: Path, some_expected: Results, tmp_path: Path, start: Start
-) -> None:
+def test_a_killed_and_restarted_script_gives_the_same_result(data: Path, tmp_path: Path) -> None:
     """
     epoch      0 ·········· 1 ··· killed
     started again                 1 ·········· 2 ·········· 3, the end
     and again                                                        nothing
     """
-    some = tmp_path / "data"
+    expected = by_the_rules(SOME)
+    some, out = tmp_path / "data", tmp_path / "out"
     some.mkdir()
     (some / "weather.parquet").hardlink_to(data / "weather.parquet")
     table = pq.read_table(data / "flights.parquet")
     pq.write_table(table[:SOME], some / "flights.parquet", row_group_size=25_000)
+    script = [sys.executable, flights.__file__, "--data", str(some), "--out", str(out)]
+    with no_leftovers() as children:
 
-    first = start("--data", some, "--out", tmp_path)
-    for line in first.stdout or ():
-        if line.startswith("epoch 0:"):
-            break
-    time.sleep(0.7)
-    first.kill()
-    again = output_of(start("--data", some, "--out", tmp_path))
-    assert [line.partition(":")[0] for line in again[:3]] == ["epoch 1", "epoch 2", "epoch 3"]
-    assert_same(read_results(tmp_path), some_expected)
-    shown = output_of(start("--data", some, "--out", tmp_path))
+        def start() -> Child:
+            children.append(Child.start(script, tmp_path))
+            return children[-1]
+
+        first = start()
+        assert first.wait_for(lambda: "epoch 0:" in first.output)
+        time.sleep(0.7)
+        first.kill(Victims.DRIVER)
+        again = start().finish().splitlines()
+        assert [line.partition(":")[0] for line in again[:3]] == ["epoch 1", "epoch 2", "epoch 3"]
+        assert_same(read_results(out), expected)
+        late, honolulu = len(expected.late), (expected.late.dest == "HNL").sum()
+        assert again[-1] == (
+            f"{late} departures were heard of too late for their hour, {honolulu} of them to "
+            f"Honolulu: {out / 'late'}"
+        )
+        shown = start().finish().splitlines()
     assert shown[0] == "Everything is done already; --fresh starts over."
     assert shown[1:] == again[again.index("") :]
-    assert_same(read_results(tmp_path), some_expected)
+    assert_same(read_results(out), expected)

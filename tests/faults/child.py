@@ -30,10 +30,13 @@ def main() -> None:
     try:
         summary = run(
             flow,
-            recovery=RecoveryConfig(options.checkpoint or home / "checkpoint"),
+            recovery=RecoveryConfig(
+                options.checkpoint or home / "checkpoint", keep_epochs=options.keep_epochs
+            ),
             master=options.master,
             conf=dict(pair.split("=", 1) for pair in options.conf),
             drain=options.drain,
+            trigger=options.trigger,
             system_time=options.now,
             shards=8,
             partitions=2,
@@ -54,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--conf", action="append", default=[])
     parser.add_argument("--drain", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--trigger")
+    parser.add_argument("--keep-epochs", type=int, default=RecoveryConfig.keep_epochs)
     parser.add_argument("--now", help="where system time stands still")
     parser.add_argument("--point", default="", help="where a fault strikes")
     parser.add_argument("--at", type=int, default=0)

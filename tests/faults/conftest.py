@@ -11,12 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.faults.shop import Size, write_inputs
-from tests.support.faults import STANDING, Child, Results, Shop, no_leftovers
+from tests.support.faults import STANDING, Child, Results, Shop, assert_same, no_leftovers
 
 SMALL = Size(hours=5, epochs=6)
 """Hours close in it from the third epoch on, or so."""
 ALIKE = ("--now", STANDING, "--no-drain")
 """What a run in a process of its own needs to leave the state that one in this process does."""
+
+
+Watch = Callable[[Child], Child]
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,20 @@ def _new_shop(home: Path) -> Shop:
 
 
 @pytest.fixture
-def watched() -> Iterator[Callable[[Child], Child]]:
+def assert_unharmed(shop: Shop, golden: Golden, spark: SparkSession) -> Callable[..., None]:
+    """Runs the shop to its end, and checks that nothing is lost and nothing comes twice."""
+
+    def check(is_over: bool = False) -> None:
+        if not is_over:
+            shop.run_here(spark)
+        assert_same(shop.results(), golden.results)
+        assert shop.state(spark) == golden.state
+
+    return check
+
+
+@pytest.fixture
+def watched() -> Iterator[Watch]:
     """Takes a run in a process of its own; whatever is left of it after the test is killed."""
     with no_leftovers() as children:
 

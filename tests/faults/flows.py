@@ -1,4 +1,4 @@
-"""The flows that are killed, by name."""
+"""The flows that run in processes of their own, by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flow import Dataflow
-from tests.faults import market, market_inputs, shop
+from tests.faults import clockwork, market, market_inputs, shop
 from tests.faults.shop import Size
 
 
@@ -26,4 +26,5 @@ class KilledFlow(NamedTuple):
 FLOWS: Mapping[str, KilledFlow] = {
     "shop": KilledFlow(shop.make_flow, shop.write_inputs),
     "market": KilledFlow(market.make_flow, market_inputs.write_inputs),
+    "clockwork": KilledFlow(clockwork.make_flow, lambda home, size: None),
 }

@@ -108,6 +108,20 @@ def _counted(counts: Counter[str]) -> str:
     return ", ".join(f"{what} {count}" for what, count in counts.most_common())
 
 
+def strike(child: Child, victims: Victims) -> tuple[bool, Victims]:
+    """Kill a process, the driver where it has no JVM yet.
+
+    Returns:
+        True if the process had come to its end before, and who was killed.
+    """
+    ended = child.ended
+    if victims is Victims.JVM and child.jvm() is None:
+        victims = Victims.DRIVER
+    child.kill(victims)
+    child.process.wait(120)
+    return ended, victims
+
+
 @dataclass
 class Killer:
     """Kills runs at moments that fall anywhere in a start, and in an epoch.
@@ -131,11 +145,7 @@ class Killer:
             self._wait(child, self.rng.random() * self.start_seconds)
         else:
             self._let_epochs_pass(shop, child)
-        ended = child.ended
-        if victims is Victims.JVM and child.jvm() is None:
-            victims = Victims.DRIVER
-        child.kill(victims)
-        child.process.wait(120)
+        ended, victims = strike(child, victims)
         if ended:
             if child.process.returncode:
                 code = child.process.returncode

@@ -48,8 +48,8 @@ def make_flow(home: Path, size: Size, fault: Fault = NO_FAULT) -> Dataflow:
     trades = op.input("trades", flow, PacedSource(struck_trades, pace))
     quotes = op.input("quotes", flow, source_of(home, "quotes", size))
     changes = op.input("changes", flow, ChangesSource(pace, fault, size))
-    of_limits = op.filter("of_limits", changes, is_limit)
-    of_fees = op.filter("of_fees", changes, is_fee)
+    of_limits = op.filter("of_limits", changes, partial(is_change_of, "limit"))
+    of_fees = op.filter("of_fees", changes, partial(is_change_of, "fee"))
     limits = op.table("limits", of_limits, "symbol", "limit")
     fees = op.table("fees", of_fees, "account", "fee", as_of="at", keep=FEES_KEPT)
     editions = op.lookup_table(
@@ -96,48 +96,30 @@ def _streaks(
 
 def _panes(symbols: KeyedStream[Any]) -> win.WindowOut[Any, Any]:
     """Add windows with early and late panes, by number and by system time."""
-    return win.aggregate_window(
-        "panes",
-        symbols,
-        CLOCK,
-        TumblingWindower("30m", grace="10m"),
-        emit=win.AfterWatermark(early=win.Early(every="5m", count=4), late=win.Late(count=1)),
-        n=win.Count(),
-        total=win.Sum("price"),
-        least=win.Min("price"),
-        most=win.Max("price"),
-        median=win.ApproxQuantile("price", q=0.5),
-        accounts=win.ApproxCountDistinct("account"),
-    )
+    aggregates: dict[str, Any] = {"n": win.Count(), "total": win.Sum("price")}
+    aggregates |= {"least": win.Min("price"), "most": win.Max("price")}
+    aggregates |= {"median": win.ApproxQuantile("price", q=0.5)}
+    aggregates |= {"accounts": win.ApproxCountDistinct("account")}
+    emit = win.AfterWatermark(early=win.Early(every="5m", count=4), late=win.Late(count=1))
+    windower = TumblingWindower("30m", grace="10m")
+    return win.aggregate_window("panes", symbols, CLOCK, windower, emit=emit, **aggregates)
 
 
 def _windows(symbols: KeyedStream[Any]) -> list[Stream[Any]]:
     """Add windows of each key and of all keys, and state by event time."""
     runs = win.stateful_map("runs", symbols, CLOCK, add_to_run, ttl="12m")
-    pieces = win.fold_window(
-        "pieces",
-        symbols,
-        CLOCK,
-        TumblingWindower("1h", grace="5m"),
-        list,
-        add_number,
-        emit=win.AfterWatermark(early=win.Early(every="7m"), accumulate=False),
-    )
+    emit = win.AfterWatermark(early=win.Early(every="7m"), accumulate=False)
+    patient = TumblingWindower("1h", grace="5m")
+    pieces = win.fold_window("pieces", symbols, CLOCK, patient, list, add_number, emit=emit)
     apart = win.dedup("apart", symbols, CLOCK, "account", ttl="3m")
     hours = TumblingWindower("1h")
     accounts = win.ApproxTopK("account", 3, counters=4)
     ranked = win.aggregate_window("ranked", symbols, CLOCK, hours, accounts=accounts)
     top = win.top_n("top", symbols, CLOCK, hours, 3, by=win.Sum("price"))
-    site = win.aggregate_window_all(
-        "site",
-        symbols,
-        CLOCK,
-        TumblingWindower("20m"),
-        n=win.Count(),
-        total=win.Sum("price"),
-        ids=win.ApproxCountDistinct("id"),
-        share=win.ApproxQuantile("price", q=0.9),
-    )
+    aggregates: dict[str, Any] = {"n": win.Count(), "total": win.Sum("price")}
+    aggregates |= {"ids": win.ApproxCountDistinct("id")}
+    aggregates |= {"share": win.ApproxQuantile("price", q=0.9)}
+    site = win.aggregate_window_all("site", symbols, CLOCK, TumblingWindower("20m"), **aggregates)
     return [
         op.map("run", runs.down, value_of),
         op.map("run_over", runs.expired, partial(state_of, "run over")),
@@ -146,17 +128,7 @@ def _windows(symbols: KeyedStream[Any]) -> list[Stream[Any]]:
             op.map_window(f"{name}_of", out.down, partial(window_of, name))
             for name, out in (("piece", pieces), ("ranked", ranked), ("top", top), ("site", site))
         ),
-        *(
-            op.map(f"late_{name}", out.late, partial(late_of, name))
-            for name, out in (
-                ("runs", runs),
-                ("apart", apart),
-                ("pieces", pieces),
-                ("ranked", ranked),
-                ("top", top),
-                ("site", site),
-            )
-        ),
+        *_late(runs=runs, apart=apart, pieces=pieces, ranked=ranked, top=top, site=site),
     ]
 
 
@@ -166,34 +138,28 @@ def _joins(trades: KeyedStream[Any], quotes: KeyedStream[Any]) -> list[Stream[An
     paired = win.join_interval("paired", trades, quotes, CLOCK, "30s", "1m", how="outer")
     quoted = win.join_asof("quoted", trades, quotes, CLOCK, "5m", right_value="bid")
     spread = op.map_window("spread", quoted.down, spread_of)
+    by_account = op.key_on("by_account", spread, "account")
+    clock, hour = EventClock("at", "30m", on_idle="hold"), TumblingWindower("1h")
     spreads = win.aggregate_window(
-        "spreads",
-        op.key_on("by_account", spread, "account"),
-        EventClock("at", "30m", on_idle="hold"),
-        TumblingWindower("1h"),
-        spread=win.Sum("spread"),
-        n=win.Count(),
+        "spreads", by_account, clock, hour, spread=win.Sum("spread"), n=win.Count()
     )
     return [
         op.map("settled_of", settled.down, settled_of),
         op.map_window("pair_of", paired.down, pair_of),
         spread,
         op.map_window("spreads_of", spreads.down, partial(window_of, "spreads")),
-        *(
-            op.map(f"late_{name}", out.late, partial(late_of, name))
-            for name, out in (("paired", paired), ("quoted", quoted), ("spreads", spreads))
-        ),
+        *_late(paired=paired, quoted=quoted, spreads=spreads),
     ]
 
 
-def is_limit(change: Record) -> bool:
-    """Return True for a change of a limit."""
-    return bool(change["what"] == "limit")
+def _late(**steps: Any) -> list[Stream[Any]]:
+    """Add records of the late values of some steps."""
+    return [op.map(f"late_{name}", out.late, partial(late_of, name)) for name, out in steps.items()]
 
 
-def is_fee(change: Record) -> bool:
-    """Return True for a change of a fee."""
-    return bool(change["what"] == "fee")
+def is_change_of(what: str, change: Record) -> bool:
+    """Return True for a change of a limit, or of a fee."""
+    return bool(change["what"] == what)
 
 
 def with_limit(trade: Record, limits: Mapping[str, Any]) -> Record:
@@ -337,13 +303,8 @@ def spread_of(symbol: str, _window: Any, pair: win.JoinedPair[Any, Any]) -> Reco
     """Return the record of a trade with its distance from the bid at its time."""
     trade, bid = pair
     spread = None if bid is None else trade["price"] - bid
-    names = ("account", "n", "at")
-    return {
-        "what": "spread",
-        "symbol": symbol,
-        **{name: trade[name] for name in names},
-        "spread": spread,
-    }
+    of_trade = {name: trade[name] for name in ("account", "n", "at")}
+    return {"what": "spread", "symbol": symbol, **of_trade, "spread": spread}
 
 
 def with_range(batch: pa.RecordBatch) -> pa.RecordBatch:

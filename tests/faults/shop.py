@@ -90,8 +90,7 @@ def by_arrival(
 ) -> list[Record]:
     """Records with their time, in the order in which they are heard of."""
     timed = sorted(
-        ((minute + delay(rng), minute, record) for minute, record in events),
-        key=lambda one: one[0],
+        ((minute + delay(rng), minute, record) for minute, record in events), key=lambda one: one[0]
     )
     return [
         {**record, "at": (START + timedelta(minutes=minute)).isoformat()}
@@ -116,26 +115,16 @@ def make_flow(home: Path, size: Size, fault: Fault = NO_FAULT) -> Dataflow:
     orders = op.input("orders", flow, source_of(home, "orders", size))
     clicks_by_user = op.key_on("clicks_by_user", clicks, "user")
     orders_by_user = op.key_on("orders_by_user", orders, "user")
+    clock, gap = EventClock("at", "2m", on_idle="hold"), SessionWindower("5m")
     visits = win.fold_window(
-        "visits",
-        clicks_by_user,
-        EventClock("at", "2m", on_idle="hold"),
-        SessionWindower("5m"),
-        list,
-        AddPage(fault),
-        merge_pages,
+        "visits", clicks_by_user, clock, gap, list, AddPage(fault), merge_pages
     )
     spent = op.stateful_map("spent", orders_by_user, add_amount)
     made = op.map("visit", visits.down, visit_of)
     visits_by_town = op.key_on("visits_by_town", made, "town")
     orders_by_town = op.key_on("orders_by_town", op.map("order", spent, order_of), "town")
-    hours = win.join_window(
-        "hours",
-        EventClock("at", "1h", on_idle="hold"),
-        TumblingWindower("1h"),
-        visits_by_town,
-        orders_by_town,
-    )
+    clock, hour = EventClock("at", "1h", on_idle="hold"), TumblingWindower("1h")
+    hours = win.join_window("hours", clock, hour, visits_by_town, orders_by_town)
     both = op.merge("both", visits_by_town, orders_by_town)
     numbered = op.stateful_map("numbered", both, Number(fault))
     late = op.map("late", op.merge("all_late", visits.late, hours.late), late_of)

@@ -1,4 +1,4 @@
-"""Runs whose checkpoint, output or Spark session is taken away."""
+"""Runs whose checkpoint or Spark session is taken away."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from flow import CheckpointError, EngineError, EpochReport, SinkError, run
+from flow import CheckpointError, EngineError, EpochReport, run
 from flow.connectors.files import JsonLinesSink
-from flow.connectors.sql import SqliteSink
 from flow.engine.spark.session.jvm import SESSION_STOPPED
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
@@ -26,11 +25,12 @@ from tests.support.faults import PROJECT
 from tests.support.stalling import StallingSource
 
 pytestmark = pytest.mark.spark
+EXTENDED = pytest.mark.extended
 AT = 1
 """The epoch in which something is removed."""
 
 
-def run_with(home: Path, spark: SparkSession, sink: Any, remove: Callable[[], None]) -> None:
+def run_with(home: Path, spark: SparkSession, remove: Callable[[], None]) -> None:
     """Run with something removed once an epoch is done, and no epoch done after that."""
     done: list[int] = []
 
@@ -39,11 +39,16 @@ def run_with(home: Path, spark: SparkSession, sink: Any, remove: Callable[[], No
         if of_epoch.epoch == AT:
             remove()
 
-    source = TestingSource([("a", 0)] * 12, batch_size=2)
+    source = TestingSource([("a", 0)] * 6, batch_size=2)
     recovery = RecoveryConfig(home / "checkpoint")
     options: dict[str, Any] = {"shards": 2, "partitions": 1, "on_epoch": report}
     try:
-        run(counting_flow(source, sink), spark=spark, recovery=recovery, **options)
+        run(
+            counting_flow(source, JsonLinesSink(home / "out")),
+            spark=spark,
+            recovery=recovery,
+            **options,
+        )
     finally:
         assert done == [0, AT]
 
@@ -55,8 +60,12 @@ CHECKPOINT_GONE = r"^checkpoint .*/checkpoint was removed while the flow ran on 
     ("name", "problem"),
     [
         ("", CHECKPOINT_GONE),
-        ("flow.json", CHECKPOINT_GONE),
-        ("spark", r"/checkpoint/spark/metadata was removed while the flow ran on the checkpoint"),
+        pytest.param("flow.json", CHECKPOINT_GONE, marks=EXTENDED),
+        pytest.param(
+            "spark",
+            r"/checkpoint/spark/metadata was removed while the flow ran on the checkpoint",
+            marks=EXTENDED,
+        ),
         ("spark/commits", r"/checkpoint/spark/commits/\d was removed while the flow ran on the"),
         ("lock.json", r"/checkpoint/lock\.json was removed while this run held it: another run"),
     ],
@@ -73,7 +82,7 @@ def test_a_removed_checkpoint_ends_the_run_before_the_next_commit(
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     with pytest.raises(CheckpointError, match=problem) as caught:
-        run_with(tmp_path, spark, JsonLinesSink(tmp_path / "out"), remove)
+        run_with(tmp_path, spark, remove)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.glob("checkpoint/lock-*.json")), "nothing is made anew"
 
@@ -102,34 +111,13 @@ def test_a_removed_checkpoint_ends_an_idle_run_within_seconds(
     assert time.monotonic() - removed[0] < 10
 
 
-def files(home: Path) -> Any:
-    return JsonLinesSink(home / "out")
-
-
-def table(home: Path) -> Any:
-    return SqliteSink(home / "out", "counts", schema="key TEXT, n INTEGER")
-
-
-@pytest.mark.parametrize("sink", [files, table])
-def test_a_removed_output_is_an_error_at_the_next_commit(
-    sink: Callable[[Path], Any], tmp_path: Path, spark: SparkSession
-) -> None:
-    def remove() -> None:
-        out = tmp_path / "out"
-        shutil.rmtree(out) if out.is_dir() else out.unlink()
-
-    with pytest.raises(SinkError, match=r"/out was removed .*while the flow ran.* put it back"):
-        run_with(tmp_path, spark, sink(tmp_path), remove)
-    assert not list(tmp_path.glob("out/epoch=*"))
-
-
 def test_a_query_stopped_by_others_is_an_error(tmp_path: Path, spark: SparkSession) -> None:
     def stop() -> None:
         (query,) = spark.streams.active
         threading.Thread(target=query.stop).start()
 
     with pytest.raises(EngineError) as caught:
-        run_with(tmp_path, spark, JsonLinesSink(tmp_path / "out"), stop)
+        run_with(tmp_path, spark, stop)
     assert "stop" in str(caught.value)
 
 
@@ -150,34 +138,24 @@ stopped = []
 
 def slow(pair):
     (home / "begun").touch()
-    time.sleep(0.2)
+    time.sleep(0.2 if when == "amid an epoch" else 0)
     return pair
 
 def stop():
+    while not (home / ("begun" if when == "amid an epoch" else "done")).exists():
+        time.sleep(0.01)
     time.sleep(0.3)
     stopped.append(time.monotonic())
-    if how == "session":
-        spark.stop()
-    else:
-        spark.sparkContext._jsc.sc().stop()
-
-def watch():
-    while not (home / "begun").exists():
-        time.sleep(0.01)
-    stop()
-
-def report(done):
-    if when == "idle" and done.epoch == 0:
-        threading.Thread(target=stop, daemon=True).start()
+    spark.stop() if how == "session" else spark.sparkContext._jsc.sc().stop()
 
 items = [("a", n) for n in range(60)]
 source = StallingSource(60) if when == "idle" else TestingSource(items, batch_size=30)
-flow = counting_flow(source, JsonLinesSink(home / "out"), None if when == "idle" else slow)
-if when != "idle":
-    threading.Thread(target=watch, daemon=True).start()
+flow = counting_flow(source, JsonLinesSink(home / "out"), slow)
+threading.Thread(target=stop, daemon=True).start()
 options = {} if engine == "batch" else {"recovery": RecoveryConfig(home / "checkpoint")}
+options |= {"shards": 2, "partitions": 1, "on_epoch": lambda _: (home / "done").touch()}
 try:
-    run(flow, spark=spark, engine=engine, shards=2, partitions=1, on_epoch=report, **options)
+    run(flow, spark=spark, engine=engine, **options)
 except FlowError as error:
     took = time.monotonic() - stopped[0]
     print(type(error).__name__, "in time" if took < 15 else took)
@@ -185,13 +163,13 @@ except FlowError as error:
 """
 
 
-@pytest.mark.slow
+@EXTENDED
 @pytest.mark.parametrize(
     ("how", "engine", "when"),
     [
         ("session", "streaming", "amid an epoch"),
         ("session", "streaming", "idle"),
-        pytest.param("context", "streaming", "amid an epoch", marks=pytest.mark.extended),
+        ("context", "streaming", "amid an epoch"),
         ("session", "batch", "amid an epoch"),
     ],
 )

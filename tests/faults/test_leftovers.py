@@ -1,4 +1,4 @@
-"""Temporary files of killed runs: a later start removes these files and no others."""
+"""Leftovers of killed runs: files that a later start removes, and processes that do no harm."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from tests.faults.conftest import SMALL
-from tests.faults.shop import write_inputs
+from tests.faults.conftest import Golden, Watch
 from tests.faults.striking import Whom
-from tests.support.faults import Child, Shop, Victims
+from tests.support.faults import Child, Shop, Victims, assert_same
 
 pytestmark = [pytest.mark.spark, pytest.mark.extended, pytest.mark.timeout(900)]
-Watch = Callable[[Child], Child]
+EPOCH = 3
 
 
 @pytest.fixture
@@ -25,15 +25,6 @@ def tmpdir_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     return folder
-
-
-@pytest.fixture
-def new_shop(tmp_path: Path, tmpdir_of_runs: Path) -> Callable[[str], Shop]:
-    def make(name: str) -> Shop:
-        write_inputs(tmp_path / name, SMALL)
-        return Shop(tmp_path / name, SMALL)
-
-    return make
 
 
 def directory_of(child: Child, folder: Path) -> Path | None:
@@ -54,58 +45,35 @@ def interrupt_twice(child: Child) -> None:
     assert child.process.wait(60) == 130, child.output
 
 
-def killing(victims: Victims) -> Callable[[Child], None]:
-    return lambda child: child.kill(victims)
-
-
 @pytest.mark.parametrize(
-    ("end", "starting"),
+    ("victims", "starting"),
     [
-        pytest.param(killing(Victims.DRIVER), False, id="driver"),
-        pytest.param(killing(Victims.BOTH), False, id="driver and JVM"),
-        pytest.param(killing(Victims.EVERYTHING), False, id="everything"),
-        pytest.param(killing(Victims.DRIVER), True, id="driver as it starts"),
-        pytest.param(killing(Victims.EVERYTHING), True, id="everything as it starts"),
+        (Victims.DRIVER, False),
+        (Victims.EVERYTHING, True),
+        pytest.param(None, False, id="interrupted twice"),
     ],
 )
-def test_the_next_start_removes_files_of_a_killed_run(
-    end: Callable[[Child], None],
-    starting: bool,
-    new_shop: Callable[[str], Shop],
-    tmpdir_of_runs: Path,
-    watched: Watch,
+def test_the_next_start_removes_files_of_a_run_that_ended_early(
+    victims: Victims | None, starting: bool, shop: Shop, tmpdir_of_runs: Path, watched: Watch
 ) -> None:
     """
     killed  ─ begins ─ is killed
     next                          begins ──── ends
     """
-    shop = new_shop("shop")
-    killed = watched(shop.start())
-    assert killed.wait_for(
-        lambda: has_begun(killed, tmpdir_of_runs) if starting else 1 in killed.epochs
-    )
-    end(killed)
-    assert_next_start_removes_what_is_left_of(killed, shop, tmpdir_of_runs, watched)
-
-
-def test_the_next_start_removes_files_of_a_run_interrupted_twice(
-    new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
-) -> None:
-    shop = new_shop("shop")
-    interrupted = watched(shop.start_struck("level 1", at=20, whom=Whom.WAIT))
-    assert interrupted.wait_for(lambda: (shop.home / "struck-0").exists())
-    interrupt_twice(interrupted)
-    assert_next_start_removes_what_is_left_of(interrupted, shop, tmpdir_of_runs, watched)
-
-
-def assert_next_start_removes_what_is_left_of(
-    killed: Child, shop: Shop, tmpdir_of_runs: Path, watched: Watch
-) -> None:
+    if victims is None:
+        killed = watched(shop.start_struck("level 1", at=20, whom=Whom.WAIT))
+        assert killed.wait_for(lambda: (shop.home / "struck-0").exists())
+        interrupt_twice(killed)
+    else:
+        killed = watched(shop.start())
+        assert killed.wait_for(
+            lambda: has_begun(killed, tmpdir_of_runs) if starting else 1 in killed.epochs
+        )
+        killed.kill(victims)
     killed.process.wait(60)
     killed.vanish()
-    assert [path.name.split("-")[1] for path in tmpdir_of_runs.iterdir()] == [
-        str(killed.process.pid)
-    ]
+    pids = [path.name.split("-")[1] for path in tmpdir_of_runs.iterdir()]
+    assert pids == [str(killed.process.pid)]
 
     following = watched(shop.start())
     assert following.wait_for(lambda: following.epochs)
@@ -114,58 +82,50 @@ def assert_next_start_removes_what_is_left_of(
     assert list(tmpdir_of_runs.iterdir()) == []
 
 
-def test_files_of_living_runs_and_orphaned_jvms_are_kept(
-    new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, but for those that nobody reads."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    parts = {path: path.relative_to(folder).parts for path in files}
+    read = [path for path in files if not any(part.startswith(".") for part in parts[path])]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in read}
+
+
+def test_a_resumed_jvm_of_a_killed_driver_changes_nothing_after_another_run(
+    shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
 ) -> None:
     """
-    alive       ─ begins ─ stopped ······························ goes on ─ ends
-    a driver      ─ begins ─ is killed
-    its JVM        ─ begins ─ stopped ··············· goes on ─ ends
-    between                             begins ─ ends
-    last                                                      begins ─ ends
+    first driver   epochs 0 to 3 killed
+    its JVM                      stopped ··························· goes on, and ends
+    second driver                        epochs 3 to the last
     """
-    alive, orphan = watched(new_shop("alive").start()), watched(new_shop("orphan").start())
-    for child in (alive, orphan):
-        assert child.wait_for(lambda child=child: 1 in child.epochs)
-    jvm = orphan.jvm()
+    child = watched(shop.start())
+    assert child.wait_for(lambda: shop.logged("offsets") >= EPOCH)
+    jvm = child.jvm()
     assert jvm is not None
     os.kill(jvm, signal.SIGSTOP)
-    orphan.kill(Victims.DRIVER)
-    for pid in alive.members():
-        os.kill(pid, signal.SIGSTOP)
-    theirs = [directory_of(child, tmpdir_of_runs) for child in (alive, orphan)]
-    before = [sorted(path.rglob("*")) for path in theirs if path is not None]
-    between = new_shop("between")
-    watched(between.start()).finish()
-    assert [sorted(path.rglob("*")) for path in theirs if path is not None] == before
-    assert set(tmpdir_of_runs.iterdir()) == set(theirs)
+    child.kill(Victims.DRIVER)
+    child.process.wait(30)
+    shop.run_here(spark)
+    assert_same(shop.results(), golden.results)
+    before = contents(shop.checkpoint), contents(shop.home / "out")
 
     os.kill(jvm, signal.SIGCONT)
-    orphan.process.wait(60)
-    orphan.vanish()
-    watched(between.start()).finish()
-    assert set(tmpdir_of_runs.iterdir()) == {theirs[0]}
-    for pid in alive.members():
-        os.kill(pid, signal.SIGCONT)
-    alive.finish()
-    assert list(tmpdir_of_runs.iterdir()) == []
+    child.vanish(60)
+    checkpoint, out = contents(shop.checkpoint), contents(shop.home / "out")
+    assert out == before[1]
+    logs = [name for name in before[0] if "/offsets/" in name or "/commits/" in name]
+    assert [name for name in logs if checkpoint.get(name) != before[0][name]] == []
+    assert shop.state(spark) == golden.state
+    shop.run_here(spark, drain=True)
 
 
-def test_the_log_named_by_the_error_of_a_killed_jvm_is_kept(
-    new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
+def test_a_killed_jvm_is_an_error_and_the_next_run_resumes(
+    shop: Shop, watched: Watch, assert_unharmed: Callable[[], None]
 ) -> None:
-    shop = new_shop("shop")
-    killed = watched(shop.start())
-    assert killed.wait_for(lambda: 1 in killed.epochs)
-    killed.kill(Victims.JVM)
-    assert killed.process.wait(60) == 1
-    killed.vanish()
-    remaining = directory_of(killed, tmpdir_of_runs)
-    assert remaining is not None
-    assert str(remaining / "spark.log") in killed.output.splitlines()[-1]
-    watched(shop.start()).finish()
-    assert sorted(tmpdir_of_runs.rglob("*")) == [
-        remaining,
-        remaining / "keep",
-        remaining / "spark.log",
-    ]
+    child = watched(shop.start())
+    assert child.wait_for(lambda: shop.logged("offsets") >= EPOCH)
+    child.kill(Victims.JVM)
+    assert child.process.wait(60) == 1
+    child.vanish()
+    assert "\nEngineError: Spark's JVM has ended; " in child.output
+    assert_unharmed()

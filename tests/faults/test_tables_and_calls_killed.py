@@ -8,7 +8,6 @@ its calls in tasks.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import recovery
-from tests.faults.conftest import ALIKE, Golden
+from tests.faults.conftest import ALIKE, Golden, Watch
 from tests.faults.market_runs import EDITIONS, STEPS_WITH_CALLS, Market, new_market
 from tests.faults.shop import Size
-from tests.faults.tables_child import EPOCHS, KEEP_EPOCHS, KEYS
+from tests.faults.stores_child import KEEP_EPOCHS, TABLE_KEYS
 from tests.support.faults import Child, assert_same, lines_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.extended, pytest.mark.timeout(900)]
@@ -30,7 +29,8 @@ EPOCH = 4
 """An epoch in which the lookup table is read anew, after 12 minutes."""
 TRADE = 88
 """A trade of that epoch."""
-Watch = Callable[[Child], Child]
+EPOCHS = 30
+"""Epochs of the flow of limits."""
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +115,8 @@ def limits(home: Path) -> list[dict[str, Any]]:
 
 
 EXPECTED = [
-    {
-        "kind": f"kind {n % 2}",
-        "n": n,
-        "limit": n,
-        "again": n,
-        "keys": min(n + 1, KEYS) + 1,
-        "count": n // 2 + 1,
-    }
+    {"kind": f"kind {n % 2}", "n": n, "count": n // 2 + 1}
+    | {"limit": n, "again": n, "keys": min(n + 1, TABLE_KEYS) + 1}
     for n in range(EPOCHS)
 ]
 
@@ -173,5 +167,5 @@ def number_of(file: str) -> int:
 
 
 def start(home: Path, point: str, at: int) -> Child:
-    command = [sys.executable, "-m", "tests.faults.tables_child", str(home), point, str(at)]
-    return Child.start(command, home)
+    command = [sys.executable, "-m", "tests.faults.stores_child", str(home), "table"]
+    return Child.start([*command, str(EPOCHS), point, str(at)], home)

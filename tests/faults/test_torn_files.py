@@ -61,7 +61,7 @@ def test_a_file_exists_at_every_moment_of_its_replacement(
 
     reading = threading.Thread(target=read_again_and_again)
     reading.start()
-    for number in range(1, 200):
+    for number in range(1, 80):
         if isinstance(storage, CheckpointFiles):
             storage.write_text("flow.json", json.dumps({"run": number}))
         else:

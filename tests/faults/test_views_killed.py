@@ -5,20 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from flow.views import UnknownViewError, ViewError, open
-from tests.faults.views_child import EPOCHS, KEYS, VIEW
+from tests.faults.conftest import Watch
+from tests.faults.stores_child import VIEW, VIEW_KEYS
 from tests.support.faults import Child
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.extended]
 
-AT = 4
-Watch = Callable[[Child], Child]
+EPOCHS, AT = 7, 4
 
 
 class Seen(NamedTuple):
@@ -78,17 +78,13 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 def start(home: Path, point: str) -> Child:
-    command = [sys.executable, "-m", "tests.faults.views_child", str(home), point, str(AT)]
-    return Child.start(command, home)
+    command = [sys.executable, "-m", "tests.faults.stores_child", str(home), "view"]
+    return Child.start([*command, str(EPOCHS), point, str(AT)], home)
 
 
 @pytest.mark.parametrize(
     ("point", "left"),
-    [
-        pytest.param("before", AT - 1, marks=pytest.mark.extended),
-        ("amid", AT - 1),
-        pytest.param("after", AT, marks=pytest.mark.extended),
-    ],
+    [("before commit", AT - 1), ("before state", AT - 1), ("after commit", AT)],
 )
 def test_a_reader_sees_whole_committed_epochs_only(
     point: str, left: int, tmp_path: Path, reader: Reader, watched: Watch
@@ -108,4 +104,4 @@ def test_a_reader_sees_whole_committed_epochs_only(
     epochs = [answer.epoch for answer in seen]
     assert epochs == sorted(epochs), "no epoch is taken back"
     page = open(tmp_path / "checkpoint")[VIEW].range(limit=None)
-    assert [entry.key for entry in page.entries] == sorted(KEYS)
+    assert [entry.key for entry in page.entries] == sorted(VIEW_KEYS)

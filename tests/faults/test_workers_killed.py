@@ -10,44 +10,29 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from tests.faults.conftest import Golden
+from tests.faults.conftest import Watch
 from tests.faults.striking import Whom
-from tests.support.faults import Child, Shop, assert_same
+from tests.support.faults import Child, Shop
 
-pytestmark = [pytest.mark.spark, pytest.mark.extended, pytest.mark.timeout(900)]
-Watch = Callable[[Child], Child]
+pytestmark = [pytest.mark.spark, pytest.mark.extended]
+Unharmed = Callable[..., None]
 RETRIES = "local[2,4]"
 """Two cores, and up to four attempts of a task."""
 
 
 @pytest.mark.parametrize("point", ["level 1", "level 2"])
 def test_a_task_whose_worker_dies_is_retried_and_counts_once(
-    point: str, shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
+    point: str, shop: Shop, watched: Watch, assert_unharmed: Unharmed
 ) -> None:
     options = ("--point", point, "--at", "140", "--whom", Whom.SELF.value, "--times", "2")
-    child = watched(shop.start("--master", RETRIES, *options))
-    child.finish()
+    watched(shop.start("--master", RETRIES, *options)).finish()
     assert {file.name for file in shop.home.glob("struck-*")} == {"struck-0", "struck-1"}
-    assert_same(shop.results(), golden.results)
-    assert shop.state(spark) == golden.state
-
-
-def test_a_run_without_retries_whose_worker_dies_fails_and_the_next_resumes(
-    shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
-) -> None:
-    child = watched(shop.start_struck("level 2", 140, Whom.SELF))
-    assert child.process.wait(200) == 1
-    assert child.output.splitlines()[-1].startswith("EngineError: the streaming query failed: ")
-    assert "Traceback" not in child.output
-    shop.run_here(spark)
-    assert_same(shop.results(), golden.results)
-    assert shop.state(spark) == golden.state
+    assert_unharmed(is_over=True)
 
 
 def test_workers_killed_at_random_either_change_nothing_or_end_the_run_with_an_error(
-    shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
+    shop: Shop, watched: Watch, assert_unharmed: Unharmed
 ) -> None:
     rng, failed, killed = random.Random(1), 0, 0
     child = watched(shop.start("--master", RETRIES))
@@ -62,8 +47,7 @@ def test_workers_killed_at_random_either_change_nothing_or_end_the_run_with_an_e
         child = watched(shop.start("--master", RETRIES))
     print(f"{killed} workers killed, {failed} runs failed")  # noqa: T201
     assert killed >= 3
-    assert_same(shop.results(), golden.results)
-    assert shop.state(spark) == golden.state
+    assert_unharmed(is_over=True)
 
 
 def kill_workers(child: Child, rng: random.Random, most: int) -> int:
@@ -82,9 +66,8 @@ def kill_workers(child: Child, rng: random.Random, most: int) -> int:
 @pytest.mark.cluster
 def test_a_run_survives_the_kill_of_one_of_two_executors(
     shop: Shop,
-    golden: Golden,
-    spark: SparkSession,
     watched: Watch,
+    assert_unharmed: Unharmed,
     master: str,
     monkeypatch: pytest.MonkeyPatch,
     bare_python: str,
@@ -97,8 +80,7 @@ def test_a_run_survives_the_kill_of_one_of_two_executors(
     assert len(first) == 2
     os.kill(first[0], signal.SIGKILL)
     child.finish()
-    assert_same(shop.results(), golden.results)
-    assert shop.state(spark) == golden.state
+    assert_unharmed(is_over=True)
 
 
 def executors() -> list[int]:

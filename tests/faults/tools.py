@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.faults.killing import WEIGHTS, Tally, Tool, ToolKill, ToolPhase
-from tests.support.faults import Child, Shop, Victims
+from tests.faults.killing import WEIGHTS, Tally, Tool, ToolKill, ToolPhase, strike
+from tests.support.faults import Child, Shop
 
 SHARE = 0.5
 """Chance that a tool is used between two runs, or after another tool."""
@@ -109,11 +109,7 @@ class ToolUser:
         child = self._start(tool, arguments)
         victims = self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         self._wait_for_the_moment(tool, child, before)
-        ended = child.ended
-        if victims is Victims.JVM and child.jvm() is None:
-            victims = Victims.DRIVER
-        child.kill(victims)
-        child.process.wait(120)
+        ended, victims = strike(child, victims)
         if ended:
             _check(tool, child)
             return None

@@ -14,8 +14,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 
@@ -38,26 +36,30 @@ def data(notebook: Any) -> Iterator[dict[str, str]]:
                 yield output["data"]
 
 
-def test_there_are_two_notebooks() -> None:
+def test_a_notebook_has_no_outputs_in_the_repository() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["first_flow", "windows_over_a_data_frame"]
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_has_no_outputs_in_the_repository(path: Path) -> None:
-    for cell in read(path).cells:
+    for cell in [cell for path in NOTEBOOKS for cell in read(path).cells]:
         assert not cell.get("outputs")
         assert cell.get("execution_count") is None
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    notebook = read(path)
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("name", "plots"),
+    [
+        ("first_flow", 0),
+        pytest.param("windows_over_a_data_frame", 2, marks=pytest.mark.extended),
+    ],
+)
+def test_a_notebook_runs(
+    name: str, plots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook = read(ROOT / "notebooks" / f"{name}.ipynb")
     client_of(notebook, tmp_path, monkeypatch).execute()
     shown = list(data(notebook))
     assert any("image/svg+xml" in forms for forms in shown), "the graph of the flow"
     assert any("items/s (batch)" in forms.get("text/html", "") for forms in shown), "the summary"
-    if "data_frame" in path.stem:
-        assert sum("image/png" in forms for forms in shown) == 2, "the plots"
+    assert sum("image/png" in forms for forms in shown) == plots
 
 
 RUNNING = """
@@ -81,6 +83,8 @@ print("stopped:", summary.stopped, "epochs:", summary.epochs)
 """
 
 
+@pytest.mark.spark
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("follow", "seconds", "result"),
     [(True, 0.1, "stopped: True epochs: 1"), (False, 200, "stopped: True epochs: 0")],
@@ -95,9 +99,8 @@ def test_an_interrupted_cell_ends_without_a_trace(
 
     def interrupt() -> None:
         until = time.monotonic() + 200
-        while not list(tmp_path.glob("out/epoch=*" if follow else "started")):
-            if time.monotonic() > until:
-                break
+        begun = "out/epoch=*" if follow else "started"
+        while not list(tmp_path.glob(begun)) and time.monotonic() < until:
             time.sleep(0.1)
         os.kill(client.km.provisioner.process.pid, signal.SIGINT)
 

@@ -23,10 +23,10 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, KeyedStream, run
+from flow import Dataflow, KeyedStream
 from flow.connectors.source import Batch, Split
 from flow.testing import EOF, TestingSink, TestingSource
-from recovery import RecoveryConfig
+from tests.recovery.checkpoints import run_flow
 
 START = datetime(2023, 12, 14, 10, tzinfo=UTC)
 KEYS = 12
@@ -190,18 +190,10 @@ def make_flow(items: list[Any]) -> Dataflow:
     return flow
 
 
-def go_on(spark: SparkSession, directory: Path, items: list[Any], drain: bool) -> dict[str, Any]:
+def go_on(directory: Path, items: list[Any], drain: bool) -> dict[str, Any]:
     """Run the flow on the checkpoint in a directory; return the items of each output, sorted."""
     flow = make_flow(items)
-    run(
-        flow,
-        spark=spark,
-        recovery=RecoveryConfig(directory / "checkpoint"),
-        drain=drain,
-        system_time=START,
-        shards=4,
-        partitions=2,
-    )
+    run_flow(directory / "checkpoint", flow, drain=drain, system_time=START, partitions=2)
     return outputs_of(flow)
 
 
@@ -218,12 +210,12 @@ FIRST = [*ITEMS[:300], EOF()]
 ROWS = [{"key": key, **record} for key, record in values(2, 400)]
 
 
-def make(spark: SparkSession, directory: Path) -> None:
+def make(directory: Path) -> None:
     """Make `checkpoint.zip`, and `outputs.json.gz` of a run that goes on from it."""
     work = directory / "work"
-    go_on(spark, work, FIRST, drain=False)
+    go_on(work, FIRST, drain=False)
     shutil.make_archive(str(directory / "checkpoint"), "zip", work)
-    outputs = go_on(spark, work, [*FIRST, *ITEMS[300:]], drain=True)
+    outputs = go_on(work, [*FIRST, *ITEMS[300:]], drain=True)
     content = json.dumps(outputs).encode("utf-8")
     (directory / "outputs.json.gz").write_bytes(gzip.compress(content, 9, mtime=0))
 
@@ -232,5 +224,5 @@ if __name__ == "__main__":
     # By its name, under which classes are pickled, and not as the main script.
     from tests.recovery import every_state
 
-    with SparkSession.builder.master("local[2]").getOrCreate() as session:
-        every_state.make(session, Path(sys.argv[1]))
+    with SparkSession.builder.master("local[2]").getOrCreate():
+        every_state.make(Path(sys.argv[1]))

@@ -18,15 +18,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, run
+from flow import Dataflow
 from flow.connectors.files import JsonLinesSource
 from flow.testing import EOF, TestingSink, TestingSource
 from flow_windowing import Count, EventClock, SessionWindower, Sum, TumblingWindower
-from recovery import RecoveryConfig
+from tests.recovery.checkpoints import run_flow
 
 NOW = datetime(2023, 12, 14, 10, tzinfo=UTC)
 
@@ -39,17 +37,10 @@ class Basket:
     sizes: list[int]
 
 
-def value(key: str, clock_time: str, n: int) -> tuple[str, dict[str, Any]]:
-    return key, {"at": f"2023-12-14T{clock_time}:00Z", "n": n}
-
-
+TIMES = ("a 10:05 1", "b 10:00 10", "a 10:30 2", "b 10:20 20", "a 11:00 3", "b 10:40 30")
 VALUES = [
-    value("a", "10:05", 1),
-    value("b", "10:00", 10),
-    value("a", "10:30", 2),
-    value("b", "10:20", 20),
-    value("a", "11:00", 3),
-    value("b", "10:40", 30),
+    (key, {"at": f"2023-12-14T{clock_time}:00Z", "n": int(n)})
+    for key, clock_time, n in map(str.split, TIMES)
 ]
 
 
@@ -88,16 +79,9 @@ def make_flow(directory: Path, values: list[Any]) -> Dataflow:
     return flow
 
 
-def run_on(spark: SparkSession, directory: Path, values: list[Any] | None = None) -> Path:
+def run_on(directory: Path, values: list[Any] | None = None) -> Path:
     """Run the flow and leave its windows open; returns its checkpoint."""
     checkpoint = directory / "checkpoint"
-    run(
-        make_flow(directory, [*VALUES, EOF()] if values is None else values),
-        spark=spark,
-        recovery=RecoveryConfig(checkpoint),
-        drain=False,
-        system_time=NOW,
-        shards=4,
-        partitions=2,
-    )
+    flow = make_flow(directory, [*VALUES, EOF()] if values is None else values)
+    run_flow(checkpoint, flow, system_time=NOW, partitions=2)
     return checkpoint

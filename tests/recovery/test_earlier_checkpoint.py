@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 import recovery
 from flow.engine.spark.versions.supported import installed_version
@@ -17,7 +16,7 @@ from tests.recovery.every_state import FIRST, ITEMS, KEYS, go_on
 EARLIER = Path(__file__).parent / "earlier"
 
 pytestmark = [
-    pytest.mark.spark,
+    pytest.mark.usefixtures("spark"),
     pytest.mark.skipif(
         installed_version().number < (4, 3), reason="the checkpoint was written with Spark 4.3"
     ),
@@ -31,12 +30,10 @@ def work(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_resumed_outputs_equal_those_of_the_earlier_version(
-    spark: SparkSession, work: Path
-) -> None:
+def test_resumed_outputs_equal_those_of_the_earlier_version(work: Path) -> None:
     recovery.relocate(work / "checkpoint", yes=True)
     assert recovery.verify(work / "checkpoint") == []
-    outputs = go_on(spark, work, [*FIRST, *ITEMS[300:]], drain=True)
+    outputs = go_on(work, [*FIRST, *ITEMS[300:]], drain=True)
     wanted = json.loads(gzip.decompress((EARLIER / "outputs.json.gz").read_bytes()))
     assert sorted(outputs) == sorted(wanted)
     for name in wanted:
@@ -49,7 +46,10 @@ def test_resumed_outputs_equal_those_of_the_earlier_version(
     assert (steps["baskets"].open_windows, steps["baskets"].buffered_values) == (None, None)
 
 
-def test_tools_read_the_state_of_every_step(spark: SparkSession, work: Path) -> None:
+@pytest.mark.parametrize(
+    "every", [pytest.param(1, marks=pytest.mark.extended), pytest.param(9, id="some steps")]
+)
+def test_tools_read_the_state_of_every_step(every: int, work: Path) -> None:
     recovery.relocate(work / "checkpoint", yes=True)
     status = recovery.status(work / "checkpoint")
     assert all(step.keys for step in status.steps)
@@ -59,6 +59,6 @@ def test_tools_read_the_state_of_every_step(spark: SparkSession, work: Path) -> 
     assert (uncounted["hours_objects"], uncounted["baskets"]) == (KEYS, 0)
     (line,) = (line for line in str(status).splitlines() if line.startswith("hours_objects "))
     assert line.split()[4:6] == ["unknown", "unknown"]
-    for step in status.steps:
+    for step in status.steps[::every]:
         found = recovery.inspect(work / "checkpoint", step.step)
         assert "Inert" not in repr(found)

@@ -10,16 +10,14 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from pyspark.sql import SparkSession
 
 from flow.errors import FlowBuildError
 from flow.monitoring.status import RunState, RunStatus
 from recovery.cli import main
 from recovery.cli.page import run_status, serve
 from recovery.reading.checkpoint import open_checkpoint
+from tests.recovery.checkpoints import change_identity, identity_of
 from tests.support.browsing import Browser, headless_chromium
-
-pytestmark = pytest.mark.spark
 
 
 class Served:
@@ -44,14 +42,12 @@ def get(url: str) -> Any:
         return json.loads(answer.read())
 
 
-def status_of(path: Path, spark: SparkSession) -> RunStatus:
-    return run_status(open_checkpoint(path, spark))
+def status_of(path: Path) -> RunStatus:
+    return run_status(open_checkpoint(path))
 
 
-def test_the_page_has_the_graph_the_sizes_and_the_offsets(
-    spark: SparkSession, checkpoint: Path
-) -> None:
-    found = status_of(checkpoint, spark)
+def test_the_page_has_the_graph_the_sizes_and_the_offsets(checkpoint: Path) -> None:
+    found = status_of(checkpoint)
     assert (found.state, found.error) == (RunState.STOPPED, None)
     steps = {step.step_id: step for step in found.graph.steps}
     assert (steps["hourly"].role, steps["hourly"].level) == ("keyed", 1)
@@ -65,11 +61,11 @@ def test_the_page_has_the_graph_the_sizes_and_the_offsets(
     assert found.epochs == 4
 
 
-def test_a_run_that_was_killed_is_said_to_be(spark: SparkSession, copied: Path) -> None:
+def test_a_run_that_was_killed_is_said_to_be(copied: Path) -> None:
     holder = {"pid": 2**22 + 1, "host": "elsewhere", "token": "t", "renewed": 0.0}
     (copied / "lock.json").write_text(json.dumps(holder))
     (copied / "spark" / "commits" / "3").unlink()
-    found = status_of(copied, spark)
+    found = status_of(copied)
     assert found.state is RunState.FAILED
     assert found.error is not None
     assert found.error.message == (
@@ -78,19 +74,17 @@ def test_a_run_that_was_killed_is_said_to_be(spark: SparkSession, copied: Path) 
     )
 
 
-def test_a_checkpoint_without_a_graph_shows_inputs_and_keyed_steps(
-    spark: SparkSession, copied: Path
-) -> None:
-    identity = json.loads((copied / "flow.json").read_text())
-    del identity["recovery"]["graph"]
-    (copied / "flow.json").write_text(json.dumps(identity))
-    graph = status_of(copied, spark).graph
+def test_a_checkpoint_without_a_graph_shows_inputs_and_keyed_steps(copied: Path) -> None:
+    kept = identity_of(copied)["recovery"]
+    del kept["graph"]
+    change_identity(copied, recovery=kept)
+    graph = status_of(copied).graph
     assert {step.step_id for step in graph.steps if step.role == "input"} == {"clicks", "names"}
     assert "hourly" in {step.step_id for step in graph.steps if step.role == "keyed"}
     assert graph.edges == ()
 
 
-def test_state_is_served_only_when_asked_for(spark: SparkSession, checkpoint: Path) -> None:
+def test_state_is_served_only_when_asked_for(checkpoint: Path) -> None:
     path = "/api/state?step=counts&key=a"
 
     def refused(url: str) -> None:
@@ -124,7 +118,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.mark.browser
 def test_the_page_draws_the_windows_of_a_run_that_has_ended(
-    browser: Browser, spark: SparkSession, checkpoint: Path, tmp_path: Path
+    browser: Browser, checkpoint: Path, tmp_path: Path
 ) -> None:
     def look(url: str) -> None:
         browser.open(f"{url}/")

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, EpochReport, run
+from flow import Dataflow, EpochReport
 from flow.testing import EOF, TestingSink, TestingSource, key_by_key
 from flow_windowing.rules.key_state import DriverState, IntervalState
-from recovery import RecoveryConfig, status, verify
+from recovery import status, verify
 from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.epoch_state import EpochState, load_snapshot
 from recovery.reading.windows import waiting_values
 from recovery.tools.rescaling import rescale
+from tests.recovery.checkpoints import run_flow
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.usefixtures("spark")
 
 STEPS = ("windows", "pairs")
 Totals = dict[str, tuple[int | None, int | None]]
@@ -45,22 +45,11 @@ def make_flow(values: list[Any]) -> Dataflow:
     return flow
 
 
-def run_on(
-    spark: SparkSession, path: Path, values: list[Any], drain: bool = False
-) -> list[EpochReport]:
-    """Run the flow on a checkpoint, and return the reports of its epochs."""
+def run_on(path: Path, values: list[Any], drain: bool = False) -> EpochReport:
+    """Run the flow on a checkpoint, and return the report of its last epoch."""
     reports: list[EpochReport] = []
-    run(
-        make_flow(values),
-        spark=spark,
-        recovery=RecoveryConfig(path),
-        drain=drain,
-        system_time=0,
-        shards=4,
-        partitions=2,
-        on_epoch=reports.append,
-    )
-    return reports
+    run_flow(path, make_flow(values), drain=drain, partitions=2, on_epoch=reports.append)
+    return reports[-1]
 
 
 def reported(report: EpochReport) -> Totals:
@@ -72,17 +61,17 @@ def reported(report: EpochReport) -> Totals:
     }
 
 
-def shown(spark: SparkSession, path: Path) -> Totals:
+def shown(path: Path) -> Totals:
     """Return the totals that `recovery status` shows."""
-    steps = {one.step: one for one in status(path, spark=spark).steps}
+    steps = {one.step: one for one in status(path).steps}
     assert (steps["plain"].open_windows, steps["plain"].buffered_values) == (None, None)
     assert not any(one.uncounted_keys for one in steps.values())
     return {step: (steps[step].open_windows, steps[step].buffered_values) for step in STEPS}
 
 
-def found_in_state(spark: SparkSession, path: Path) -> Totals:
+def found_in_state(path: Path) -> Totals:
     """Return the totals over the decoded state of all keys."""
-    checkpoint = open_checkpoint(path, spark)
+    checkpoint = open_checkpoint(path)
     state = EpochState(checkpoint, checkpoint.newest)
 
     def counted(step: str) -> Iterator[tuple[int, int]]:
@@ -101,26 +90,32 @@ def found_in_state(spark: SparkSession, path: Path) -> Totals:
     return found
 
 
-@pytest.mark.parametrize("is_key_by_key", [False, True], ids=["columns", "keys"])
+@pytest.mark.parametrize(
+    "is_key_by_key",
+    [
+        pytest.param(False, id="columns"),
+        pytest.param(True, id="keys", marks=pytest.mark.extended),
+    ],
+)
 def test_totals_equal_the_counts_over_state_after_a_resume_and_in_another_layout(
-    is_key_by_key: bool, spark: SparkSession, tmp_path: Path
+    is_key_by_key: bool, tmp_path: Path
 ) -> None:
     path, values = tmp_path / "checkpoint", [*items(0, 80), EOF(), *items(80, 120)]
     with key_by_key() if is_key_by_key else nullcontext():
-        *_, last = run_on(spark, path, values)
-    found = found_in_state(spark, path)
-    assert reported(last) == shown(spark, path) == found
+        last = run_on(path, values)
+    found = found_in_state(path)
+    assert reported(last) == shown(path) == found
     # Seven keys are at 73 to 79 s, with watermarks from 53 to 59 s: each has the window from 30 s,
     # and the values after its watermark wait.
     assert found["windows"] == (7, 21)
     assert (found["pairs"][1] or 0) > 0
 
-    rescale(path, shards=3, partitions=1, spark=spark)
+    rescale(path, shards=3, partitions=1)
     # The first run in a new layout goes on on the other path.
     with nullcontext() if is_key_by_key else key_by_key():
-        *_, last = run_on(spark, path, [*values, EOF()])
-    assert reported(last) == shown(spark, path) == found_in_state(spark, path)
-    assert verify(path, spark=spark) == []
+        last = run_on(path, [*values, EOF()])
+    assert reported(last) == shown(path) == found_in_state(path)
+    assert verify(path) == []
 
-    *_, last = run_on(spark, path, [*values, EOF()], drain=True)
+    last = run_on(path, [*values, EOF()], drain=True)
     assert reported(last) == {"windows": (0, 0), "pairs": (0, 0)}

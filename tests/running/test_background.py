@@ -1,55 +1,70 @@
-"""A run in the background: status, live numbers, and its end, without Spark."""
+"""A run in the background: status, live numbers, and its end, without and on Spark."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
 
 import pytest
+from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import BackgroundRun, Dataflow, EpochReport, RunState, StepError, StopFlag, Summary
+from flow import (
+    BackgroundRun,
+    Dataflow,
+    EpochReport,
+    FlowBuildError,
+    RunState,
+    StepError,
+    StopFlag,
+    Summary,
+    run,
+)
 from flow.reports.cell import CellInterrupted, CellLine
 from flow.runs.background import OnEpoch
-from flow.testing import TestingSink
-
-Begin = Callable[[], None]
+from flow.testing import TestingSink, TestingSource
+from tests.support.clock import Clock
 
 
 class Work:
     """A run whose progress the test decides."""
 
     def __init__(self) -> None:
-        self.go = threading.Event()
-        self.epochs_left = 0
         self.error: BaseException | None = None
-        self.reached = threading.Semaphore(0)
+        self._reached = threading.Semaphore(0)
         self._next = threading.Semaphore(0)
 
-    def step(self) -> None:
-        """Take the next step of the run, a begin, an epoch or the end, and wait for it."""
-        self._next.release()
-        assert self.reached.acquire(timeout=10)
+    def take(self, steps: int) -> None:
+        """Take the next steps of the run, a begin, an epoch or the end, and wait for each."""
+        for _ in range(steps):
+            self._next.release()
+            assert self._reached.acquire(timeout=10)
 
-    def __call__(self, stop: StopFlag, report: OnEpoch, begin: Begin) -> Summary:
-        self._next.acquire()
-        begin()
-        self.reached.release()
+    def __call__(self, stop: StopFlag, report: OnEpoch, begin: Callable[[], None]) -> Summary:
+        with self._step():
+            begin()
         for epoch in range(3):
-            self._next.acquire()
-            if stop.asked.is_set():
-                self.reached.release()
-                return Summary("numbers", "streaming", epoch, stopped=True)
-            if self.error is not None:
-                self.reached.release()
-                raise self.error
-            report(EpochReport(epoch, Counter({("in", "out"): 10})))
-            self.reached.release()
+            with self._step():
+                if stop.asked.is_set():
+                    return Summary("numbers", "streaming", epoch, stopped=True)
+                if self.error is not None:
+                    raise self.error
+                report(EpochReport(epoch, Counter({("in", "out"): 10})))
+        with self._step():
+            return Summary("numbers", "streaming", 3)
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
         self._next.acquire()
-        self.reached.release()
-        return Summary("numbers", "streaming", 3)
+        try:
+            yield
+        finally:
+            self._reached.release()
 
 
 def numbers() -> Dataflow:
@@ -66,50 +81,41 @@ def work() -> Work:
 def test_status_and_numbers_follow_the_run(work: Work) -> None:
     run = BackgroundRun(numbers(), work)
     assert (run.status, run.summary.epochs, run.report) == (RunState.STARTING, 0, None)
-    work.step()
+    work.take(1)
     assert run.status is RunState.RUNNING
-    work.step()
-    work.step()
+    work.take(2)
     assert run.summary.count("in", "out") == 20
     assert run.summary.epochs == 2
     assert run.report is not None
     assert run.report.epoch == 1
     assert str(run.status) == "running"
     assert repr(run) == "<BackgroundRun of 'numbers': running>"
-    work.step()
-    work.step()
+    work.take(2)
     assert run.wait(10).epochs == 3
     assert run.status is RunState.FINISHED
     assert run.error is None
 
 
-def test_numbers_that_were_read_do_not_change(work: Work) -> None:
+def test_a_stop_is_asked_for_and_then_done_and_numbers_that_were_read_do_not_change(
+    work: Work,
+) -> None:
     run = BackgroundRun(numbers(), work)
-    work.step()
+    work.take(1)
     before = run.summary
-    work.step()
+    work.take(1)
     assert (before.epochs, before.count("in", "out")) == (0, 0)
     run.stop()
-    work.step()
-    run.wait(10)
-
-
-def test_a_stop_is_asked_for_and_then_done(work: Work) -> None:
-    run = BackgroundRun(numbers(), work)
-    work.step()
-    work.step()
-    run.stop()
     assert run.status is RunState.STOPPING
-    work.step()
+    work.take(1)
     assert run.wait(10).stopped
     assert run.status is RunState.STOPPED
 
 
 def test_the_error_of_the_run_is_raised_by_each_wait(work: Work) -> None:
     run = BackgroundRun(numbers(), work)
-    work.step()
+    work.take(1)
     work.error = StepError("out", "full")
-    work.step()
+    work.take(1)
     for _ in range(2):
         with pytest.raises(StepError, match="step 'out': full"):
             run.wait(10)
@@ -123,8 +129,8 @@ def test_an_error_that_nobody_waits_for_is_logged(
     work.error = SystemExit("ended")
     with caplog.at_level(logging.ERROR, "flow"):
         run = BackgroundRun(numbers(), work)
-        work.step()
-        work.step()
+        work.take(1)
+        work.take(1)
         run._thread.join(10)
     assert "flow 'numbers' failed: SystemExit: ended" in caplog.text
 
@@ -134,20 +140,18 @@ def test_a_wait_has_a_time_limit(work: Work) -> None:
     with pytest.raises(TimeoutError, match=r"'numbers': starting> has not ended within 0.01 sec"):
         run.wait(0.01)
     run.stop()
-    work.step()
-    work.step()
+    work.take(2)
     run.wait(10)
 
 
 def test_a_run_shows_status_error_and_numbers(work: Work) -> None:
     run = BackgroundRun(numbers(), work)
-    work.step()
-    work.step()
+    work.take(2)
     shown = run._repr_mimebundle_(include=None, exclude=None)["text/html"]
     assert "<div>running</div>" in shown
     assert ">10</td>" in shown
     work.error = StepError("out", "<full>")
-    work.step()
+    work.take(1)
     with pytest.raises(StepError):
         run.wait(10)
     shown = run._repr_mimebundle_()["text/html"]
@@ -166,32 +170,19 @@ class Shown:
 
 def test_a_line_below_a_cell_follows_the_run(work: Work) -> None:
     shown = Shown()
-    run = BackgroundRun(numbers(), work, line=CellLine(shown, clock=Ticks()))
-    work.step()
-    work.step()
+    run = BackgroundRun(numbers(), work, line=CellLine(shown, clock=Clock(passing=1.0)))
+    work.take(2)
     run.stop()
-    work.step()
+    work.take(1)
     run.wait(10)
     texts = [text.partition(" | ")[0] for text, _ in shown.texts]
     assert texts == ["starting Spark", "running", "epoch 0", "stopped: 1 epoch in 0.0 s"]
     assert [update for _, update in shown.texts] == [False, True, True, True]
 
 
-class Ticks:
-    """A clock that is a second later each time."""
-
-    def __init__(self, step: float = 1.0) -> None:
-        self._now = 0.0
-        self._step = step
-
-    def __call__(self) -> float:
-        self._now += self._step
-        return self._now
-
-
 def test_a_line_changes_at_most_four_times_a_second_and_ends_with_the_last_text() -> None:
     shown = Shown()
-    line = CellLine(shown, clock=Ticks(0.1))
+    line = CellLine(shown, clock=Clock(passing=0.1))
     for number in range(6):
         line.show(f"text\n{number}\x1b")
     line.end()
@@ -218,10 +209,69 @@ def test_an_interrupt_of_a_cell_stops_the_run_and_a_second_one_stops_waiting(
     assert caught.value._render_traceback_() == [
         "<BackgroundRun of 'numbers': stopping> continues; .stop() stops it"
     ]
-    work.step()
-    work.step()
+    work.take(2)
     assert run.wait_in_cell().stopped
 
 
 def test_outside_a_notebook_there_is_no_line() -> None:
     assert CellLine.here() is None
+
+
+# --- on Spark ---------------------------------------------------------------------------------
+
+
+def doubled(double: Callable[[int], int], out: list[int]) -> Dataflow:
+    flow = Dataflow("double")
+    numbers = op.input("in", flow, TestingSource([1, 2, 3], batch_size=1))
+    op.output("out", op.map("double", numbers, double), TestingSink(out))
+    return flow
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_a_run_in_the_background_has_the_results_of_any_other(
+    engine: Literal["batch", "streaming"], spark: SparkSession
+) -> None:
+    out: list[int] = []
+    flow = doubled(lambda n: 2 * n, out)
+    started = run(flow, spark=spark, engine=engine, background=True)
+    summary = started.wait(200)
+    assert out == [2, 4, 6]
+    assert started.status is RunState.FINISHED
+    assert (summary.engine, summary.count("double", "out")) == (engine, 3)
+    assert (summary.step_ids, summary.inputs) == (("in", "double", "out"), ("in",))
+
+
+def slow(number: int) -> int:
+    time.sleep(100)
+    return number
+
+
+def test_a_batch_that_is_stopped_ends_soon_or_does_not_start_and_writes_nothing(
+    spark: SparkSession,
+) -> None:
+    out: list[int] = []
+    flag = StopFlag()
+    began = time.monotonic()
+    started = run(doubled(slow, out), spark=spark, engine="batch", stop=flag, background=True)
+    wait_for(lambda: bool(spark.sparkContext.statusTracker().getActiveJobsIds()))
+    flag.ask()
+    summary = started.wait(90)
+    assert time.monotonic() - began < 90
+    assert (summary.stopped, summary.epochs, out) == (True, 0, [])
+    assert started.status is RunState.STOPPED
+    assert run(doubled(lambda n: n, out), spark=spark, engine="batch", stop=flag).stopped
+    assert out == [], "a batch that is stopped before it starts"
+    run(doubled(lambda n: n, out), spark=spark, engine="batch")
+    assert out == [1, 2, 3]
+
+
+def test_background_is_true_or_false() -> None:
+    with pytest.raises(FlowBuildError, match="background must be True or False, got int 1"):
+        run(doubled(lambda n: n, []), background=1)  # type: ignore[call-overload]

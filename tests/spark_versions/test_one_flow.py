@@ -13,7 +13,7 @@ from flow.engine.spark.versions.supported import installed_version
 from flow.testing import TestDriver
 from recovery import RecoveryConfig
 from tests.recovery.every_state import ITEMS, ROWS, START, make_flow, outputs_of
-from tests.spark_versions.three_runs import Outputs, merged, run_part
+from tests.spark_versions.three_runs import Outputs, merged, run_parts
 
 pytestmark = [pytest.mark.spark, pytest.mark.each_spark]
 
@@ -40,11 +40,11 @@ def test_a_batch_emits_what_the_in_process_driver_emits(spark: SparkSession) -> 
 
 
 @pytest.mark.skipif(only_batches, reason="Spark 4.0 runs flows as batches only")
+@pytest.mark.extended
 def test_three_runs_of_a_query_emit_every_item_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    runs = [run_part(spark, tmp_path, number) for number in range(3)]
-    assert merged(runs) == outputs_on(spark, "streaming")
+    assert merged(run_parts(tmp_path, 0, 1, 2)) == outputs_on(spark, "streaming")
 
 
 @pytest.mark.skipif(not only_batches, reason="only Spark 4.0 refuses")

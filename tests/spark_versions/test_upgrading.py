@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 import dev
 from flow.engine.spark.versions.supported import SUPPORTED, installed_version
-from tests.spark_versions.three_runs import Outputs, merged, run_part
+from tests.spark_versions.three_runs import Outputs, merged, run_parts
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.extended]
 
 OLDER = [
     version.name
@@ -28,8 +28,7 @@ OLDER = [
 @pytest.fixture(scope="module")
 def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outputs:
     """The outputs of the three runs on the installed version alone."""
-    directory = tmp_path_factory.mktemp("alone")
-    return merged([run_part(spark, directory, number) for number in range(3)])
+    return merged(run_parts(tmp_path_factory.mktemp("alone"), 0, 1, 2))
 
 
 def python_with(version: str) -> str:
@@ -42,17 +41,14 @@ def python_with(version: str) -> str:
 
 def run_on(version: str, directory: Path, number: int) -> subprocess.CompletedProcess[str]:
     """Run a part of the flow on another version of Spark."""
-    place = dev.Environment(version)
-    program = ["-m", "tests.spark_versions.three_runs"]
-    command = [
-        python_with(version),
-        *program,
-        str(directory),
-        str(number),
-        _file(directory, number),
-    ]
+    command = [python_with(version), "-m", "tests.spark_versions.three_runs", str(directory)]
     return subprocess.run(
-        command, cwd=dev.ROOT, env=place.variables(), capture_output=True, text=True, timeout=240
+        [*command, str(number), _file(directory, number)],
+        cwd=dev.ROOT,
+        env=dev.Environment(version).variables(),
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
 
 
@@ -69,20 +65,16 @@ def _file(directory: Path, number: int) -> str:
 
 @pytest.mark.parametrize("version", OLDER)
 def test_a_checkpoint_of_an_older_spark_continues(
-    version: str, spark: SparkSession, expected: Outputs, tmp_path: Path
+    version: str, expected: Outputs, tmp_path: Path
 ) -> None:
     first = outputs_on(version, tmp_path, 0)
-    later = [run_part(spark, tmp_path, number) for number in (1, 2)]
-    assert merged([first, *later]) == expected
+    assert merged([first, *run_parts(tmp_path, 1, 2)]) == expected
 
 
 @pytest.mark.skipif(len(OLDER) < 2, reason="needs two older versions")
-def test_a_checkpoint_continues_through_all_versions(
-    spark: SparkSession, expected: Outputs, tmp_path: Path
-) -> None:
+def test_a_checkpoint_continues_through_all_versions(expected: Outputs, tmp_path: Path) -> None:
     older = [outputs_on(version, tmp_path, number) for number, version in enumerate(OLDER)]
-    newest = run_part(spark, tmp_path, 2)
-    assert merged([*older, newest]) == expected
+    assert merged([*older, *run_parts(tmp_path, 2)]) == expected
 
 
 @pytest.mark.skipif(not OLDER, reason="needs an older version")
@@ -90,7 +82,7 @@ def test_a_checkpoint_of_a_newer_spark_is_refused_and_left_unchanged(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     python_with(OLDER[-1])
-    run_part(spark, tmp_path, 0)
+    run_parts(tmp_path, 0)
     identity = (tmp_path / "checkpoint/flow.json").read_bytes()
     done = run_on(OLDER[-1], tmp_path, 1)
     assert done.returncode != 0

@@ -25,9 +25,14 @@ def items_of(number: int) -> list[Any]:
     return [*items, *PARTS[number], *([] if number == len(PARTS) - 1 else [EOF()])]
 
 
-def run_part(spark: Any, directory: Path, number: int) -> Outputs:
+def run_part(directory: Path, number: int) -> Outputs:
     """Run the flow on the checkpoint in a directory, and return the items of each output."""
-    return go_on(spark, directory, items_of(number), drain=number == len(PARTS) - 1)
+    return go_on(directory, items_of(number), drain=number == len(PARTS) - 1)
+
+
+def run_parts(directory: Path, *numbers: int) -> list[Outputs]:
+    """Run some parts, one after the other."""
+    return [run_part(directory, number) for number in numbers]
 
 
 def merged(runs: list[Outputs]) -> Outputs:
@@ -36,6 +41,6 @@ def merged(runs: list[Outputs]) -> Outputs:
 
 
 if __name__ == "__main__":
-    session = make_session("part", SparkSettings("local[2]", {"spark.driver.memory": "2g"}))
-    found = run_part(session, Path(sys.argv[1]), int(sys.argv[2]))
+    make_session("part", SparkSettings("local[2]", {"spark.driver.memory": "2g"}))
+    found = run_part(Path(sys.argv[1]), int(sys.argv[2]))
     Path(sys.argv[3]).write_text(json.dumps(found))

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from flow import Dataflow
-from flow.cli.run_command import main
 from flow.config.effective import EffectiveConfig
 from flow.engine.epoch.summary import Summary
 
 Write = Callable[..., None]
+ErrorOutput = Callable[..., str]
 
 FLOW = """\
 import flow.operators as op
@@ -33,6 +33,14 @@ class Runs:
         self.arguments: dict[str, Any] = {}
         self.action: Callable[[], None] = lambda: None
 
+    def fail(self, error: Exception) -> None:
+        """Make the run raise an error."""
+
+        def action() -> None:
+            raise error
+
+        self.action = action
+
     def __call__(self, flow: Dataflow, effective: EffectiveConfig, **arguments: Any) -> Summary:
         self.arguments = {"flow": flow, **effective.given(), **arguments}
         self.action()
@@ -43,11 +51,3 @@ class Runs:
 def without_other_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when nobody has set up logging: pytest has handlers of its own from a test's beginning."""
     monkeypatch.setattr(logging.getLogger("flow"), "propagate", False)
-
-
-def error_output(capsys: pytest.CaptureFixture[str], code: int, *arguments: str) -> str:
-    """Run the command, check its exit code, and return its standard error."""
-    assert main(arguments) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    return err

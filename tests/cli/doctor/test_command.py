@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from flow.cli.doctor import command
 from flow.cli.doctor.finding import Finding, ok, problem, warning
@@ -16,6 +17,7 @@ from flow.cli.doctor.spark_run import ITEMS, small_flow
 from flow.config.fields import FIELDS
 from flow.testing import TestDriver
 
+Capture = pytest.CaptureFixture[str]
 LINE = re.compile(r"(ok|warning|problem) +\S.*")
 
 
@@ -32,6 +34,12 @@ def run_doctor(*arguments: str, program: str = "", **environ: str) -> tuple[int,
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts one check in the place of all."""
+    return lambda check: monkeypatch.setattr(command, "_checks", lambda *_: [("Java", check)])
+
+
 @pytest.mark.parametrize(
     ("findings", "code", "last"),
     [
@@ -44,35 +52,34 @@ def test_a_problem_alone_gives_exit_code_1(
     findings: list[Finding],
     code: int,
     last: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    checks: Callable[..., None],
+    capsys: Capture,
 ) -> None:
-    monkeypatch.setattr(command, "_checks", lambda *_: [("Java", lambda: findings)])
+    checks(lambda: findings)
     assert command.main(["--no-spark"]) == code
     assert capsys.readouterr().out.splitlines() == [each.line() for each in findings] + [last]
 
 
 def test_a_check_that_fails_is_a_problem_of_one_line_without_a_trace(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    checks: Callable[..., None], capsys: Capture
 ) -> None:
     def failing() -> Iterator[Finding]:
-        yield ok("Disk", "there")
+        yield ok("Java", "there")
         raise OSError("red \x1b[31m\nline")
 
-    monkeypatch.setattr(command, "_checks", lambda *_: [("Disk", failing)])
+    checks(failing)
     assert command.main(["--no-spark"]) == 1
     out, err = capsys.readouterr()
     assert out.splitlines()[1] == (
-        "problem  Disk               the check itself failed: OSError: red \\x1b[31m line"
+        "problem  Java               the check itself failed: OSError: red \\x1b[31m line"
     )
     assert err == ""
 
 
 def test_spark_is_not_started_after_a_problem_that_it_would_meet(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    checks: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    findings = [problem("Java", "none")]
-    monkeypatch.setattr(command, "_checks", lambda *_: [("Java", lambda: findings)])
+    checks(lambda: [problem("Java", "none")])
     monkeypatch.setattr(command, "spark_findings", lambda _: pytest.fail("Spark was started"))
     assert command.main([]) == 1
     assert "warning  Spark              not started, because of" in capsys.readouterr().out
@@ -87,21 +94,21 @@ def test_spark_is_not_started_after_a_problem_that_it_would_meet(
     ],
 )
 def test_a_wrong_option_gives_exit_code_2(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: Capture
 ) -> None:
     assert command.main(arguments) == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
 def test_a_wrong_variable_gives_exit_code_2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setenv("FLOW_DRAIN", "yes")
     assert command.main([]) == 2
     assert capsys.readouterr().err == "error: FLOW_DRAIN must be 'on' or 'off', got 'yes'\n"
 
 
-def test_help_names_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_field(capsys: Capture) -> None:
     with pytest.raises(SystemExit):
         command.main(["--help"])
     shown = capsys.readouterr().out
@@ -127,23 +134,15 @@ def test_the_small_flow_writes_all_its_items() -> None:
         assert len(driver.take("out")) in (0, ITEMS)
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-def test_a_small_flow_runs_on_a_session_of_the_configuration(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "flow.doctor", "--master=local[1]", "--driver-memory=1g"),
-            *("--recovery", str(tmp_path / "state")),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0, done.stdout
-    assert done.stderr == ""
-    assert re.match(r"(ok|warning) +Spark +version [\d.]+ starts in [\d.]+ s", lines[-3])
-    assert re.fullmatch(
-        r"ok       Spark              a flow of 100 items \(\w+\) ran in [\d.]+ s", lines[-2]
-    )
+def test_a_small_flow_runs_on_a_session_that_is_stopped(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    stops: list[bool] = []
+    monkeypatch.setattr(spark, "stop", lambda: stops.append(True))
+    assert command.main(["--recovery", str(tmp_path / "state")]) == 0
+    output = capsys.readouterr()
+    *_, started, ran, _ = output.out.splitlines()
+    assert re.match(r"(ok|warning) +Spark +version [\d.]+ starts in [\d.]+ s", started)
+    assert re.fullmatch(r"ok +Spark +a flow of 100 items \(\w+\) ran in [\d.]+ s", ran)
+    assert (output.err, stops) == ("", [True])
     assert not (tmp_path / "state").exists()

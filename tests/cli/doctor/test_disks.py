@@ -11,6 +11,7 @@ from flow.cli.doctor import disks
 from flow.cli.doctor.disks import checkpoint_findings, temporary_findings
 from flow.cli.doctor.file_systems import FileSystem, file_system_of, try_renames
 from flow.cli.doctor.finding import Level
+from tests.cli.doctor.findings import OK, PROBLEM, WARNING, is_last
 
 GIB = 1 << 30
 
@@ -18,27 +19,21 @@ GIB = 1 << 30
 @pytest.mark.parametrize(
     ("system", "level", "text"),
     [
-        (FileSystem("ext4", (), 9 * GIB, 10 * GIB), Level.OK, "ext4, 9.0 GiB free of 10.0 GiB"),
-        (FileSystem("ext4", (), 0, 10 * GIB), Level.PROBLEM, "make room there, or set TMPDIR to"),
-        (FileSystem("ext4", (), GIB // 2, 10 * GIB), Level.WARNING, "make room there, or set TMP"),
-        (FileSystem("tmpfs", (), GIB, 2 * GIB), Level.WARNING, "in memory and small: large shuf"),
-        (FileSystem("tmpfs", (), 60 * GIB, 64 * GIB), Level.OK, "tmpfs, 60.0 GiB free"),
-        (FileSystem("ext4", ("noexec",), 9 * GIB, 9 * GIB), Level.PROBLEM, "mounted noexec, so"),
+        (FileSystem("ext4", (), 9 * GIB, 10 * GIB), OK, "ext4, 9.0 GiB free of 10.0 GiB"),
+        (FileSystem("ext4", (), 0, 10 * GIB), PROBLEM, "make room there, or set TMPDIR to"),
+        (FileSystem("ext4", (), GIB // 2, 10 * GIB), WARNING, "make room there, or set TMP"),
+        (FileSystem("tmpfs", (), GIB, 2 * GIB), WARNING, "in memory and small: large shuf"),
+        (FileSystem("tmpfs", (), 60 * GIB, 64 * GIB), OK, "tmpfs, 60.0 GiB free"),
+        (FileSystem("ext4", ("noexec",), 9 * GIB, 9 * GIB), PROBLEM, "mounted noexec, so"),
     ],
 )
 def test_the_temporary_directory_is_judged(
-    system: FileSystem,
-    level: Level,
-    text: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    system: FileSystem, level: Level, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(disks, "file_system_of", lambda _: system)
-    (found,) = temporary_findings({})
-    assert found.level is level
-    assert text in found.text
+    assert is_last(temporary_findings({}), level, "", text)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -49,8 +44,7 @@ def test_sparks_directories_are_checked_and_the_variable_has_priority(
     monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
     first, second = list(temporary_findings(conf))[1:]
     assert first.text.startswith(f"{tmp_path}, ")
-    assert second.level is Level.PROBLEM
-    assert second.text.startswith("/dev/null/dir: Not a directory: set spark.local.dir to a")
+    assert is_last([second], PROBLEM, "/dev/null/dir: Not a directory: set spark.local.dir to a")
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     assert len(list(temporary_findings(conf))) == 2
 
@@ -62,33 +56,25 @@ def test_without_a_temporary_directory_the_variable_to_set_is_named(
         raise FileNotFoundError("No usable temporary directory found")
 
     monkeypatch.setattr(tempfile, "gettempdir", missing)
-    (found,) = temporary_findings({})
-    assert found.level is Level.PROBLEM
-    assert found.text.endswith("set TMPDIR to one that is")
+    assert is_last(temporary_findings({}), PROBLEM, end="set TMPDIR to one that is")
 
 
 @pytest.mark.parametrize(
     ("system", "level", "text"),
     [
-        (FileSystem("ext4", (), 9 * GIB, 9 * GIB), Level.OK, "files can be replaced by renames"),
-        (FileSystem("nfs4", (), 9 * GIB, 9 * GIB), Level.WARNING, "on another machine: a rename"),
-        (FileSystem("fuse.s3fs", (), 9 * GIB, 9 * GIB), Level.WARNING, "on another machine: a "),
-        (FileSystem("tmpfs", (), 9 * GIB, 9 * GIB), Level.WARNING, "in memory: the state is lost"),
-        (FileSystem("ext4", (), 0, 9 * GIB), Level.PROBLEM, "make room there, or name another"),
-        (FileSystem("ext4", (), GIB // 2, 9 * GIB), Level.WARNING, "because the state grows"),
+        (FileSystem("ext4", (), 9 * GIB, 9 * GIB), OK, "files can be replaced by renames"),
+        (FileSystem("nfs4", (), 9 * GIB, 9 * GIB), WARNING, "on another machine: a rename"),
+        (FileSystem("fuse.s3fs", (), 9 * GIB, 9 * GIB), WARNING, "on another machine: a "),
+        (FileSystem("tmpfs", (), 9 * GIB, 9 * GIB), WARNING, "in memory: the state is lost"),
+        (FileSystem("ext4", (), 0, 9 * GIB), PROBLEM, "make room there, or name another"),
+        (FileSystem("ext4", (), GIB // 2, 9 * GIB), WARNING, "because the state grows"),
     ],
 )
 def test_the_checkpoints_file_system_is_judged(
-    system: FileSystem,
-    level: Level,
-    text: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    system: FileSystem, level: Level, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disks, "file_system_of", lambda _: system)
-    (found,) = checkpoint_findings(str(tmp_path / "deep" / "state"), True)
-    assert found.level is level
-    assert text in found.text
+    assert is_last(checkpoint_findings(str(tmp_path / "deep" / "state"), True), level, "", text)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -99,17 +85,13 @@ def test_an_existing_checkpoint_stays_as_it_is(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["flow.json"]
 
 
-def test_a_checkpoint_that_is_a_file_is_a_problem(tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_a_file_or_local_to_a_machine_of_a_cluster(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (found,) = checkpoint_findings(str(tmp_path / "file" / "state"), True)
-    assert found.level is Level.PROBLEM
     assert found.text == f"{tmp_path / 'file'} is no directory: name another one"
-
-
-def test_a_local_checkpoint_of_a_cluster_is_a_warning(tmp_path: Path) -> None:
-    found = list(checkpoint_findings(str(tmp_path), False))[-1]
-    assert found.level is Level.WARNING
-    assert "all workers of the cluster must see the same files" in found.text
+    assert found.level is PROBLEM
+    text = "all workers of the cluster must see the same files"
+    assert is_last(checkpoint_findings(str(tmp_path), False), WARNING, "", text)
 
 
 @pytest.mark.parametrize("path", [None, "s3a://bucket/state"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flow.cli.doctor import installation
-from flow.cli.doctor.finding import Finding, Level
+from flow.cli.doctor.finding import Level
 from flow.cli.doctor.installation import (
     java_findings,
     package_findings,
@@ -17,6 +17,7 @@ from flow.cli.doctor.installation import (
     python_findings,
 )
 from flow.engine.spark.versions.supported import SparkVersion
+from tests.cli.doctor.findings import OK, PROBLEM, WARNING, is_last
 
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -27,16 +28,12 @@ def executable(path: Path, script: str) -> str:
     return str(path)
 
 
-def of_workers(conf: dict[str, str], is_local: bool = True) -> Finding:
-    return list(python_findings(conf, is_local))[-1]
-
-
 def test_the_python_of_workers_is_this_one_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    found = of_workers({})
-    assert found.level is Level.OK
-    assert found.text == f"{sys.executable} (default), version {OWN}"
-    assert of_workers({}, False).text.endswith("those on the cluster's machines were not checked")
+    *_, found = python_findings({}, True)
+    assert (found.level, found.text) == (OK, f"{sys.executable} (default), version {OWN}")
+    end = "those on the cluster's machines were not checked"
+    assert is_last(python_findings({}, False), found.level, end=end)
 
 
 @pytest.mark.parametrize(
@@ -52,28 +49,25 @@ def test_another_python_of_workers_is_named(
 ) -> None:
     path = executable(tmp_path / "python", script)
     monkeypatch.setenv("PYSPARK_PYTHON", path)
-    found = of_workers({})
-    assert found.level is Level.PROBLEM
-    assert found.text.startswith(f"{path} (PYSPARK_PYTHON) {problem}")
+    assert is_last(python_findings({}, True), PROBLEM, f"{path} (PYSPARK_PYTHON) {problem}")
 
 
 def test_a_python_that_is_missing_or_not_executable_is_named(tmp_path: Path) -> None:
-    name = str(tmp_path / "python")
-    expected = f"spark.pyspark.python names {name!r}, which"
-    missing = of_workers({"spark.pyspark.python": name})
+    conf = {"spark.pyspark.python": str(tmp_path / "python")}
+    expected = f"spark.pyspark.python names {str(tmp_path / 'python')!r}, which"
+    text = f"{expected} does not exist: set it to a Python {OWN}"
+    assert is_last(python_findings(conf, True), PROBLEM, text)
     (tmp_path / "python").write_text("")
-    plain = of_workers({"spark.pyspark.python": name})
-    assert missing.text.startswith(f"{expected} does not exist: set it to a Python {OWN}")
-    assert plain.text.startswith(f"{expected} is not executable: set it to")
-    assert (missing.level, plain.level) == (Level.PROBLEM, Level.PROBLEM)
+    text = f"{expected} is not executable: set it to"
+    assert is_last(python_findings(conf, True), PROBLEM, text)
 
 
 @pytest.mark.parametrize(
     ("version", "level", "text"),
     [
-        (SparkVersion(4, 3), Level.OK, "version "),
-        (SparkVersion(4, 0, has_streaming=False), Level.WARNING, "runs flows as batches only"),
-        (SparkVersion(4, 9), Level.WARNING, "is newer than those that flows were tested with"),
+        (SparkVersion(4, 3), OK, "version "),
+        (SparkVersion(4, 0, has_streaming=False), WARNING, "runs flows as batches only"),
+        (SparkVersion(4, 9), WARNING, "is newer than those that flows were tested with"),
     ],
 )
 def test_the_version_of_pyspark_is_judged(
@@ -82,8 +76,7 @@ def test_the_version_of_pyspark_is_judged(
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setattr(installation, "installed_version", lambda: version)
     (found,) = pyspark_findings()
-    assert found.level is level
-    assert text in found.text
+    assert is_last([found], level, "", text)
 
 
 def test_a_spark_home_of_another_version_is_named(
@@ -95,9 +88,8 @@ def test_a_spark_home_of_another_version_is_named(
     (tmp_path / "jars").mkdir()
     assert list(pyspark_findings())[1].text.startswith(f"{tmp_path} has no jars of Spark: unset")
     (tmp_path / "jars" / "spark-core_2.13-4.1.1.jar").touch()
-    found = list(pyspark_findings())[1]
-    assert found.level is Level.PROBLEM
-    assert found.text.startswith(f"{tmp_path} is Spark 4.1.1, and Python imports PySpark 4.3.0")
+    text = f"{tmp_path} is Spark 4.1.1, and Python imports PySpark 4.3.0"
+    assert is_last(pyspark_findings(), PROBLEM, text)
 
 
 def versions(**known: str) -> Callable[[str], str | None]:
@@ -107,23 +99,17 @@ def versions(**known: str) -> Callable[[str], str | None]:
 def test_an_extra_that_is_installed_in_part_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "_version", versions(confluent_kafka="2.9", psycopg="3.2"))
     kafka, postgres, sketches = package_findings()
-    assert kafka.level is Level.WARNING
+    assert kafka.level is WARNING
     assert kafka.text == (
         "confluent-kafka 2.9, and fastavro, msgspec is missing: pip install 'flow-windows[kafka]'"
     )
-    assert (postgres.level, postgres.text) == (Level.OK, "psycopg 3.2")
-    assert sketches.text.startswith("not installed; a flow that needs it: pip install")
-
-
-def test_an_extra_that_is_not_installed_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "_version", versions())
-    assert {each.level for each in package_findings()} == {Level.OK}
+    assert (postgres.level, postgres.text) == (OK, "psycopg 3.2")
+    assert is_last([sketches], OK, "not installed; a flow that needs it: pip install")
 
 
 def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     java = executable(tmp_path / "bin" / "java", "echo 'java version \"1.8.0_392\"'")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    (found,) = java_findings()
-    assert found.level is Level.PROBLEM
-    assert found.text.startswith(f"Spark needs Java 17 or newer, {java} is version 8: install")
+    text = f"Spark needs Java 17 or newer, {java} is version 8: install"
+    assert is_last(java_findings(), PROBLEM, text)

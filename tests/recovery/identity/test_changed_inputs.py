@@ -13,7 +13,7 @@ from typing_extensions import override
 
 import flow.operators as op
 import flow_windowing as win
-from flow import CheckpointError, Dataflow, run
+from flow import CheckpointError, Dataflow
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import JsonLinesSource
 from flow.connectors.source import Json, PartitionedSource, Source
@@ -23,6 +23,7 @@ from flow.running import StopFlag
 from flow.testing import TestingSink
 from recovery import RecoveryConfig
 from recovery.identity.fingerprint import fingerprint
+from tests.recovery.checkpoints import run_flow
 
 DAYS = [1_700_006_400 + 86_400 * day for day in range(3)]
 """Midnights, in Unix seconds."""
@@ -37,8 +38,7 @@ def write(path: Path, day: int, count: int) -> None:
 class Job:
     """A flow that counts values by day and by key, for several runs on one checkpoint."""
 
-    def __init__(self, spark: SparkSession, checkpoint: Path) -> None:
-        self._spark = spark
+    def __init__(self, checkpoint: Path) -> None:
         self._checkpoint = checkpoint
 
     def run(
@@ -56,25 +56,21 @@ class Job:
         running = op.stateful_map("total", keyed, lambda count, _: ((count or 0) + 1,) * 2)
         op.output("totals", running, TestingSink(totals))
         recovery = RecoveryConfig(self._checkpoint, reset_steps=reset_steps)
-        run(
-            flow,
-            spark=self._spark,
-            recovery=recovery,
-            shards=2,
-            partitions=1,
-            engine="streaming",
-            **options,
-        )
+        options = {"drain": None, "system_time": None, "engine": "streaming", **options}
+        run_flow(self._checkpoint, flow, recovery=recovery, **options)
         return [figures["n"] for _, (_, figures) in daily], [total for _, total in totals]
 
 
-@pytest.mark.spark
+@pytest.fixture
+def job(tmp_path: Path, spark: SparkSession) -> Job:
+    return Job(tmp_path / "checkpoint")
+
+
 def test_a_daily_job_over_another_directory_reads_it(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for day in range(3):
         write(tmp_path / f"data/{day}/a.jsonl", day, day + 2)
-    job = Job(spark, tmp_path / "checkpoint")
     assert job.run(JsonLinesSource(tmp_path / "data/0")) == ([2], [1, 2])
     assert caplog.messages == []
     assert job.run(JsonLinesSource(tmp_path / "data/1")) == ([3], [3, 4, 5])
@@ -86,15 +82,12 @@ def test_a_daily_job_over_another_directory_reads_it(
         "read after those that were there",
     ]
     assert job.run(JsonLinesSource(tmp_path / "data/*")) == ([4], [6, 7, 8, 9])
-    assert job.run(JsonLinesSource(tmp_path / "data/*")) == ([], [])
 
 
-@pytest.mark.spark
-def test_a_following_source_with_a_new_end_reads_later_files(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+@pytest.mark.extended
+def test_a_following_source_with_a_new_end_reads_later_files(job: Job, tmp_path: Path) -> None:
     write(tmp_path / "data/0.jsonl", 0, 3)
-    job, stop = Job(spark, tmp_path / "checkpoint"), StopFlag()
+    stop = StopFlag()
     following = JsonLinesSource(tmp_path / "data", follow=True)
     found = job.run(following, stop=stop, on_epoch=lambda *_: stop.ask())
     assert found == ([], [1, 2, 3])
@@ -102,9 +95,9 @@ def test_a_following_source_with_a_new_end_reads_later_files(
     assert job.run(JsonLinesSource(tmp_path / "data")) == ([3, 4], [4, 5, 6, 7])
 
 
-@pytest.mark.spark
+@pytest.mark.extended
 def test_a_static_data_frame_of_another_folder_is_refused_until_its_input_is_reset(
-    spark: SparkSession, tmp_path: Path
+    job: Job, spark: SparkSession, tmp_path: Path
 ) -> None:
     for day in range(2):
         write(tmp_path / f"data/{day}/a.json", day, day + 2)
@@ -112,7 +105,6 @@ def test_a_static_data_frame_of_another_folder_is_refused_until_its_input_is_res
     def frame(folder: str) -> DataFrameSource:
         return DataFrameSource(spark.read.schema("k string, at long").json(f"{tmp_path}/{folder}"))
 
-    job = Job(spark, tmp_path / "checkpoint")
     assert job.run(frame("data/0")) == ([2], [1, 2])
     assert job.run(frame("data/0")) == ([], [])
     with pytest.raises(CheckpointError, match=r"folders was .*data/0.* and is .*data/1") as caught:
@@ -121,7 +113,6 @@ def test_a_static_data_frame_of_another_folder_is_refused_until_its_input_is_res
     assert job.run(frame("data/1"), reset_steps=["in"]) == ([3], [3, 4, 5])
 
 
-@pytest.mark.spark
 def test_a_static_data_frame_that_streams_now_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -164,12 +155,10 @@ class Shelf(PartitionedSource[Any]):
         yield self.rows[start:end]
 
 
-@pytest.mark.spark
 def test_a_user_written_source_identifies_its_offsets(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [{"k": "k", "at": DAYS[0] + n} for n in range(4)]
-    job = Job(spark, tmp_path / "checkpoint")
     assert job.run(Shelf("a", rows[:2])) == ([2], [1, 2])
     refused = r"step 'in': reads something else: shelf was 'a' and is 'b'"
     with pytest.raises(CheckpointError, match=refused):

@@ -10,120 +10,113 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import CheckpointError, Dataflow, StepError, run
+from flow import CheckpointError, Dataflow, StepError
 from flow.engine.spark.session.query_conf import query_conf
 from flow.testing import EOF, TestingSink, TestingSource
 from flow_windowing import EventClock, TumblingWindower
 from recovery import RecoveryConfig, rewind, status, verify
+from tests.recovery.checkpoints import run_flow
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.usefixtures("spark")
 
 PARTITIONS = 2
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoint"
 
 
 def numbered(count: int | None, value: Any) -> tuple[Any, int]:
     return (count or 0) + 1, (value, (count or 0) + 1)
 
 
-class Case:
-    """Runs of flows on one checkpoint, one after the other, and the output of each."""
+def go_on(path: Path, flow: Dataflow, **settings: Any) -> None:
+    run_flow(path, flow, recovery=RecoveryConfig(path, **settings), partitions=PARTITIONS)
 
-    def __init__(self, spark: SparkSession, path: Path) -> None:
-        self.spark = spark
-        self.path = path
 
-    def run(self, flow: Dataflow, **settings: Any) -> None:
-        recovery = RecoveryConfig(self.path, **settings)
-        options: dict[str, Any] = {"shards": 4, "partitions": PARTITIONS, "system_time": 0}
-        run(flow, spark=self.spark, recovery=recovery, drain=False, **options)
+def names_in_state(spark: SparkSession, path: Path) -> set[str]:
+    """Return the names that anything is kept under, as Spark itself reads its state."""
+    names: set[str] = set()
+    with query_conf(spark, PARTITIONS):
+        for variable in ("headers", "segments"):
+            reader = spark.read.format("statestore").option("stateVarName", variable)
+            rows = reader.load(f"{path}/spark").select("user_map_key.step").collect()
+            names |= {row.step for row in rows}
+    return names
 
-    def names_in_state(self) -> set[str]:
-        """The names that anything is kept under, as Spark itself reads its state."""
-        names: set[str] = set()
-        with query_conf(self.spark, PARTITIONS):
-            for variable in ("headers", "segments"):
-                reader = self.spark.read.format("statestore").option("stateVarName", variable)
-                rows = reader.load(f"{self.path}/spark").select("user_map_key.step").collect()
-                names |= {row.step for row in rows}
-        return names
 
-    def keys(self) -> dict[str, int]:
-        """Return the number of keys of each step."""
-        return {step.step: step.keys for step in status(self.path, spark=self.spark).steps}
+def keys_of_steps(path: Path) -> dict[str, int]:
+    return {step.step: step.keys for step in status(path).steps}
 
 
 # --- inputs that come and go ---
 
 
-def letters(**inputs: list[str]) -> tuple[Dataflow, list[Any]]:
-    """Numbers the letters of some inputs by letter; each run reads up to the next EOF."""
-    flow, out = Dataflow("letters"), []  # type: ignore[var-annotated]
+def letters(mapper: Any = None, **inputs: str) -> tuple[Dataflow, list[Any]]:
+    """Numbers the letters of some inputs by letter; each run reads up to the next ``|``."""
+    flow, out = Dataflow("letters"), list[Any]()
     streams = [
         op.input(name, flow, TestingSource([EOF() if one == "|" else (one, name) for one in text]))
         for name, text in inputs.items()
     ]
+    if mapper is not None:
+        streams[-1] = op.map("mapper", streams[-1], mapper)
     merged = op.merge("merged", *streams)
     op.output("out", op.stateful_map("numbered", merged, numbered), TestingSink(out))
     return flow, out
 
 
+def received_from(path: Path, **inputs: Any) -> list[Any]:
+    """Run the flow over some inputs, and return what it emits, sorted."""
+    flow, out = letters(**inputs)
+    go_on(path, flow)
+    return sorted(out)
+
+
 #  run    1      2      3      4
 #  one    a b |  a |    a |    b
 #  two           a b |         a
-def test_added_and_removed_inputs_read_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
-    case = Case(spark, tmp_path / "checkpoint")
+@pytest.mark.extended
+def test_added_and_removed_inputs_read_nothing_twice(path: Path) -> None:
     one, two = "ab|a|a|b", "ab|a"
-    received = []
-    for inputs in ({"one": one}, {"one": one, "two": two}, {"one": one}, {"one": one, "two": two}):
-        flow, out = letters(**inputs)
-        case.run(flow)
-        received.append(sorted(out))
-    assert received == [
-        [("a", ("one", 1)), ("b", ("one", 1))],
-        # The new input is read from its beginning, the other goes on; the counts go on too.
-        [("a", ("one", 2)), ("a", ("two", 3)), ("b", ("two", 2))],
-        [("a", ("one", 4))],
-        # An input that comes back goes on where it was.
-        [("a", ("two", 5)), ("b", ("one", 3))],
+    assert received_from(path, one=one) == [("a", ("one", 1)), ("b", ("one", 1))]
+    # The new input is read from its beginning, the other goes on; the counts go on too.
+    assert received_from(path, one=one, two=two) == [
+        ("a", ("one", 2)),
+        ("a", ("two", 3)),
+        ("b", ("two", 2)),
     ]
-    assert verify(case.path, spark=spark) == []
+    assert received_from(path, one=one) == [("a", ("one", 4))]
+    # An input that comes back goes on where it was.
+    assert received_from(path, one=one, two=two) == [("a", ("two", 5)), ("b", ("one", 3))]
+    assert verify(path) == []
 
 
 #  run    1            2      3
 #  one    a b (fails)  a b a
 #  two    a b                 a b
 def test_an_input_of_an_interrupted_epoch_may_be_removed(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As one does that a run has failed of. When it comes back it goes on where it was."""
-    case = Case(spark, tmp_path / "checkpoint")
 
     def failing(item: Any) -> Any:
         raise OSError("two is down")
 
-    def run_with(text: str, two: str = "", mapper: Any = None) -> list[Any]:
-        flow, out = Dataflow("letters"), list[Any]()
-        items = [EOF() if one == "|" else (one, "one") for one in text]
-        stream = op.input("one", flow, TestingSource(items))
-        if two:
-            others = op.input("two", flow, TestingSource([(one, "two") for one in two]))
-            if mapper is not None:
-                others = op.map("mapper", others, mapper)
-            stream = op.merge("merged", stream, others)
-        op.output("out", op.stateful_map("numbered", stream, numbered), TestingSink(out))
-        case.run(flow)
-        return sorted(out)
-
     with pytest.raises(StepError, match="two is down"):
-        run_with("ab|a", two="ab", mapper=failing)
-    assert run_with("ab|a") == [("a", ("one", 1)), ("a", ("one", 2)), ("b", ("one", 1))]
-    messages = [
-        record.getMessage() for record in caplog.records if "was removed or reset" in record.msg
+        received_from(path, one="ab|a", two="ab", mapper=failing)
+    assert received_from(path, one="ab|a") == [
+        ("a", ("one", 1)),
+        ("a", ("one", 2)),
+        ("b", ("one", 1)),
     ]
-    assert len(messages) == 1
-    assert "input 'two' was removed or reset: skipping its records" in messages[0]
-    assert run_with("ab|a", two="ab") == [("a", ("two", 3)), ("b", ("two", 2))]
-    assert verify(case.path, spark=spark) == []
+    (message,) = (
+        record.getMessage() for record in caplog.records if "was removed or reset" in record.msg
+    )
+    assert "input 'two' was removed or reset: skipping its records" in message
+    assert received_from(path, one="ab|a", two="ab") == [("a", ("two", 3)), ("b", ("two", 2))]
+    assert verify(path) == []
 
 
 # --- steps that change, and go ---
@@ -151,88 +144,54 @@ HOURS = [("a", 0), ("b", 0.5), ("a", 1), ("b", 1.5), EOF()]
 HOURS += [("a", 2), ("b", 2.5), ("a", 3), EOF(), ("a", 5)]
 
 
-def test_old_state_of_reset_and_removed_steps_is_deleted(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    case = Case(spark, tmp_path / "checkpoint")
+def test_old_state_of_reset_and_removed_steps_is_deleted(spark: SparkSession, path: Path) -> None:
     flow, received = visits(1, HOURS)
-    case.run(flow)
+    go_on(path, flow)
     assert sorted(received["windows"]) == [("a", [0]), ("b", [0.5])]
-    assert case.names_in_state() == {"windows", "totals"}
+    assert names_in_state(spark, path) == {"windows", "totals"}
 
     # Another length: refused, then with state of its own from here on.
     flow, received = visits(2, HOURS)
     with pytest.raises(CheckpointError, match=r"windower\.length was '1h' and is '2h'"):
-        case.run(flow)
-    case.run(flow, reset_steps=["windows"])
+        go_on(path, flow)
+    go_on(path, flow, reset_steps=["windows"])
     assert received["windows"] == []
     assert sorted(received["totals"]) == [("a", (2, 3)), ("a", (3, 4)), ("b", (2.5, 3))]
-    assert case.names_in_state() == {'["windows", 1]', "totals"}
-    assert case.keys() == {"windows": 2, "totals": 2}
+    assert names_in_state(spark, path) == {'["windows", 1]', "totals"}
+    assert keys_of_steps(path) == {"windows": 2, "totals": 2}
 
     # No totals any more: refused, then given up.
     flow, received = visits(2, HOURS, totals=False)
     with pytest.raises(CheckpointError, match="step 'totals': is not in the flow any more"):
-        case.run(flow)
-    case.run(flow, reset_steps=["windows"], on_removed="drop")
+        go_on(path, flow)
+    go_on(path, flow, reset_steps=["windows"], on_removed="drop")
     assert received["windows"] == [("a", [2, 3])]
-    assert case.names_in_state() == {'["windows", 1]'}
-    assert case.keys() == {"windows": 2}
-    assert verify(case.path, spark=spark) == []
+    assert names_in_state(spark, path) == {'["windows", 1]'}
+    assert keys_of_steps(path) == {"windows": 2}
+    assert verify(path) == []
 
 
 #  hour      0  0.5  1  1.5  |  2  2.5  3  |  5
 #  before    [a   b )[a   b
 #  reset                        [a  b   a
 #  set back                  |  )[a  b)[a      )[a
-def test_a_rewind_before_a_reset_restores_the_state(spark: SparkSession, tmp_path: Path) -> None:
-    case = Case(spark, tmp_path / "checkpoint")
-    flow, received = visits(1, HOURS)
-    case.run(flow)
-    epoch = status(case.path, spark=spark).epochs[-1]
+@pytest.mark.extended
+def test_a_rewind_before_a_reset_restores_the_state(spark: SparkSession, path: Path) -> None:
+    go_on(path, visits(1, HOURS)[0])
+    epoch = status(path).epochs[-1]
     changed, _ = visits(2, HOURS, totals=False)
-    case.run(changed, reset_steps=["windows"], on_removed="drop")
-    assert case.names_in_state() == {'["windows", 1]'}
+    go_on(path, changed, reset_steps=["windows"], on_removed="drop")
+    assert names_in_state(spark, path) == {'["windows", 1]'}
 
-    found = rewind(case.path, epoch, yes=True, spark=spark)
+    found = rewind(path, epoch, yes=True)
     assert "flow.json" in found.moved
-    assert (
-        "  steps that were reset, added or dropped since have their earlier state"
-        in str(found).splitlines()
-    )
-    assert case.names_in_state() == {"windows", "totals"}
-    assert verify(case.path, spark=spark) == []
+    note = "  steps that were reset, added or dropped since have their earlier state"
+    assert note in str(found).splitlines()
+    assert names_in_state(spark, path) == {"windows", "totals"}
+    assert verify(path) == []
     with pytest.raises(CheckpointError, match=r"windows'.*\n.*step 'totals': is not in the flow"):
-        case.run(changed)
+        go_on(path, changed)
     flow, received = visits(1, HOURS)
-    case.run(flow)
+    go_on(path, flow)
     assert sorted(received["windows"]) == [("a", [1]), ("a", [2]), ("b", [1.5])]
     assert sorted(received["totals"]) == [("a", (2, 3)), ("a", (3, 4)), ("b", (2.5, 3))]
-
-
-#  run       1     2                       3                    4
-#  one       a b   b a (from the start)    -                    b a (goes on)
-#  two       -     -                       c                    -
-def test_a_reset_input_comes_back_at_its_offset(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    case = Case(spark, tmp_path / "checkpoint")
-    received = []
-    runs: list[tuple[dict[str, str], list[str]]] = [
-        ({"one": "ab|ba|c"}, []),
-        ({"one": "ba|cd|"}, ["one"]),
-        ({"two": "c"}, []),
-        ({"one": "ba|cd|"}, []),
-    ]
-    for inputs, reset in runs:
-        flow, out = letters(**inputs)
-        case.run(flow, reset_steps=reset)
-        received.append(sorted(out))
-    assert received == [
-        [("a", ("one", 1)), ("b", ("one", 1))],
-        [("a", ("one", 2)), ("b", ("one", 2))],
-        [("c", ("two", 1))],
-        [("c", ("one", 2)), ("d", ("one", 1))],
-    ]
-    messages = "step 'one' is back: it is read from where it was left"
-    assert [one.getMessage().endswith(messages) for one in caplog.records].count(True) == 1

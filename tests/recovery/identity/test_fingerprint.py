@@ -16,7 +16,7 @@ from flow import CheckpointError, Dataflow
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
-from flow.errors import FlowBuildError, FlowTypeError
+from flow.errors import FlowBuildError
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import Count, EventClock, Mean, SessionWindower, Sum, TumblingWindower
 from recovery import RecoveryConfig
@@ -39,10 +39,6 @@ def hourly(**changes: Any) -> Build:
     return lambda stream: win.aggregate_window("hourly", stream, **kept).down
 
 
-def totals(mapper: Any) -> Build:
-    return lambda stream: op.stateful_map("totals", stream, mapper)
-
-
 def flow_of(*builds: Build, source: str = "in") -> Dataflow:
     """Return a flow of keyed steps that each read the input."""
     flow = Dataflow("f")
@@ -59,25 +55,18 @@ def changes(before: Dataflow, now: Dataflow) -> list[tuple[str, Effect, str]]:
     return [(one.step_id, one.effect, one.what) for one in compare(*prints)]
 
 
-def wrong(step_id: str, what: str) -> list[tuple[str, Effect, str]]:
-    return [(step_id, Effect.WRONG_STATE, what)]
-
-
 @pytest.mark.parametrize(
     "now",
     [
-        pytest.param(hourly(), id="nothing"),
-        pytest.param(
-            hourly(windower=TumblingWindower("60m")), id="the same length, in other words"
-        ),
-        pytest.param(hourly(clock=EventClock("at", "2h")), id="a longer wait"),
-        pytest.param(hourly(clock=EventClock("at", "5m", on_idle="hold")), id="on_idle"),
-        pytest.param(hourly(clock=EventClock("at", "5m", forget_after="1d")), id="forget_after"),
-        pytest.param(hourly(windower=TumblingWindower("1h", grace="1m")), id="grace"),
-        pytest.param(hourly(emit="update"), id="when it emits"),
-        pytest.param(hourly(emit=win.Early(count=3)), id="by a trigger"),
-        pytest.param(hourly(ordered=True), id="in which order"),
-        pytest.param(hourly(timestamp="last"), id="a timestamp"),
+        hourly(),
+        hourly(windower=TumblingWindower("60m")),
+        hourly(clock=EventClock("at", "2h")),
+        hourly(clock=EventClock("at", "5m", on_idle="hold")),
+        hourly(clock=EventClock("at", "5m", forget_after="1d")),
+        hourly(windower=TumblingWindower("1h", grace="1m")),
+        *(hourly(emit=emit) for emit in ("update", win.Early(count=3))),
+        hourly(ordered=True),
+        hourly(timestamp="last"),
     ],
 )
 def test_harmless_changes_are_no_change(now: Build) -> None:
@@ -87,96 +76,76 @@ def test_harmless_changes_are_no_change(now: Build) -> None:
 @pytest.mark.parametrize(
     ("now", "what"),
     [
+        ({"windower": TumblingWindower("30m")}, "windower.length was '1h' and is '30m'"),
         (
-            hourly(windower=TumblingWindower("30m")),
-            "windower.length was '1h' and is '30m'",
-        ),
-        (
-            hourly(windower=SessionWindower("1h")),
+            {"windower": SessionWindower("1h")},
             "windower was 'TumblingWindower' and is 'SessionWindower'",
         ),
         (
-            hourly(windower=TumblingWindower("1h", closed="right")),
+            {"windower": TumblingWindower("1h", closed="right")},
             "windower.closed was 'left' and is 'right'",
         ),
+        ({"clock": EventClock("created_at", "5m")}, "clock.ts_getter was 'at' and is 'created_at'"),
         (
-            hourly(clock=EventClock("created_at", "5m")),
-            "clock.ts_getter was 'at' and is 'created_at'",
-        ),
-        (
-            hourly(clock=EventClock("at", "5m", scope="stream")),
+            {"clock": EventClock("at", "5m", scope="stream")},
             "clock.scope was 'key' and is 'stream'",
         ),
         (
-            hourly(emit=win.AfterWatermark(win.Early(count=3), accumulate=False)),
+            {"emit": win.AfterWatermark(win.Early(count=3), accumulate=False)},
             "builder was 'FoldingBuilder' and is 'FoldingBuilder(accumulate=False)'",
         ),
-        (
-            hourly(clock=win.SystemClock()),
-            "clock was 'EventClock' and is 'SystemClock'",
-        ),
-        (
-            hourly(total=Mean("amount")),
-            "builder.aggregator.aggregators was",
-        ),
+        ({"clock": win.SystemClock()}, "clock was 'EventClock' and is 'SystemClock'"),
+        ({"total": Mean("amount")}, "builder.aggregator.aggregators was"),
     ],
 )
-def test_changes_that_affect_state_are_named(now: Build, what: str) -> None:
-    found = changes(flow_of(hourly()), flow_of(now))
+def test_changes_that_affect_state_are_named(now: dict[str, Any], what: str) -> None:
+    found = changes(flow_of(hourly()), flow_of(hourly(**now)))
     assert [(step_id, effect) for step_id, effect, _ in found] == [("hourly", Effect.WRONG_STATE)]
     assert found[0][2].startswith(what)
 
 
-def test_code_is_not_compared() -> None:
-    first, second = flow_of(totals(lambda a, b: (a, b))), flow_of(totals(lambda a, b: (b, a)))
-    assert changes(first, second) == []
+def stateful(step_id: str, mapper: Any = lambda a, b: (a, b)) -> Build:
+    return lambda stream: op.stateful_map(step_id, stream, mapper)
 
 
-@pytest.mark.parametrize(
-    "predicate", [lambda row: row["n"] > 2, pc.field("n") > 2, pc.field("amount") > 1]
-)
-def test_a_changed_predicate_does_not_matter_as_function_or_expression(predicate: Any) -> None:
-    def kept(predicate: Any) -> Dataflow:
-        return flow_of(lambda s: hourly()(op.filter("large", s, predicate)))
-
-    assert changes(kept(pc.field("n") > 1), kept(predicate)) == []
-    assert changes(kept(lambda row: row["n"] > 1), kept(predicate)) == []
+def totals(mapper: Any = max) -> Build:
+    return stateful("totals", mapper)
 
 
-def test_a_step_of_another_kind_has_wrong_state() -> None:
-    before = flow_of(lambda s: op.stateful_map("x", s, lambda a, b: (a, b)))
-    now = flow_of(lambda s: op.reduce_final("x", s, lambda a, b: a))
-    assert changes(before, now) == wrong("x", "was stateful_map and is reduce_final")
+def filtered(predicate: Any) -> Build:
+    return lambda stream: hourly()(op.filter("large", stream, predicate))
 
 
-def test_steps_come_and_go() -> None:
-    mapper = totals(lambda a, b: (a, b))
-    assert changes(flow_of(mapper), flow_of(mapper, hourly())) == [
-        ("hourly", Effect.STARTS_EMPTY, "is new: it starts without state")
+KIND = ("x", Effect.WRONG_STATE, "was stateful_map and is reduce_final")
+NEW = ("hourly", Effect.STARTS_EMPTY, "is new: it starts without state")
+GONE = ("hourly", Effect.REMOVED, "is not in the flow any more")
+CASES: dict[str, tuple[list[Build], list[Build], list[Any]]] = {
+    "code": ([totals(max)], [totals(min)], []),
+    "a stateless step": ([totals()], [lambda s: totals()(op.map_value("more", s, abs))], []),
+    "an output": ([totals()], [totals(), lambda s: s], []),
+    "an expression": ([filtered(pc.field("n") > 1)], [filtered(pc.field("amount") > 2)], []),
+    "a function for an expression": ([filtered(pc.field("n") > 1)], [filtered(bool)], []),
+    "an expression for a function": ([filtered(any)], [filtered(pc.field("n") > 2)], []),
+    "another kind": ([stateful("x")], [lambda s: op.reduce_final("x", s, max)], [KIND]),
+    "a new step": ([totals()], [totals(), hourly()], [NEW]),
+    "a removed step": ([totals(), hourly()], [totals()], [GONE]),
+}
+
+
+@pytest.mark.parametrize(("before", "now", "what"), CASES.values(), ids=CASES)
+def test_the_effect_of_other_changes(before: list[Build], now: list[Build], what: Any) -> None:
+    assert changes(flow_of(*before), flow_of(*now)) == what
+
+
+def test_a_new_input_starts_empty() -> None:
+    assert changes(flow_of(source="a"), flow_of(source="b")) == [
+        ("b", Effect.STARTS_EMPTY, "is new: it is read from its beginning")
     ]
-    assert changes(flow_of(mapper, hourly()), flow_of(mapper)) == [
-        ("hourly", Effect.REMOVED, "is not in the flow any more")
-    ]
-
-
-def test_stateless_steps_and_outputs_do_not_matter() -> None:
-    before = flow_of(totals(lambda a, b: (a, b)))
-    now = flow_of(
-        lambda s: op.stateful_map(
-            "totals", op.map_value("more", s, lambda x: x), lambda a, b: (a, b)
-        ),
-        lambda s: s,
-    )
-    assert changes(before, now) == []
 
 
 def test_another_level_moves_state_if_levels_are_recorded() -> None:
-    before = flow_of(totals(lambda a, b: (a, b)))
-    below = flow_of(
-        lambda s: op.stateful_map(
-            "totals", op.stateful_map("first", s, lambda a, b: (a, b)), lambda a, b: (a, b)
-        )
-    )
+    before = flow_of(totals())
+    below = flow_of(lambda s: totals()(stateful("first")(s)))
     effects = [(step_id, effect) for step_id, effect, _ in changes(before, below)]
     assert effects == [("first", Effect.STARTS_EMPTY), ("", Effect.MOVED)]
     kept = without_places(fingerprint(compile_flow(before)))
@@ -184,13 +153,6 @@ def test_another_level_moves_state_if_levels_are_recorded() -> None:
     assert [(one.step_id, one.effect) for one in found] == [("first", Effect.STARTS_EMPTY)]
 
 
-def test_inputs_come_and_go() -> None:
-    assert changes(flow_of(source="a"), flow_of(source="b")) == [
-        ("b", Effect.STARTS_EMPTY, "is new: it is read from its beginning")
-    ]
-
-
-@pytest.mark.spark
 def test_streaming_data_frames_must_keep_their_number_and_order(spark: SparkSession) -> None:
     """Spark knows them by their places: it would give one the offset of another."""
 
@@ -202,30 +164,32 @@ def test_streaming_data_frames_must_keep_their_number_and_order(spark: SparkSess
         op.output("out", op.input("plain", flow, TestingSource([1])), TestingSink([]))
         return compile_flow(flow)
 
-    config = RecoveryConfig("there", on_removed="drop")
-    kept = config.admit(None, reading("a", "b")).kept
-    config.admit(kept, reading("a", "b"))
+    kept = DROP.admit(None, reading("a", "b")).kept
+    DROP.admit(kept, reading("a", "b"))
     for names in (("b", "a"), ("a",), ("a", "c"), ("a", "b", "c"), ()):
         with pytest.raises(CheckpointError, match="data frames that it reads were 'a', 'b' and"):
-            config.admit(kept, reading(*names))
+            DROP.admit(kept, reading(*names))
     older = {**kept, "fingerprint": {**kept["fingerprint"]}}
     del older["fingerprint"]["frames"]
-    config.admit(older, reading("a", "b"))
+    DROP.admit(older, reading("a", "b"))
 
 
-def admit_all(config: RecoveryConfig, *flows: Dataflow) -> Any:
-    """Admit flows to one checkpoint, one after the other, and return the last admission."""
-    kept = None
-    for flow in flows:
-        admission = config.admit(kept, compile_flow(flow))
-        kept = admission.kept
-    return admission
+CHANGED = hourly(windower=TumblingWindower("30m"))
+CONFIG = RecoveryConfig("there")
+RESET = RecoveryConfig("there", reset_steps=["hourly"])
+DROP = RecoveryConfig("there", on_removed="drop")
+
+
+def admit(config: RecoveryConfig, before: Any, *builds: Build, source: str = "in") -> Any:
+    """Admit a flow to the checkpoint of an admission before, or to none."""
+    plan = compile_flow(flow_of(*builds, source=source))
+    return config.admit(before and before.kept, plan)
 
 
 def test_a_flow_that_does_not_fit_is_refused_with_advice() -> None:
-    config = RecoveryConfig("there")
+    before = admit(CONFIG, None, hourly())
     with pytest.raises(CheckpointError) as caught:
-        admit_all(config, flow_of(hourly()), flow_of(hourly(windower=TumblingWindower("30m"))))
+        admit(CONFIG, before, CHANGED)
     assert str(caught.value).splitlines() == [
         "checkpoint there does not fit the flow as it is now:",
         "  step 'hourly': windower.length was '1h' and is '30m'",
@@ -237,79 +201,54 @@ def test_a_flow_that_does_not_fit_is_refused_with_advice() -> None:
 
 
 def test_a_step_that_is_reset_keeps_its_state_under_another_name() -> None:
-    config = RecoveryConfig("there", reset_steps=["hourly"])
-    changed = flow_of(hourly(windower=TumblingWindower("30m")))
-    kept = RecoveryConfig("there").admit(None, compile_flow(flow_of(hourly()))).kept
-    admission = config.admit(kept, compile_flow(changed))
+    admission = admit(RESET, admit(CONFIG, None, hourly()), CHANGED)
     assert (admission.names, admission.dropped) == ({"hourly": '["hourly", 1]'}, ("hourly",))
     assert admission.warnings == ("step 'hourly' starts without its state, as reset_steps asks",)
 
 
 def test_a_step_is_reset_once_for_repeated_requests() -> None:
-    config = RecoveryConfig("there", reset_steps=["hourly"])
-    kept = RecoveryConfig("there").admit(None, compile_flow(flow_of(hourly()))).kept
-    first = config.admit(kept, compile_flow(flow_of(hourly())))
-    again = config.admit(first.kept, compile_flow(flow_of(hourly())))
+    first = admit(RESET, admit(CONFIG, None, hourly()), hourly())
+    again = admit(RESET, first, hourly())
     assert (again.names, again.dropped, again.warnings) == (first.names, (), ())
-    changed = compile_flow(flow_of(hourly(windower=TumblingWindower("30m"))))
-    third = config.admit(again.kept, changed)
+    third = admit(RESET, again, CHANGED)
     assert (third.names, third.dropped) == ({"hourly": '["hourly", 2]'}, ('["hourly", 1]',))
 
 
 def test_state_of_a_removed_step_is_dropped_only_on_request() -> None:
-    before, now = flow_of(totals(max), hourly()), flow_of(totals(max))
+    before = admit(CONFIG, None, totals(), hourly())
     with pytest.raises(CheckpointError, match=r"on_removed='drop'"):
-        admit_all(RecoveryConfig("there"), before, now)
-    admission = admit_all(RecoveryConfig("there", on_removed="drop"), before, now)
-    assert admission.dropped == ("hourly",)
+        admit(CONFIG, before, totals())
+    assert admit(DROP, before, totals()).dropped == ("hourly",)
 
 
 def test_a_removed_step_that_returns_starts_without_its_old_state() -> None:
     """The state is dropped in each epoch of a run until an epoch has succeeded."""
-    both, one = compile_flow(flow_of(totals(max), hourly())), compile_flow(flow_of(totals(max)))
-    config = RecoveryConfig("there", on_removed="drop")
-    kept = config.admit(None, both).kept
-    removed = config.admit(kept, one)
-    back = config.admit(removed.kept, both, removed.dropped)
+    both, one = (compile_flow(flow_of(totals(), *more)) for more in ([hourly()], []))
+    removed = DROP.admit(DROP.admit(None, both).kept, one)
+    back = DROP.admit(removed.kept, both, removed.dropped)
     assert (back.names, back.dropped) == ({"hourly": '["hourly", 1]'}, ())
     assert back.warnings == ("step 'hourly' is new: it starts without state",)
-    assert config.admit(removed.kept, both).names == {}, "once it is gone"
-    again = config.admit(config.admit(back.kept, one).kept, both, ["hourly", '["hourly", 1]'])
+    assert DROP.admit(removed.kept, both).names == {}, "once it is gone"
+    again = DROP.admit(DROP.admit(back.kept, one).kept, both, ["hourly", '["hourly", 1]'])
     assert again.names == {"hourly": '["hourly", 2]'}
 
 
 def test_a_removed_input_resumes_when_it_returns() -> None:
-    one, other = flow_of(hourly()), flow_of(hourly(), source="other")
-    config, reset = RecoveryConfig("there"), RecoveryConfig("there", reset_steps=["in"])
-    kept = reset.admit(config.admit(None, compile_flow(one)).kept, compile_flow(one)).kept
-    away = config.admit(kept, compile_flow(other))
+    reset = RecoveryConfig("there", reset_steps=["in"])
+    kept = admit(reset, admit(CONFIG, None, hourly()), hourly())
+    away = admit(CONFIG, kept, hourly(), source="other")
     assert away.warnings == ("step 'other' is new: it is read from its beginning",)
-    back = config.admit(away.kept, compile_flow(one))
+    back = admit(CONFIG, away, hourly())
     assert back.warnings == ("step 'in' is back: it is read from where it was left",)
     assert back.names == {"in": '["in", 1]'}
-    again = config.admit(back.kept, compile_flow(one))
+    again = admit(CONFIG, back, hourly())
     assert (again.warnings, again.names) == ((), back.names)
-    reset = RecoveryConfig("there", reset_steps=["in"])
-    assert reset.admit(away.kept, compile_flow(one)).names == {"in": '["in", 2]'}
+    assert admit(reset, away, hourly()).names == {"in": '["in", 2]'}
 
 
 def test_what_cannot_be_reset_is_an_error() -> None:
     with pytest.raises(FlowBuildError, match=r"'nothing', which keeps nothing; .*: 'in', 'hourly'"):
-        admit_all(RecoveryConfig("there", reset_steps=["nothing"]), flow_of(hourly()))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"reset_steps": "hourly"}, FlowTypeError, "must be a list of step ids, got 'hourly'"),
-        ({"reset_steps": [1]}, FlowTypeError, "must be a list of step ids"),
-        ({"on_removed": "keep"}, FlowBuildError, "must be 'refuse' or 'drop', got 'keep'"),
-        ({"keep_epochs": 0}, FlowBuildError, "keep_epochs must be a whole number of at least 1"),
-    ],
-)
-def test_invalid_settings_are_errors(arguments: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        RecoveryConfig("there", **arguments)
+        admit(RecoveryConfig("there", reset_steps=["nothing"]), None, hourly())
 
 
 def test_a_time_zone_is_compared_by_name() -> None:
@@ -393,19 +332,56 @@ def test_sides_after_keyed_steps_are_traced_to_these_steps() -> None:
 
 
 def test_the_modes_of_joins_are_compared() -> None:
-    found = changes(joined(insert_mode="first"), joined(insert_mode="last"))
-    assert found == [
-        ("j", Effect.WRONG_STATE, "insert_mode was 'first' and is 'last'"),
-        ("w", Effect.WRONG_STATE, "builder.aggregator.insert_mode was 'first' and is 'last'"),
-    ]
-    found = changes(joined(emit_mode="running"), joined(emit_mode="complete"))
-    assert found == [
-        ("j", Effect.WRONG_STATE, "emit_mode was 'running' and is 'complete'"),
-        ("w", Effect.WRONG_STATE, "builder.emit_mode was 'running' and is 'complete'"),
-    ]
+    for mode, place, before, now in (
+        ("insert_mode", "builder.aggregator", "first", "last"),
+        ("emit_mode", "builder", "running", "complete"),
+    ):
+        what = f"{mode} was '{before}' and is '{now}'"
+        assert changes(joined(**{mode: before}), joined(**{mode: now})) == [
+            ("j", Effect.WRONG_STATE, what),
+            ("w", Effect.WRONG_STATE, f"{place}.{what}"),
+        ]
 
 
 def test_properties_unknown_to_an_older_version_are_not_compared() -> None:
     before, now = (fingerprint(compile_flow(joined())) for _ in range(2))
     del before["keyed"]["j"]["from"], before["keyed"]["j"]["config"]["insert_mode"]
     assert compare(before, now) == []
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def looking_up(**table: Any) -> Dataflow:
+    """A flow that looks up items in a table, or in none."""
+    flow = Dataflow("rules")
+    items = op.input("items", flow, TestingSource([]))
+    if table:
+        rules = op.table("rules", op.input("changes", flow, TestingSource([])), **table)
+        items = op.map_with("score", items, rules, max)
+    op.output("out", items, TestingSink([]))
+    return flow
+
+
+def test_another_key_of_a_table_does_not_fit_its_versions_and_a_size_limit_may_change() -> None:
+    ((step_id, effect, _),) = changes(looking_up(key="id"), looking_up(key="name"))
+    assert (step_id, effect) == ("rules", Effect.WRONG_STATE)
+    assert changes(looking_up(key="id"), looking_up(key="id", max_bytes=1)) == []
+
+
+def test_a_new_table_starts_empty_and_a_removed_one_is_left() -> None:
+    found = [change[:2] for change in changes(looking_up(), looking_up(key="id"))]
+    assert ("rules", Effect.STARTS_EMPTY) in found
+    assert changes(looking_up(key="id"), looking_up()) == []
+
+
+def test_a_checkpoint_of_a_version_without_tables_fits() -> None:
+    now = fingerprint(compile_flow(looking_up()))
+    assert compare({name: one for name, one in now.items() if name != "tables"}, now) == []
+
+
+def test_a_table_that_is_reset_gets_a_folder_of_its_own() -> None:
+    first = CONFIG.admit(None, compile_flow(looking_up(key="id")))
+    config = RecoveryConfig("there", reset_steps=["rules"])
+    reset = config.admit(first.kept, compile_flow(looking_up(key="name")))
+    assert reset.names == {"rules": '["rules", 1]'}

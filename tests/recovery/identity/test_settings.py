@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,33 +12,30 @@ from flow.errors import FlowBuildError, FlowTypeError
 from recovery import RecoveryConfig
 
 
-def test_keeps_the_path_as_text() -> None:
+def test_the_path_is_kept_as_text_and_compares_by_value() -> None:
     assert RecoveryConfig("s3a://bucket/departures").path == "s3a://bucket/departures"
-    assert RecoveryConfig(Path("state") / "departures").path == "state/departures"
-
-
-def test_compares_by_value_and_has_a_valid_repr() -> None:
     config = RecoveryConfig(Path("state"))
     assert config == RecoveryConfig("state") != RecoveryConfig("other")
     assert hash(config) == hash(RecoveryConfig("state"))
     assert repr(config) == "RecoveryConfig(path='state')"
-
-
-def test_cannot_be_changed() -> None:
-    config = RecoveryConfig("state")
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.path = "other"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("path", ["", "  "])
-def test_refuses_an_empty_path(path: str) -> None:
-    with pytest.raises(FlowBuildError, match="got an empty one"):
-        RecoveryConfig(path)
-
-
 @pytest.mark.parametrize(
-    ("path", "shown"), [(None, "NoneType None"), (7, "int 7"), (b"state", "bytes b'state'")]
+    ("arguments", "error", "message"),
+    [
+        ({"path": ""}, FlowBuildError, "got an empty one"),
+        ({"path": "  "}, FlowBuildError, "got an empty one"),
+        ({"path": None}, FlowTypeError, "needs a directory's path, got NoneType None"),
+        ({"path": 7}, FlowTypeError, "needs a directory's path, got int 7"),
+        ({"path": b"state"}, FlowTypeError, "needs a directory's path, got bytes b'state'"),
+        ({"reset_steps": "hourly"}, FlowTypeError, "must be a list of step ids, got 'hourly'"),
+        ({"reset_steps": [1]}, FlowTypeError, "must be a list of step ids"),
+        ({"on_removed": "keep"}, FlowBuildError, "must be 'refuse' or 'drop', got 'keep'"),
+        ({"keep_epochs": 0}, FlowBuildError, "keep_epochs must be a whole number of at least 1"),
+    ],
 )
-def test_refuses_a_path_that_is_no_text(path: object, shown: str) -> None:
-    with pytest.raises(FlowTypeError, match=f"needs a directory's path, got {shown}"):
-        RecoveryConfig(path)  # type: ignore[arg-type]
+def test_invalid_settings_are_errors(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        RecoveryConfig(**{"path": "there", **arguments})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recovery.reading.places import Here, _identity, _metadata, _offset
+from recovery.reading.places import Here, _identity, _offset
 
 SCHEMA = "spark/state/0/_stateSchema/default/0_x"
 PART = "inputs/a%20frame/part-0.parquet"
@@ -88,13 +88,3 @@ def test_in_the_metadata_of_a_checkpoint_only_offsets_are_translated(here: Here)
     moved = json.loads(_identity(json.dumps(content), here))
     assert (moved["flow_id"], moved["start"]) == ("/old/seed-1", None)
     assert moved["begun"]["read"][0][1][0]["file"] == ["", f"/new/{PART}", 7]
-
-
-def test_descriptions_of_the_state_are_kept(here: Here) -> None:
-    store = {"storeName": "default", "stateSchemaFilePaths": [f"file:/old/{SCHEMA}"]}
-    text = 'v2\n{"operatorInfo":{"name":"ü"},"stateStoreInfo":[' + json.dumps(store) + "]}"
-    version, content = _metadata(text, here).split("\n")
-    described = json.loads(content)
-    assert (version, described["operatorInfo"]) == ("v2", {"name": "ü"})
-    (moved,) = described["stateStoreInfo"]
-    assert moved == {"storeName": "default", "stateSchemaFilePaths": [f"file:/new/{SCHEMA}"]}

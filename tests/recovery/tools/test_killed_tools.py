@@ -1,4 +1,4 @@
-"""Tools killed at every step, and their completion before the next run."""
+"""Tools killed at every step, their completion, and tools that a run keeps out."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from flow import CheckpointError
 from flow.engine.checkpoint.storage import Storage
 from recovery import relocate, rescale, rewind, status, verify
 from recovery.reading.files import CheckpointFiles
+from tests.recovery.checkpoints import tree, used_by_a_run
 from tests.recovery.kept_flow import run_on
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.usefixtures("spark")
 
 CHANGING = (
     (Storage, "write"),
@@ -26,7 +26,6 @@ CHANGING = (
     (CheckpointFiles, "write_text"),
 )
 LOCKS = "lock"
-BESIDE = ("rewound-", "relocated-", LOCKS)
 
 
 class Killed(BaseException):
@@ -34,16 +33,10 @@ class Killed(BaseException):
 
 
 class Killer:
-    """Kill before or after the n-th change of a file; changes of locks do not count.
+    """Kill after the n-th change of a file, from 1 on; changes of locks do not count."""
 
-    Args:
-        monkeypatch: what changes the methods.
-        at: which change, from 1 on.
-        after: whether it is still made.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, after: bool) -> None:
-        self.steps_left, self.after, self.struck = at, after, False
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+        self.steps_left, self.struck = at, False
         for owner, name in CHANGING:
             monkeypatch.setattr(owner, name, self._fatal(getattr(owner, name)))
 
@@ -53,8 +46,6 @@ class Killer:
                 return method(files, name, *arguments)
             self.steps_left -= 1
             self.struck = self.steps_left == 0
-            if self.struck and not self.after:
-                raise Killed
             found = method(files, name, *arguments)
             if self.struck:
                 raise Killed
@@ -63,65 +54,85 @@ class Killer:
         return changed
 
 
-def kills(tool: Callable[[], Any], afresh: Callable[[], None]) -> Iterator[tuple[int, bool]]:
-    """Run a tool on fresh copies, killed at every step once, and yield each step."""
-    for after in (False, True):
-        for at in range(1, 100):
-            afresh()
-            with pytest.MonkeyPatch.context() as monkeypatch:
-                killer = Killer(monkeypatch, at, after)
-                with contextlib.suppress(Killed):
-                    tool()
-            if not killer.struck:
-                break
-            yield at, after
+def kills(tool: Callable[[], Any], afresh: Callable[[], None], every: int) -> Iterator[int]:
+    """Run a tool on fresh copies, each killed after another step, and yield the step."""
+    for at in range(1, 100, every):
+        afresh()
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            killer = Killer(monkeypatch, at)
+            with contextlib.suppress(Killed):
+                tool()
+        if not killer.struck:
+            break
+        yield at
 
 
-def content(directory: Path) -> dict[str, bytes]:
+def without_backups(checkpoint: Path) -> dict[str, bytes]:
     """Return the files of a checkpoint by path, without backups, locks and checksums."""
-    found = {path.relative_to(directory): path for path in directory.rglob("*") if path.is_file()}
     return {
-        str(name): path.read_bytes()
-        for name, path in found.items()
-        if not name.parts[0].startswith(("rewound-", "relocated-", "lock"))
-        and path.suffix != ".crc"
+        name: content
+        for name, content in tree(checkpoint).items()
+        if content and not name.startswith(("rewound-", LOCKS)) and not name.endswith(".crc")
     }
 
 
+@pytest.mark.parametrize(
+    ("every", "count"), [(4, 2), pytest.param(1, 6, marks=pytest.mark.extended)]
+)
 def test_a_killed_rewind_is_completed_first(
-    checkpoint: Path, copied: Path, spark: SparkSession
+    every: int, count: int, checkpoint: Path, copied: Path
 ) -> None:
     def afresh() -> None:
         shutil.rmtree(copied)
         shutil.copytree(checkpoint, copied)
 
-    rewind(copied, 1, yes=True, spark=spark)
-    whole = content(copied)
-    assert status(copied, spark=spark).epochs == (0, 1)
+    rewind(copied, 1, yes=True)
+    whole = without_backups(copied)
+    assert status(copied).epochs == (0, 1)
     kill_count = 0
-    for at, after in kills(lambda: rewind(copied, 1, yes=True, spark=spark), afresh):
+    for at in kills(lambda: rewind(copied, 1, yes=True), afresh, every):
         kill_count += 1
         cut_off = (copied / "change.json").exists()
-        if cut_off and at % 3 == 0:
+        if cut_off and at % 4 == 1:
             with pytest.raises(CheckpointError, match=r"recovery rewind .* --epoch 1 --yes"):
-                run_on(spark, copied.parent)
+                run_on(copied.parent)
             with pytest.raises(CheckpointError, match="do the rest with"):
-                rewind(copied, 1, spark=spark)
-            assert "tool was cut off" in str(verify(copied, spark=spark)[0])
-        rewind(copied, 1, yes=True, spark=spark)
-        assert content(copied) == whole, (at, after)
-    assert kill_count > 10
+                rewind(copied, 1)
+            assert "tool was cut off" in str(verify(copied)[0])
+        rewind(copied, 1, yes=True)
+        assert without_backups(copied) == whole, at
+    assert kill_count >= count
 
 
-@pytest.mark.parametrize("tool", [rescale, relocate])
-def test_other_tools_are_refused_after_a_killed_rewind(
-    tool: Callable[..., Any], copied: Path, spark: SparkSession
-) -> None:
+def test_other_tools_are_refused_after_a_killed_rewind(copied: Path) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        Killer(monkeypatch, 3, True)
+        Killer(monkeypatch, 3)
         with pytest.raises(Killed):
-            rewind(copied, 1, yes=True, spark=spark)
-    with pytest.raises(CheckpointError, match="a tool was cut off"):
-        tool(copied, spark=spark)
-    assert rewind(copied, 0, yes=True, spark=spark).done, "the first is finished, then this is done"
-    assert status(copied, spark=spark).epochs == (0,)
+            rewind(copied, 1, yes=True)
+    for tool in (rescale, relocate):
+        with pytest.raises(CheckpointError, match="a tool was cut off"):
+            tool(copied)
+    assert rewind(copied, 0, yes=True).done, "the first is finished, then this is done"
+    assert status(copied).epochs == (0,)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: rewind(path, 1, yes=True),
+        lambda path: rewind(path, 1),
+        lambda path: rescale(path, shards=3),
+        lambda path: relocate(path, yes=True),
+    ],
+    ids=["rewind", "plan of a rewind", "rescale", "relocate"],
+)
+def test_a_checkpoint_that_a_run_uses_is_refused(
+    change: Callable[[Path], Any], copied: Path
+) -> None:
+    before = tree(copied)
+    with (
+        used_by_a_run(copied),
+        pytest.raises(CheckpointError, match=r"is in use by another run: process \d+ on"),
+    ):
+        change(copied)
+    assert tree(copied) == before

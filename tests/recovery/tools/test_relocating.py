@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import CheckpointError, Dataflow, run
+from flow import CheckpointError, Dataflow
 from flow.connectors.dataframe import DataFrameSource
-from flow.engine.checkpoint.lock import CheckpointLock
-from flow.engine.checkpoint.storage import Storage
 from flow.testing import ABORT, EOF, TestingSink, TestingSource
-from recovery import RecoveryConfig, relocate, rescale, status, verify
-from recovery.cli import main
+from recovery import relocate, rescale, status, verify
+from tests.recovery.checkpoints import run_flow, tree
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.usefixtures("spark")
 
 METADATA = "spark/state/0/_metadata/v2/0"
+A = {"id": "a", "n": 1}
 
 
 def count_value(count: int | None, value: Any) -> tuple[int, int]:
@@ -32,7 +32,6 @@ class Case:
     """A flow that reads or counts by key the rows of a static frame and later items."""
 
     def __init__(self, spark: SparkSession, items: list[Any], keyed: bool = True) -> None:
-        self.spark = spark
         self.received: list[Any] = []
         self.flow = Dataflow("relocated")
         rows = spark.createDataFrame([("a", 0), ("b", 0)], "id string, n long").coalesce(1)
@@ -46,25 +45,13 @@ class Case:
     def run(self, path: Path) -> list[Any]:
         """Run the flow on a checkpoint, and return the received items, sorted."""
         self.received.clear()
-        options: dict[str, Any] = {"drain": False, "shards": 2, "partitions": 1, "system_time": 0}
-        run(self.flow, spark=self.spark, recovery=RecoveryConfig(path), **options)
+        run_flow(path, self.flow, shards=2)
         return sorted(self.received, key=str)
-
-
-A = {"id": "a", "n": 1}
 
 
 def move_checkpoint(path: Path) -> Path:
     """Move a checkpoint, so that nothing is left where it was."""
     return Path(shutil.move(path, path.with_name("moved")))
-
-
-def contents(directory: Path) -> dict[str, str]:
-    return {
-        path.relative_to(directory).as_posix(): path.read_bytes().hex()
-        for path in directory.rglob("*")
-        if path.is_file()
-    }
 
 
 #  run      1         2              moved, relocated, 3
@@ -84,95 +71,70 @@ def test_a_moved_checkpoint_is_refused_until_it_is_relocated(
     assert f"{METADATA} names file:{made}/spark/state/0/_stateSchema/" in message
     assert f"not there: the checkpoint was moved: python -m recovery relocate {path}" in message
     assert f"names {made}/inputs/a%20frame/part-00000" in message
-    assert {one.way_out for one in verify(path, spark=spark)} == {
-        f"python -m recovery relocate {path}"
-    }
+    assert {one.way_out for one in verify(path)} == {f"python -m recovery relocate {path}"}
 
-    found = relocate(path, yes=True, spark=spark)
+    found = relocate(path, yes=True)
     assert found.places == (str(made),)
     offsets = [f"spark/offsets/{epoch}" for epoch in (0, 1, 2)]
     others = [one for one in found.files if one not in offsets]
     assert others[0] == "sources/a%20frame/000000000.page.json"
     assert {one.rpartition("/")[0] for one in others[1:]} == {"spark/state/0/_metadata/v2"}
-    assert str(made) not in "".join(
-        file.read_text("utf-8", "ignore")
-        for file in path.rglob("*")
-        if file.is_file() and found.backup not in file.parts
-    )
-    assert verify(path, spark=spark) == []
+    kept = {name: text for name, text in tree(path).items() if found.backup not in name}
+    assert [name for name, text in kept.items() if str(made).encode() in text] == []
+    assert verify(path) == []
     assert case.run(path) == [("a", 4)]
-    assert status(path, spark=spark).steps[0].keys == 2
+    assert status(path).steps[0].keys == 2
 
 
 def test_files_that_change_are_backed_up(
-    spark: SparkSession, checkpoint: Path, copied: Path
+    checkpoint: Path, copied: Path, printed: Callable[..., str]
 ) -> None:
-    before = contents(copied)
-    planned = relocate(copied, spark=spark)
-    assert contents(copied) == before
-    assert str(planned).splitlines() == [
-        f"{copied} was in {checkpoint}; files that say so: 1",
-        f"  these files would be rewritten, and the old files copied to {planned.backup}",
-        "nothing has been changed: give --yes to do it",
-    ]
+    before = tree(copied)
+    first, second, last = printed("relocate", copied).splitlines()
+    assert tree(copied) == before
+    assert first == f"{copied} was in {checkpoint}; files that say so: 1"
+    assert second.startswith("  these files would be rewritten, and the old files copied to reloca")
+    assert last == "nothing has been changed: give --yes to do it"
 
-    done = relocate(copied, yes=True, spark=spark)
-    after = contents(copied)
+    done = json.loads(printed("relocate", copied, "--yes", "--json"))
+    after = tree(copied)
     changed = {name for name in before if after.get(name) != before[name]}
-    assert {name for name in changed if not name.endswith(".crc")} == {*planned.files} == {METADATA}
-    assert after[f"{done.backup}/{METADATA}"] == before[METADATA]
-    assert str(copied) in (copied / done.backup / "why-this-is-here.txt").read_text("utf-8")
+    assert {name for name in changed if not name.endswith(".crc")} == {*done["files"]} == {METADATA}
+    assert after[f"{done['backup']}/{METADATA}"] == before[METADATA]
+    assert str(copied) in (copied / done["backup"] / "why-this-is-here.txt").read_text("utf-8")
 
-    again = relocate(copied, yes=True, spark=spark)
-    assert (again.files, contents(copied)) == ((), after)
+    again = relocate(copied, yes=True)
+    assert (again.files, tree(copied)) == ((), after)
     assert str(again) == f"all paths in {copied} are up to date: nothing to do"
 
 
+@pytest.mark.extended
 def test_an_interrupted_epoch_reads_its_data_frame_in_the_new_place(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    made = tmp_path / "made"
     case = Case(spark, [ABORT()], keyed=False)
-    case.run(made)
-    path = move_checkpoint(made)
+    case.run(tmp_path / "made")
+    path = move_checkpoint(tmp_path / "made")
     with pytest.raises(CheckpointError, match="python -m recovery relocate"):
         case.run(path)
-    relocate(path, yes=True, spark=spark)
+    relocate(path, yes=True)
     assert [row["id"] for row in case.run(path)] == ["a", "b"]
 
 
+@pytest.mark.extended
 def test_a_new_generation_finds_its_seed_in_the_new_place(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     made = tmp_path / "made"
     case = Case(spark, [A, EOF(), ABORT(), A])
     case.run(made)
-    rescale(made, shards=4, spark=spark)
+    rescale(made, shards=4)
     case.run(made)  # as if it had been cut off in the epoch that puts the seed in place:
     for name in ("commits/*", "offsets/[1-9]", "offsets/.[1-9].crc"):
         for log in made.glob(f"spark-1/{name}"):
             log.unlink()
     path = move_checkpoint(made)
-    relocate(path, yes=True, spark=spark)
+    relocate(path, yes=True)
     offset = (path / "spark-1" / "offsets" / "0").read_text("utf-8").splitlines()[2]
     assert json.loads(offset)["seed"] == f"{path}/seed-1"
     assert case.run(path) == [("a", 3)]
-
-
-def test_a_checkpoint_in_use_is_not_relocated(spark: SparkSession, copied: Path) -> None:
-    before = contents(copied)
-    with (
-        CheckpointLock(Storage(spark, str(copied))),
-        pytest.raises(CheckpointError, match="is in use by another run"),
-    ):
-        relocate(copied, yes=True, spark=spark)
-    assert contents(copied) == before
-
-
-def test_the_command(spark: SparkSession, copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["relocate", str(copied)]) == 0
-    assert "nothing has been changed: give --yes to do it" in capsys.readouterr().out
-    assert main(["relocate", str(copied), "--yes", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"] == [METADATA]
-    assert main(["relocate", str(copied), "--yes"]) == 0
-    assert capsys.readouterr().out.endswith("nothing to do\n")

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from flow import CheckpointError, FlowError
-from flow.engine.checkpoint.lock import CheckpointLock
-from flow.engine.checkpoint.storage import Storage
 from flow.testing import ABORT
 from recovery import StepStatus, status
 from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.epoch_state import EpochState, totals
-from tests.recovery.damage import replace
+from tests.recovery.checkpoints import change_identity, identity_of, used_by_a_run
 from tests.recovery.kept_flow import VALUES, run_on
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.usefixtures("spark")
 
 
-def test_summarises_a_checkpoint(checkpoint: Path, spark: SparkSession) -> None:
+def test_summarises_a_checkpoint(
+    checkpoint: Path, spark: SparkSession, printed: Callable[..., str]
+) -> None:
     found = status(checkpoint, spark=spark)
-    kept = json.loads((checkpoint / "flow.json").read_text("utf-8"))
-    assert (found.path, found.flow, found.run_id) == (str(checkpoint), "visits", kept["run_id"])
+    run_id = identity_of(checkpoint)["run_id"]
+    assert (found.path, found.flow, found.run_id) == (str(checkpoint), "visits", run_id)
     assert (found.shards, found.partitions, found.generation) == (4, 2, 0)
     assert (found.epochs, found.last, found.begun) == ((0, 1, 2, 3), 3, None)
     assert (found.now, found.ended, found.in_use) == ("2023-12-14T10:00:00Z", False, None)
@@ -34,14 +35,8 @@ def test_summarises_a_checkpoint(checkpoint: Path, spark: SparkSession) -> None:
         ("clicks", 7),
         ("names", {"file": 1, "at": 0}),
     ]
-
-
-def test_lists_the_state_of_keyed_steps_in_flow_order(
-    checkpoint: Path, spark: SparkSession
-) -> None:
-    steps = status(checkpoint, spark=spark).steps
     assert [
-        (one.step, one.keys, one.open_windows, one.buffered_values, one.due) for one in steps
+        (one.step, one.keys, one.open_windows, one.buffered_values, one.due) for one in found.steps
     ] == [
         # Each key has the window from 10:00 to 11:00; nothing but data moves the watermark, for
         # which 11:00 of a and 10:40 of b wait.
@@ -54,26 +49,27 @@ def test_lists_the_state_of_keyed_steps_in_flow_order(
         ("counts", 2, None, None, None),
         ("named", 1, None, None, None),
     ]
-    assert all(one.bytes > 0 and one.segments >= 1 for one in steps)
+    assert all(one.bytes > 0 and one.segments >= 1 for one in found.steps)
+
+    for_programs = json.loads(printed("status", checkpoint, "--json"))
+    assert for_programs["epochs"] == [0, 1, 2, 3]
+    assert StepStatus(**for_programs["steps"][1]).due == "2023-12-14T10:10:00Z"
 
 
-def test_counts_windows_and_not_keys(checkpoint: Path, spark: SparkSession) -> None:
-    first = EpochState(open_checkpoint(checkpoint, spark), 0)
+def test_counts_windows_and_not_keys(checkpoint: Path) -> None:
+    first = EpochState(open_checkpoint(checkpoint), 0)
     assert totals(first.headers()["hourly"]).counts == (0, 2)  # the value of each key waits
 
 
-def test_counts_the_windows_of_steps_that_the_checkpoint_does_not_describe(
-    copied: Path, spark: SparkSession
-) -> None:
-    kept = json.loads((copied / "flow.json").read_text("utf-8"))
-    replace(copied / "flow.json", json.dumps({**kept, "recovery": None}))
-    steps = {one.step: one for one in status(copied, spark=spark).steps}
+def test_counts_the_windows_of_steps_that_the_checkpoint_does_not_describe(copied: Path) -> None:
+    change_identity(copied, recovery=None)
+    steps = {one.step: one for one in status(copied).steps}
     assert list(steps) == ["baskets", "counts", "hourly", "named", "sessions", "whole"]
     assert [steps[name].open_windows for name in ("hourly", "counts")] == [2, None]
 
 
-def test_is_a_table_for_people(checkpoint: Path, spark: SparkSession) -> None:
-    lines = str(status(checkpoint, spark=spark)).splitlines()
+def test_is_a_table_for_people(checkpoint: Path, printed: Callable[..., str]) -> None:
+    lines = printed("status", checkpoint).splitlines()
     assert lines[0] == f"flow visits, checkpoint {checkpoint}"
     assert lines[1].endswith(", 4 shards, 2 partitions")
     assert lines[2] == "last epoch 3 at 2023-12-14T10:00:00Z; epochs kept: 0 to 3"
@@ -81,77 +77,57 @@ def test_is_a_table_for_people(checkpoint: Path, spark: SparkSession) -> None:
     head, hourly, sessions, *_ = lines[8:]
     assert head.split("  ")[0] == "step"
     assert head.endswith("open windows  buffered values  next due")
-    assert hourly.split()[0] == "hourly"
-    assert hourly.split()[4:] == ["2", "2", "never"]
+    assert (hourly.split()[0], hourly.split()[4:]) == ("hourly", ["2", "2", "never"])
     assert sessions.split()[4:] == ["2", "2", "2023-12-14T10:10:00Z"]
 
 
-def test_is_json_for_programs(checkpoint: Path, spark: SparkSession) -> None:
-    found = json.loads(json.dumps(status(checkpoint, spark=spark).to_json()))
-    assert found["epochs"] == [0, 1, 2, 3]
-    assert StepStatus(**found["steps"][1]).due == "2023-12-14T10:10:00Z"
-
-
-def test_reports_an_unfinished_epoch(spark: SparkSession, tmp_path: Path) -> None:
-    path = run_on(spark, tmp_path, [*VALUES[:3], ABORT(), *VALUES[3:]])
-    found = status(path, spark=spark)
+def test_reports_an_unfinished_epoch(tmp_path: Path) -> None:
+    path = run_on(tmp_path, [*VALUES[:3], ABORT(), *VALUES[3:]])
+    found = status(path)
     assert (found.epochs, found.last, found.begun) == ((0,), 0, 1)
     assert found.sources[0].offset == 2
-    message = "epoch 1 was begun and not finished: the next run does it again"
-    assert message in str(found)
+    assert "epoch 1 was begun and not finished: the next run does it again" in str(found)
 
 
-def test_a_checkpoint_without_a_finished_epoch_has_no_state(
-    copied: Path, spark: SparkSession
-) -> None:
+def test_a_checkpoint_without_a_finished_epoch_has_no_state(copied: Path) -> None:
     for file in (copied / "spark" / "commits").iterdir():
         file.unlink()
-    found = status(copied, spark=spark)
+    found = status(copied)
     assert (found.epochs, found.last, found.now, found.steps) == ((), None, None, ())
     assert "no epoch is finished" in str(found)
 
 
-def test_a_new_generation_starts_where_the_last_one_ended(
-    copied: Path, spark: SparkSession
-) -> None:
-    kept = json.loads((copied / "flow.json").read_text("utf-8"))
+def test_a_new_generation_starts_where_the_last_one_ended(copied: Path) -> None:
     start = {"v": 1, "now": 5, "down": 0, "end": 0, "at": {"clicks": 7}, "read": []}
-    moved = {**kept, "generation": 1, "first_epoch": 4, "start": start}
-    replace(copied / "flow.json", json.dumps(moved))
-    found = status(copied, spark=spark)
+    change_identity(copied, generation=1, first_epoch=4, start=start)
+    found = status(copied)
     assert (found.generation, found.epochs, found.last) == (1, (), None)
     assert [(one.step, one.offset) for one in found.sources] == [("clicks", 7), ("names", None)]
 
 
-def test_names_the_process_that_uses_the_checkpoint(copied: Path, spark: SparkSession) -> None:
-    with CheckpointLock(Storage(spark, str(copied))):
-        in_use = status(copied, spark=spark).in_use
-    assert in_use is not None
-    assert f"process {os.getpid()} on " in in_use
+def test_names_the_process_that_uses_the_checkpoint(copied: Path) -> None:
+    with used_by_a_run(copied):
+        assert f"process {os.getpid()} on " in str(status(copied).in_use)
     (copied / "lock.json").write_text("not JSON")
-    assert status(copied, spark=spark).in_use == "lock.json, which cannot be read"
+    assert status(copied).in_use == "lock.json, which cannot be read"
 
 
-def test_a_step_is_listed_by_its_id_if_its_state_has_another_name(
-    copied: Path, spark: SparkSession
-) -> None:
-    kept = json.loads((copied / "flow.json").read_text("utf-8"))
-    kept["recovery"]["names"] = {"new counts": "counts"}
-    described = kept["recovery"]["fingerprint"]["keyed"]
-    described["new counts"] = described.pop("counts")
-    replace(copied / "flow.json", json.dumps(kept))
-    steps = {one.step: one.keys for one in status(copied, spark=spark).steps}
+def test_a_step_is_listed_by_its_id_if_its_state_has_another_name(copied: Path) -> None:
+    kept = identity_of(copied)["recovery"]
+    kept["fingerprint"]["keyed"]["new counts"] = kept["fingerprint"]["keyed"].pop("counts")
+    change_identity(copied, recovery={**kept, "names": {"new counts": "counts"}})
+    steps = {one.step: one.keys for one in status(copied).steps}
     assert (steps["new counts"], "counts" in steps) == (2, False)
 
 
-def test_a_directory_without_a_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_directory_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"^there is no directory .*nowhere$"):
         status(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match=r"is not a flow's checkpoint: it has no flow\.json"):
-        status(tmp_path, spark=spark)
+        status(tmp_path)
     newer = {"version": 99, "flow_id": "f", "run_id": "r", "shards": 4, "partitions": 1}
     (tmp_path / "flow.json").write_text(json.dumps(newer))
     with pytest.raises(CheckpointError, match=r"in format 99.* run the version that wrote it"):
-        status(tmp_path, spark=spark)
+        status(tmp_path)
     with pytest.raises(FlowError, match="a checkpoint needs a directory's path, got int 7"):
         status(7)  # type: ignore[arg-type]

@@ -14,12 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import CheckpointError, Dataflow, run
+from flow import CheckpointError, Dataflow
 from flow.testing import EOF, TestingSink, TestingSource
-from recovery import RecoveryConfig, export, inspect
+from recovery import export, inspect
+from tests.recovery.checkpoints import run_flow
 from tests.recovery.kept_flow import NOW, Basket
-
-pytestmark = pytest.mark.spark
 
 
 def at(minute: int) -> datetime:
@@ -69,26 +68,18 @@ def kept(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint of the flow after epoch 2; not to be changed."""
     directory = tmp_path_factory.mktemp("tables") / "checkpoint"
     for _ in range(3):
-        run(
-            make_flow(),
-            spark=spark,
-            recovery=RecoveryConfig(directory),
-            drain=False,
-            system_time=NOW,
-            shards=2,
-            partitions=1,
-        )
+        run_flow(directory, make_flow(), system_time=NOW, shards=2)
     return directory
 
 
-def exported(kept: Path, step: str, spark: SparkSession, file: Path, **options: Any) -> pa.Table:
-    export(kept, step, file, spark=spark, **options)
+def exported(kept: Path, step: str, file: Path, **options: Any) -> pa.Table:
+    export(kept, step, file, **options)
     return pq.read_table(file)
 
 
-def test_a_table_has_a_row_for_each_key(kept: Path, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_has_a_row_for_each_key(kept: Path, tmp_path: Path) -> None:
     file = tmp_path / "limits.parquet"
-    made = export(kept, "limits", file, spark=spark)
+    made = export(kept, "limits", file)
     assert str(made) == f"step limits after epoch 2: 2 keys in 2 rows of {file}"
     table = pq.read_table(file)
     assert table.schema.field("value").type == pa.int64()
@@ -99,18 +90,16 @@ def test_a_table_has_a_row_for_each_key(kept: Path, spark: SparkSession, tmp_pat
     assert [pickle.loads(one) for one in table["snapshot"].to_pylist()] == [5, 1]
 
 
-def test_an_earlier_epoch_has_the_version_that_it_saw(
-    kept: Path, spark: SparkSession, tmp_path: Path
-) -> None:
-    table = exported(kept, "limits", spark, tmp_path / "limits.parquet", epoch=1)
+def test_an_earlier_epoch_has_the_version_that_it_saw(kept: Path, tmp_path: Path) -> None:
+    table = exported(kept, "limits", tmp_path / "limits.parquet", epoch=1)
     assert table["key"].to_pylist() == ["a", "b"]
     assert table["value"].to_pylist() == [5, 8]
 
 
 def test_a_table_with_times_has_a_row_for_each_value_and_each_removal(
-    kept: Path, spark: SparkSession, tmp_path: Path
+    kept: Path, tmp_path: Path
 ) -> None:
-    table = exported(kept, "prices", spark, tmp_path / "prices.parquet")
+    table = exported(kept, "prices", tmp_path / "prices.parquet")
     assert table.schema.field("from").type == pa.timestamp("us", tz="UTC")
     assert table.drop_columns("snapshot").to_pylist() == [
         {"key": "tea", "from": at(1), "value": 3},
@@ -120,24 +109,22 @@ def test_a_table_with_times_has_a_row_for_each_value_and_each_removal(
     assert [one is None for one in table["snapshot"].to_pylist()] == [False, False, True]
 
 
-def test_values_that_are_not_plain_are_json(
-    kept: Path, spark: SparkSession, tmp_path: Path
-) -> None:
-    (row,) = exported(kept, "baskets", spark, tmp_path / "baskets.parquet").to_pylist()
+def test_values_that_are_not_plain_are_json(kept: Path, tmp_path: Path) -> None:
+    (row,) = exported(kept, "baskets", tmp_path / "baskets.parquet").to_pylist()
     assert json.loads(row["value"])["fields"] == {"owner": "me", "sizes": [1, 2]}
     assert pickle.loads(row["snapshot"]) == Basket("me", [1, 2])
 
 
-def test_a_lookup_table_is_exported(kept: Path, spark: SparkSession, tmp_path: Path) -> None:
-    (row,) = exported(kept, "places", spark, tmp_path / "places.parquet").to_pylist()
+def test_a_lookup_table_is_exported(kept: Path, tmp_path: Path) -> None:
+    (row,) = exported(kept, "places", tmp_path / "places.parquet").to_pylist()
     assert (row["key"], row["value"]) == ("ann", "shelf 1")
 
 
-def test_inspect_shows_the_values_of_a_table(kept: Path, spark: SparkSession) -> None:
-    found = inspect(kept, "limits", spark=spark)
+def test_inspect_shows_the_values_of_a_table(kept: Path) -> None:
+    found = inspect(kept, "limits")
     assert (found.version, found.total) == (3, 2)
     assert [(one.key, one.due, one.state) for one in found.keys] == [("a", None, 5), ("c", None, 1)]
-    lines = str(inspect(kept, "limits", key="c", spark=spark)).splitlines()
+    lines = str(inspect(kept, "limits", key="c")).splitlines()
     assert lines == [
         "version 3 of table limits after epoch 2, at 2023-12-14T10:00:00Z: 2 keys, of which 1 are "
         "shown",
@@ -147,8 +134,8 @@ def test_inspect_shows_the_values_of_a_table(kept: Path, spark: SparkSession) ->
     ]
 
 
-def test_inspect_shows_the_values_of_a_table_by_time(kept: Path, spark: SparkSession) -> None:
-    (tea,) = inspect(kept, "prices", spark=spark).keys
+def test_inspect_shows_the_values_of_a_table_by_time(kept: Path) -> None:
+    (tea,) = inspect(kept, "prices").keys
     assert tea.state == [
         {"from": "2024-05-01T00:01:00Z", "value": 3},
         {"from": "2024-05-01T00:05:00Z", "value": 4},
@@ -156,9 +143,9 @@ def test_inspect_shows_the_values_of_a_table_by_time(kept: Path, spark: SparkSes
     ]
 
 
-def test_a_key_or_step_that_is_not_there_is_an_error(kept: Path, spark: SparkSession) -> None:
+def test_a_key_or_step_that_is_not_there_is_an_error(kept: Path) -> None:
     with pytest.raises(CheckpointError, match="step 'limits' keeps nothing of key 'b' at epoch 2"):
-        inspect(kept, "limits", key="b", spark=spark)
+        inspect(kept, "limits", key="b")
     steps = r"steps that do: 'count', 'limits', 'prices', 'baskets', 'places'"
     with pytest.raises(CheckpointError, match=steps):
-        inspect(kept, "nix", spark=spark)
+        inspect(kept, "nix")
