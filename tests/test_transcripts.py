@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from flow.engine.spark.versions.supported import installed_version
 from tests.support.playing import ENGINES, Engine, Played, check, play, play_in_process
 from tests.support.transcript import Transcript, builders, parse_transcript, read_transcripts
 
@@ -26,7 +27,7 @@ def plays() -> list[Any]:
     """Return each transcript with each group of which it is a part.
 
     Transcripts of a group follow one another, so that pytest plays the group once. On Spark, an
-    ordinary run plays one transcript of each kind of step.
+    ordinary run plays one transcript of each kind of step, on each version.
     """
     params = []
     for engine in ENGINES:
@@ -37,13 +38,22 @@ def plays() -> list[Any]:
         played = set[Hashable]()
         for group in sorted(groups.values(), key=lambda group: -len(group.transcripts)):
             for transcript in group.transcripts:
-                marks = [pytest.mark.spark] if engine.on_spark else []
-                if engine.on_spark and transcript.kind in played:
-                    marks.append(pytest.mark.extended)
+                marks = marks_on(engine, is_first=transcript.kind not in played)
                 played.add(transcript.kind)
                 name = f"{engine}-{transcript}"
                 params.append(pytest.param(group, transcript, id=name, marks=marks))
     return params
+
+
+def marks_on(engine: Engine, *, is_first: bool) -> list[pytest.MarkDecorator]:
+    """Return the marks of a transcript, which may be the first of its kind on an engine."""
+    if engine.on_spark is None:
+        return []
+    if not is_first:
+        return [pytest.mark.spark, pytest.mark.extended]
+    has_engine = engine.on_spark == "batch" or installed_version().has_streaming
+    only_batches = pytest.mark.skipif(not has_engine, reason="Spark 4.0 runs flows as batches only")
+    return [pytest.mark.spark, pytest.mark.each_spark, only_batches]
 
 
 @pytest.fixture(scope="module")

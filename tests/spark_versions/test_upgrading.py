@@ -33,10 +33,10 @@ def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> O
 
 def python_with(version: str) -> str:
     """Return the Python of the environment with a version of Spark, or skip the test."""
-    python = dev.Environment(version).python
-    if not python.exists():
+    place = dev.Environment(version)
+    if not place.read_stamp():  # while an installation runs, too
         pytest.skip(f"no environment with Spark {version}: dev.py test --spark {version} makes it")
-    return str(python)
+    return str(place.python)
 
 
 def run_on(version: str, directory: Path, number: int) -> subprocess.CompletedProcess[str]:
