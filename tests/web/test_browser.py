@@ -91,7 +91,7 @@ def test_the_page_of_a_run_shows_its_numbers_the_slow_step_and_why_a_value_was_l
     browser: Browser, spark: SparkSession, tmp_path: Path
 ) -> None:
     """The path of `docs/how_to/debug_a_slow_step.md` and `docs/how_to/late_data.md`."""
-    flow = minutes_flow(sixteen(), seconds_of_an_item=0.03)
+    flow = minutes_flow(sixteen(), seconds_of_an_item=0.3)
     address = free_address()
     looked: list[int] = []
 
