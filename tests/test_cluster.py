@@ -51,7 +51,6 @@ FLOW = """
 
 
 @pytest.mark.cluster
-@pytest.mark.extended
 def test_a_flow_runs_on_a_cluster_that_receives_the_packages(
     tmp_path: Path, master: str, bare_python: str
 ) -> None:
