@@ -30,17 +30,15 @@ needs_this_machine = pytest.mark.skipif(
 )
 
 
-SOME = ("hash-keys", "exact-sums-20k", "tumbling-windows-20k", "session-windows-1k")
-some_or_all = pytest.mark.parametrize(
-    "names", [SOME, pytest.param(tuple(KERNELS), marks=pytest.mark.extended)], ids=["some", "all"]
-)
-"""Some kernels in an ordinary run, and all of them in another."""
+GROUPS = [tuple(KERNELS)[first::5] for first in range(5)]
+"""All kernels, in groups: each pays for a start of Python under Valgrind."""
 
 
 @needs_valgrind
 @needs_this_machine
 @pytest.mark.slow
-@some_or_all
+@pytest.mark.extended
+@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
 def test_a_kernel_takes_at_most_twice_its_budget(names: tuple[str, ...]) -> None:
     counts = count([KERNELS[name] for name in names])
     problems = [problem for name in names if (problem := BUDGETS.problem(name, counts[name]))]
@@ -103,7 +101,9 @@ def test_unknown_kernels_are_refused(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err.startswith("there is no kernel called nonsense: they are hash-")
 
 
-@some_or_all
+@pytest.mark.parametrize(
+    "names", [(*KERNELS,)[:4], pytest.param((*KERNELS,), marks=pytest.mark.extended)], ids=len
+)
 def test_every_kernel_can_be_timed(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "REPEATS", 1)
     lines = run.times([KERNELS[name] for name in names]).splitlines()

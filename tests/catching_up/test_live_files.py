@@ -35,6 +35,7 @@ while time.time() - started < seconds:
 """Writes a file of five values ten times a second, each there as soon as it is timestamped."""
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("trigger", "step_seconds", "lasts"),
     [("5s", 0.0, 7), pytest.param(None, 0.03, 14, marks=pytest.mark.extended)],

@@ -132,6 +132,7 @@ def test_a_file_a_device_read_side_by_side_has_nothing_late(
     assert counts.totals() == expected(*devices)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("beside", [pytest.param(0, marks=EXTENDED), 20])
 def test_a_backlog_that_spark_reads_has_nothing_late(
     spark: SparkSession, tmp_path: Path, beside: int
@@ -168,6 +169,7 @@ def test_a_run_reports_the_file_of_late_values(
     assert summary.late_sources == {LateSource("count", name, name): 2}
 
 
+@pytest.mark.extended
 def test_a_stopped_and_resumed_backlog_gives_the_results_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -190,6 +192,7 @@ def test_a_stopped_and_resumed_backlog_gives_the_results_of_one_run(
     assert counts.late == []
 
 
+@pytest.mark.extended
 #  dense    ▒▒▒▒▒▒▒▒ ✗ ▒▒▒▒▒▒▒▒▒▒▒▒     killed in the middle of both backlogs
 #  sparse   ▒▒▒ ✗ ▒▒▒
 def test_a_backlog_killed_within_an_epoch_gives_the_results_of_one_run(

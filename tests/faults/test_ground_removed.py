@@ -93,6 +93,7 @@ def remove_when_there(path: Path) -> None:
     path.unlink()
 
 
+@pytest.mark.extended
 def test_a_removed_checkpoint_ends_an_idle_run_within_seconds(
     tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_batch_gives_what_the_driver_gives_while_time_stands_still(spark: Spar
         assert found == expected[name], name
 
 
+@pytest.mark.extended
 def test_state_can_be_inspected_and_exported_and_other_settings_are_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:

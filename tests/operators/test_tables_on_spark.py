@@ -164,6 +164,7 @@ def test_a_table_that_grows_too_large_stops_the_run_and_a_shorter_one_goes_on(
     assert shop.take() == [("tea", 3, 3, "shelf 1"), ("tea", 4, 4, "shelf 1")]
 
 
+@pytest.mark.extended
 #  system time   0          10m         20m
 #  rows          Ann        Bob         Bob
 def test_a_lookup_table_is_refreshed_where_a_static_data_frame_is_not(

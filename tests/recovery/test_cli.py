@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("spark")  # which the commands use
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.mark.extended
 def test_rewind(copied: Path, printed: Callable[..., str]) -> None:
     arguments = ("rewind", copied, "--epoch", 2)
     assert "nothing has been changed: give --yes to do it" in printed(*arguments)

@@ -30,6 +30,7 @@ def work(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.extended
 def test_resumed_outputs_equal_those_of_the_earlier_version(work: Path) -> None:
     recovery.relocate(work / "checkpoint", yes=True)
     assert recovery.verify(work / "checkpoint") == []
@@ -46,6 +47,7 @@ def test_resumed_outputs_equal_those_of_the_earlier_version(work: Path) -> None:
     assert (steps["baskets"].open_windows, steps["baskets"].buffered_values) == (None, None)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "every", [pytest.param(1, marks=pytest.mark.extended), pytest.param(9, id="some steps")]
 )

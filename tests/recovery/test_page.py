@@ -116,6 +116,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield found
 
 
+@pytest.mark.extended
 @pytest.mark.browser
 def test_the_page_draws_the_windows_of_a_run_that_has_ended(
     browser: Browser, checkpoint: Path, tmp_path: Path

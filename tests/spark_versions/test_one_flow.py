@@ -26,6 +26,7 @@ def outputs_on(spark: SparkSession, engine: Literal["batch", "streaming"]) -> Ou
     return outputs_of(flow)
 
 
+@pytest.mark.extended
 def test_a_batch_emits_what_the_in_process_driver_emits(spark: SparkSession) -> None:
     flow = make_flow([])
     driver = TestDriver(flow, now=START)

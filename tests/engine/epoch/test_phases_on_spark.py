@@ -52,6 +52,7 @@ class SlowSink(TestingSink):
         return super().write(context, iter(batches))
 
 
+@pytest.mark.extended
 def test_the_longest_phase_is_that_of_the_slow_part(spark: SparkSession) -> None:
     """Each epoch has another slow part; in the first, Spark is not warm."""
     flow, reports = Dataflow("pairs"), list[EpochReport]()

@@ -66,6 +66,7 @@ def job(tmp_path: Path, spark: SparkSession) -> Job:
     return Job(tmp_path / "checkpoint")
 
 
+@pytest.mark.extended
 def test_a_daily_job_over_another_directory_reads_it(
     job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -93,6 +93,7 @@ def test_added_and_removed_inputs_read_nothing_twice(path: Path) -> None:
     assert verify(path) == []
 
 
+@pytest.mark.extended
 #  run    1            2      3
 #  one    a b (fails)  a b a
 #  two    a b                 a b

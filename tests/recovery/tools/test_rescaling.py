@@ -152,6 +152,7 @@ def test_a_rescale_in_a_backlog_makes_no_value_late(tmp_path: Path) -> None:
     assert out == [75, 75]
 
 
+@pytest.mark.extended
 def test_an_interrupted_epoch_is_replayed_in_the_new_layout(
     golden: Outputs, tmp_path: Path
 ) -> None:

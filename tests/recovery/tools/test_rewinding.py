@@ -139,6 +139,7 @@ def test_another_package_version_is_no_recorded_change(copied: Path) -> None:
     assert ("flow.json" in found.moved, found.restores_steps) == (True, False)
 
 
+@pytest.mark.extended
 def test_the_oldest_retained_epoch_is_refused_and_the_next_one_continues(copied: Path) -> None:
     """Spark starts from the offsets of an epoch and of the one before."""
     for kind in ("commits", "offsets"):

@@ -43,6 +43,7 @@ def test_the_log_of_the_newest_epoch_cut_off(copied: Path) -> None:
     )
 
 
+@pytest.mark.extended
 def test_the_log_of_the_newest_epoch_is_not_a_log(copied: Path) -> None:
     replace(copied / COMMITS / "3", "v2\n{}\n{")  # names no state
     assert verify(copied) != []
@@ -50,6 +51,7 @@ def test_the_log_of_the_newest_epoch_is_not_a_log(copied: Path) -> None:
     assert f"{OFFSETS}3" in {problem.file for problem in verify(copied)}
 
 
+@pytest.mark.extended
 def test_the_log_of_an_epoch_that_is_not_finished(copied: Path) -> None:
     (copied / COMMITS / "3").unlink()
     assert verify(copied) == []  # the next run does it again
@@ -74,6 +76,7 @@ def test_a_missing_log(copied: Path, file: str, way_out: str) -> None:
     assert problem.way_out.endswith(way_out)
 
 
+@pytest.mark.extended
 def test_the_log_of_a_source(copied: Path) -> None:
     log = copied / "sources" / "names"
     (entry,) = log.glob("*.json")
@@ -177,6 +180,7 @@ def test_a_file_of_state_is_missing_cut_off_or_changed(
             path.write_bytes(content)
 
 
+@pytest.mark.extended
 def test_the_metadata_of_the_state(copied: Path) -> None:
     name = "spark/state/0/_metadata/v2/0"
     version, content = (copied / name).read_text("utf-8").splitlines()

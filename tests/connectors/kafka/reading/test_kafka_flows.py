@@ -124,6 +124,7 @@ def test_a_topic_is_read_once_in_bounded_epochs_over_a_stop_a_failure_and_a_new_
     )
 
 
+@pytest.mark.extended
 def test_a_killed_broker_is_waited_for(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
     topic = broker.topic(partitions=2)
     broker.produce(topic, orders(range(300), 2))

@@ -88,6 +88,7 @@ NO_VALUE = (
 ERROR = "flow.errors.StepError: step 'ratio'"
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_flow_runs_as_a_batch_over_spark_connect(tmp_path: Path) -> None:
