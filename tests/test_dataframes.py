@@ -177,6 +177,7 @@ def test_a_frame_has_the_columns_and_rows_of_parquet_files(
         )
 
 
+@pytest.mark.extended
 def test_a_flow_runs_when_spark_computes_the_frame(spark: SparkSession, tmp_path: Path) -> None:
     """Each time again; no sink is written, and steps beside the stream do not run."""
     calls = tmp_path / "calls"
@@ -205,6 +206,7 @@ def failing(key_and_number: tuple[str, int]) -> float:
     return 1 / (key_and_number[1] - 7)
 
 
+@pytest.mark.extended
 @pytest.mark.each_spark
 def test_a_failure_before_a_shuffle_fails_every_action(spark: SparkSession) -> None:
     """Also one that reads a part: the items after the failed one are missing everywhere."""
@@ -267,6 +269,7 @@ def test_a_frame_is_the_source_of_the_next_flow(spark: SparkSession) -> None:
     assert rows(second.selectExpr("key", "n + 1 n", "hours")) == [("all", 5, 3)]
 
 
+@pytest.mark.extended
 def test_values_that_a_frame_leaves_out_are_warned_of_once(
     spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -461,6 +461,7 @@ def test_classes_of_the_main_script_can_be_values_state_and_exceptions(
     assert str(caught.value.__cause__) == "Sale(amount=-1) was given back"
 
 
+@pytest.mark.extended
 def test_a_flow_may_be_larger_than_a_message_of_spark(spark: SparkSession) -> None:
     table = {str(number): random.Random(number).randbytes(60) for number in range(40_000)}
     flow, sizes = Dataflow("large"), list[Any]()

@@ -43,6 +43,7 @@ def write(folder: Path, name: str) -> Path:
     return file
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.parametrize("name", [EVERY_ODD_CHARACTER, *EXTENDED])
 def test_a_checkpoint_may_have_an_odd_name(spark: SparkSession, tmp_path: Path, name: str) -> None:

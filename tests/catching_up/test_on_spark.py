@@ -154,6 +154,7 @@ def test_a_backlog_that_spark_reads_has_nothing_late(
     assert counts.totals() == expected(*files, sparse)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
 def test_a_run_reports_the_file_of_late_values(
     spark: SparkSession, tmp_path: Path, engine: Any

@@ -29,6 +29,7 @@ def next_query(spark: SparkSession, tmp_path: Path) -> None:
     query.awaitTermination()
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.each_spark
 @pytest.mark.skipif(

@@ -66,7 +66,11 @@ CHECKPOINT_GONE = r"^checkpoint .*/checkpoint was removed while the flow ran on 
             r"/checkpoint/spark/metadata was removed while the flow ran on the checkpoint",
             marks=EXTENDED,
         ),
-        ("spark/commits", r"/checkpoint/spark/commits/\d was removed while the flow ran on the"),
+        pytest.param(
+            "spark/commits",
+            r"/checkpoint/spark/commits/\d was removed while the flow ran on the",
+            marks=EXTENDED,
+        ),
         ("lock.json", r"/checkpoint/lock\.json was removed while this run held it: another run"),
     ],
 )

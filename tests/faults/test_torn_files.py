@@ -44,6 +44,7 @@ def test_a_killed_write_leaves_the_old_or_the_new_file(
     assert storage.read("flow.json") == {"run": 3}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", [Storage, CheckpointFiles])
 def test_a_file_exists_at_every_moment_of_its_replacement(
     kind: type[Storage], spark: SparkSession, tmp_path: Path

@@ -86,6 +86,7 @@ def shown(results: Results) -> Results:
     return by_key({name: [(key, repr(one)) for key, one in of] for name, of in results.items()})
 
 
+@pytest.mark.extended
 def test_steps_outlive_a_crash_and_a_stop(spark: SparkSession, tmp_path: Path) -> None:
     interrupted, undisturbed = run_both_ways(make_flow, (LEFT, RIGHT), (5, 9), spark, tmp_path)
     found, expected = shown(interrupted), shown(undisturbed)

@@ -74,6 +74,7 @@ def item(key: str, found: int, at: float) -> Any:
     return key, {"id": found, "at": at}
 
 
+@pytest.mark.extended
 #  run       1                             2                                     3
 #  items     a1 a1 │ a2 ABORT              a2 a1 │ +9.999999s a1 │ +1µs a1 EOF   +20s
 #  commit      x       -                     x            x           x           x

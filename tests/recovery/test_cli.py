@@ -74,6 +74,7 @@ def test_damaged_state_is_one_line_with_the_command_that_finds_the_file(
     assert output.count("\n") == 1
 
 
+@pytest.mark.extended
 # The process has run no query, which would start parts of Spark that a reader of state needs.
 @pytest.mark.slow
 @pytest.mark.each_spark

@@ -90,6 +90,7 @@ def found_in_state(path: Path) -> Totals:
     return found
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "is_key_by_key",
     [

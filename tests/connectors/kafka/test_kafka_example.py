@@ -26,6 +26,7 @@ def is_whole(car: example.Sent) -> bool:
     return car.text.endswith("}")
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 def test_cars_become_figures_and_dead_letters(broker: Broker, spark: SparkSession) -> None:
     until = example.START + timedelta(hours=2)

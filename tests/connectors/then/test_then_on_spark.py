@@ -68,6 +68,7 @@ def test_a_run_killed_at_the_switch_counts_rows_once(spark: SparkSession, tmp_pa
     counts.check(range(400))
 
 
+@pytest.mark.extended
 #  run 1    history ▒▒▒ stopped     run 2    ▒▒▒|live ▒▒▒     run 3    live ▒▒▒, come meanwhile
 def test_files_are_followed_after_a_history_of_parquet(spark: SparkSession, tmp_path: Path) -> None:
     archive, new = tmp_path / "archive.parquet", tmp_path / "new"

@@ -59,6 +59,7 @@ def in_process(epochs: Sequence[SourceEpoch]) -> dict[str, dict[str, list[Any]]]
     return {name: by_key(items) for name, items in outputs.items()}
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
 def test_stream_progress_on_spark_equals_that_in_process(engine: Any, spark: SparkSession) -> None:

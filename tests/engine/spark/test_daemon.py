@@ -101,6 +101,7 @@ def test_the_first_task_of_a_worker_imports_no_module(tmp_path: Path) -> None:
     assert wanted <= set(modules["beforehand"])
 
 
+@pytest.mark.extended
 def test_stateful_and_other_workers_are_forked_from_one_process(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -66,6 +66,7 @@ def read_windows(folder: Path) -> list[tuple[Any, ...]]:
     )
 
 
+@pytest.mark.extended
 def test_windows_of_a_batch_and_of_two_epochs_are_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:

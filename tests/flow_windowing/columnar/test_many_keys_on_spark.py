@@ -77,6 +77,7 @@ def files(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.extended
 def test_windows_of_many_keys_agree_with_and_without_local_copies(
     spark: SparkSession, tmp_path: Path, copies: Path
 ) -> None:

@@ -46,12 +46,14 @@ def test_plain_state_has_a_column_of_its_own_type(checkpoint: Path, file: Path) 
     assert pickle.loads(rows["a"]["snapshot"]) == 3
 
 
+@pytest.mark.extended
 def test_other_state_is_json_and_its_snapshot_loses_nothing(checkpoint: Path, file: Path) -> None:
     row = exported(checkpoint, "baskets", file, epoch=1)["b"]
     assert json.loads(row["state"])["fields"] == {"owner": "me", "sizes": [10, 20]}
     assert pickle.loads(row["snapshot"]) == Basket("me", [10, 20])
 
 
+@pytest.mark.extended
 def test_a_windowing_step_has_a_row_for_each_open_window(
     checkpoint: Path, file: Path, printed: Callable[..., str]
 ) -> None:
@@ -64,12 +66,14 @@ def test_a_windowing_step_has_a_row_for_each_open_window(
     assert isinstance(read_states(file, trust=True)["b"], DriverState)
 
 
+@pytest.mark.extended
 def test_a_key_without_an_open_window_has_a_row_too(checkpoint: Path, file: Path) -> None:
     row = exported(checkpoint, "hourly", file, epoch=0)["a"]  # its only value waits
     assert (row["window_id"], row["open_time"], row["value"]) == (None, None, None)
     assert row["snapshot"]
 
 
+@pytest.mark.extended
 def test_due_times_of_keys(checkpoint: Path, file: Path) -> None:
     assert exported(checkpoint, "sessions", file)["a"]["due"] == NOW + timedelta(minutes=10)
 

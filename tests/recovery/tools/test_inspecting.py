@@ -70,6 +70,7 @@ def test_shows_the_watermark_of_a_whole_stream(checkpoint: Path) -> None:
     assert b["waiting"] == []
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("spark")
 def test_shows_the_holds_of_a_key(tmp_path: Path) -> None:
     """Views are read up to minute 1, of clicks all; the window of minute 0 waits for the views."""

@@ -204,6 +204,7 @@ def forget(_state: None, value: int) -> tuple[None, int]:
     return None, value
 
 
+@pytest.mark.extended
 def test_inputs_that_spark_reads_cannot_be_moved(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.json").write_text('{"id": "a"}\n')

@@ -93,6 +93,7 @@ def test_the_log_of_a_source(copied: Path) -> None:
     assert broken == ["000000000.page.json", "000000001.json"]
 
 
+@pytest.mark.extended
 def test_an_input_that_is_kept_as_files(copied: Path, spark: SparkSession) -> None:
     folder = copied / "inputs" / "rates"
     spark.createDataFrame([(1,)], "n int").coalesce(1).write.parquet(str(folder))

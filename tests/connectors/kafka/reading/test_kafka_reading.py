@@ -193,6 +193,7 @@ def test_deleted_messages_are_an_error_or_a_warning_of_the_planner_and_of_the_wo
     assert list(warns.read(planned)) == []
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("messages_anew", [pytest.param(None, marks=LONG), 3])
 def test_a_topic_deleted_after_planning_is_reported_by_the_worker(
     broker: Broker,

@@ -313,6 +313,7 @@ def test_large_records_are_written_if_the_topic_takes_them(broker: Broker, start
     assert [len(one.value()) for one in broker.consume(topic)] == [3_000_000, 1]
 
 
+@pytest.mark.extended
 def test_a_deleted_topic_is_an_error(broker: Broker, start: Start) -> None:
     topic = broker.topic()
     run = start(topic, properties={"transaction.timeout.ms": 4000})
@@ -325,6 +326,7 @@ def test_a_deleted_topic_is_an_error(broker: Broker, start: Start) -> None:
         run.write(1, [2])
 
 
+@pytest.mark.extended
 def test_a_restarted_broker_has_the_epoch_once(
     broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 def test_sparks_files_are_in_the_directory_of_the_process_and_removed_with_it(
     short_folder: Path,
