@@ -394,14 +394,14 @@ def main(arguments: list[str]) -> int:
     if command == "check":
         return check(place)
     if command == "test":
-        rest = test_arguments(rest)
+        rest = pytest_arguments(rest)
     return run(place, [*STARTED[command], *rest])
 
 
-def test_arguments(arguments: list[str]) -> list[str]:
+def pytest_arguments(arguments: list[str]) -> list[str]:
     """Return the arguments of pytest for those of the command, with a process for each core.
 
-    >>> test_arguments(["--failed", "-n", "1"])
+    >>> pytest_arguments(["--failed", "-n", "1"])
     ['--last-failed', '--last-failed-no-failures', 'none', '-n', '1']
     """
     failed = ["--last-failed", "--last-failed-no-failures", "none"]
