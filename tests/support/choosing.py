@@ -24,6 +24,8 @@ from tests.support.reaching import reached_files
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = 8
 """Number of parts of the tests that an ordinary run leaves out."""
+PART_SECONDS = 300
+"""Greatest time limit of a test in a part; longer ones run with ``--all`` alone."""
 LEFT_OUT = ("extended", "sampled")
 """Markers of tests that an ordinary run leaves out or shortens."""
 
@@ -68,7 +70,9 @@ def names_tests(arguments: Sequence[str]) -> bool:
 
 def in_part(item: pytest.Item, commit: str) -> bool:
     """Return True if an ordinary run leaves out a test and it is in the part of a commit."""
-    if not any(item.get_closest_marker(name) for name in LEFT_OUT):
+    limit = item.get_closest_marker("timeout")
+    is_long = limit is not None and limit.args[0] > PART_SECONDS
+    if is_long or not any(item.get_closest_marker(name) for name in LEFT_OUT):
         return False
     return zlib.crc32(item.nodeid.encode()) % PARTS == int(commit, 16) % PARTS
 
