@@ -173,3 +173,9 @@ def test_a_run_writes_its_progress_and_what_it_could_not_test() -> None:
         "not tested here (2): no browser: apt-get install chromium",
         "not tested here (1): no disk",
     ]
+
+
+def test_a_test_with_a_long_time_limit_is_in_no_part() -> None:
+    marks = {"extended": pytest.mark.extended.mark, "timeout": pytest.mark.timeout(1_800).mark}
+    soak: Any = SimpleNamespace(nodeid="a::soak", get_closest_marker=marks.get)
+    assert [n for n in range(8) if in_part(soak, str(n))] == []

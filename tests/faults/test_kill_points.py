@@ -36,7 +36,7 @@ SEEN = {
     "after commit log": {"hours", "log"},
     "after outputs": {"hours", "log"},
 }
-"""Which sinks show the epoch already, by point."""
+"""Sinks that show the epoch already, by point."""
 
 
 def kills() -> list[Any]:

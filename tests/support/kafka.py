@@ -27,7 +27,7 @@ from tests.support.maven import jars_of
 
 PROGRAM = "org.apache.kafka:kafka_2.13:4.3.1"
 _SECONDS = 60.0
-"""How long an operation may take."""
+"""Seconds that an operation may take."""
 _JAVA_OPTIONS = ("-Xmx384m", "-Xms128m", *QUICK)
 
 

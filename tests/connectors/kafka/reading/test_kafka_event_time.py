@@ -23,7 +23,7 @@ from tests.support.kafka import Broker
 
 HOUR = 3_600.0
 DENSITIES = (2_000, 200, 20)
-"""How many messages an hour each partition has."""
+"""Messages an hour of each partition."""
 
 Row = dict[str, Any]
 
