@@ -6,7 +6,7 @@ import bisect
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from typing_extensions import override
 
@@ -22,8 +22,6 @@ Sides: TypeAlias = list[list[Entry]]
 @dataclass(frozen=True)
 class JoinBuilder:
     """Builder of window logics for joins that hold all values, or emit before the close."""
-
-    KEPT_AS: ClassVar[str] = "_JoinBuilder"
 
     sides: int
     insert_mode: InsertMode

@@ -36,12 +36,7 @@ class FoldingBuilder:
 
 @dataclass(frozen=True)
 class DiscardingBuilder(FoldingBuilder):
-    """Builder of the logic of a window whose panes have only the values since the last pane.
-
-    Its name in checkpoints differs, as its accumulators do not have all values of a window.
-    """
-
-    KEPT_AS: ClassVar[str] = "FoldingBuilder(accumulate=False)"
+    """Builder of the logic of a window whose panes have only the values since the last pane."""
 
 
 class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):

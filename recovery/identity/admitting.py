@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 from flow.engine.checkpoint.admission import Admission
 from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError, FlowBuildError
+from flow.format_version import check_format
 from flow.monitoring.as_json import graph_json
 from flow.monitoring.graph import graph_of
 from recovery.identity.fingerprint import (
-    FORMAT,
     Change,
     Effect,
     compare,
@@ -44,12 +44,8 @@ def admit(
     if kept is None:
         content = {"fingerprint": now, "names": {}, "reset": sorted(reset_steps), "left": {}}
         return Admission({**content, "graph": graph_json(graph_of(plan))})
-    if kept["fingerprint"]["format"] > FORMAT:
-        raise CheckpointError(
-            f"{path}: the flow's fingerprint is in format {kept['fingerprint']['format']}, this "
-            f"version reads {FORMAT}: run the version that wrote it"
-        )
-    met = {**kept.get("left", {}), **kept["fingerprint"]["inputs"]}
+    check_format(f"{path}: the flow's fingerprint", kept["fingerprint"]["format"])
+    met = {**kept["left"], **kept["fingerprint"]["inputs"]}
     before = {**kept["fingerprint"], "inputs": met}
     changes = compare(before, now, input_continues(plan))
     decision = _decide(changes, kept, now, reset_steps, drop_removed)
@@ -91,7 +87,7 @@ def _decide(
         if step_id in wrong or step_id not in kept["reset"]:
             _reset(step_id, kept, decision)
     for name in now["inputs"]:
-        if name in kept.get("left", {}) and name not in decision.names:
+        if name in kept["left"] and name not in decision.names:
             decision.messages.append(f"step {name!r} is back: it is read from where it was left")
     for change in changes:
         if change.effect in (Effect.STARTS_EMPTY, Effect.GOES_ON):

@@ -48,9 +48,7 @@ def describe(value: Any) -> Json:
 
 def _described_fields(config: Any) -> Json:
     harmless: frozenset[str] = getattr(config, "HARMLESS", frozenset())
-    # A class that was renamed is described by the name in checkpoints.
-    name = getattr(config, "KEPT_AS", type(config).__qualname__)
-    described: dict[str, Json] = {"type": name}
+    described: dict[str, Json] = {"type": type(config).__qualname__}
     for field in fields(config):
         if field.name not in harmless:
             value = getattr(config, field.name)
@@ -72,8 +70,6 @@ def differences(before: Json, now: Json, where: str = "") -> list[str]:
             return [_changed(where or "it", before.get("type"), now.get("type"))]
         found: list[str] = []
         for name in {**before, **now}:
-            if isinstance(before.get("type"), str) and name not in before:
-                continue  # An older version did not describe this parameter.
             path = f"{where}.{name}" if where else name
             found += differences(before.get(name), now.get(name), path)
         return found

@@ -19,14 +19,13 @@ from flow.connectors.source import Source
 from flow.dataflow import Step
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowTypeError, shorten
+from flow.format_version import VERSION
 from flow.keyed.step import Stateful
 from flow.operators.edges import Input
 from recovery.identity.description import describe, differences
 from recovery.identity.sides import changed_sides, sides_of
 
 Json: TypeAlias = Any
-
-FORMAT = 1
 
 
 class Effect(Enum):
@@ -78,7 +77,7 @@ def fingerprint(plan: Plan) -> Json:
         if isinstance(step.operator, Input)
     }
     return {
-        "format": FORMAT,
+        "format": VERSION,
         "levels": len(plan.levels),
         "keyed": keyed,
         "inputs": inputs,
@@ -107,7 +106,7 @@ def compare(before: Json, now: Json, continues: Continues = lambda *_: None) -> 
     return [
         *_compare_keyed(before, now),
         *_compare_inputs(before, now, continues),
-        *_compare_tables(before.get("tables", {}), now.get("tables", {})),
+        *_compare_tables(before["tables"], now["tables"]),
     ]
 
 
@@ -143,13 +142,14 @@ def _keyed(plan: Plan, step: Step, level: int) -> Json:
     operator = step.operator
     if not isinstance(operator, Stateful):
         raise TypeError(f"step {step.step_id!r} is not a keyed step")
-    described = {
+    return {
         "kind": operator.kind,
         "level": level,
         "sides": operator.sides,
         "config": describe(operator.builder),
+        "counted": operator.counter is not None,
+        "from": sides_of(plan, step) if operator.sides > 1 else [],
     }
-    return {**described, "from": sides_of(plan, step)} if operator.sides > 1 else described
 
 
 def _compare_keyed(before: Json, now: Json) -> Iterator[Change]:
@@ -181,7 +181,7 @@ def _compare_step(
         what = f"read {old['sides']} streams and reads {new['sides']}"
         yield Change(name, Effect.WRONG_STATE, what)
     else:
-        for what in changed_sides(old.get("from"), new.get("from")):
+        for what in changed_sides(old["from"], new["from"]):
             yield Change(name, Effect.WRONG_STATE, what)
     for what in differences(old["config"], new["config"]):
         yield Change(name, Effect.WRONG_STATE, what)
@@ -205,7 +205,7 @@ def _streamed_by_spark(plan: Plan) -> list[str]:
 
 
 def _compare_inputs(before: Json, now: Json, continues: Continues) -> Iterator[Change]:
-    frames = before.get("frames", now["frames"])
+    frames = before["frames"]
     if frames != now["frames"]:
         shown = [", ".join(map(repr, names)) or "none" for names in (frames, now["frames"])]
         what = (
@@ -219,7 +219,7 @@ def _compare_inputs(before: Json, now: Json, continues: Continues) -> Iterator[C
             what = f"its source was a {old['type']} and is a {new['type']}"
             yield Change(name, Effect.WRONG_STATE, what)
         elif new is not None:
-            yield from _compare_identity(name, old.get("identity"), new["identity"], continues)
+            yield from _compare_identity(name, old["identity"], new["identity"], continues)
     for name in now["inputs"]:
         if name not in before["inputs"]:
             yield Change(name, Effect.STARTS_EMPTY, "is new: it is read from its beginning")

@@ -24,7 +24,7 @@ def sides_of(plan: Plan, step: Step) -> Json:
     return [_side(plan, up) for up in step.ups]
 
 
-def changed_sides(before: Json | None, now: Json | None) -> Iterator[str]:
+def changed_sides(before: Json, now: Json) -> Iterator[str]:
     """Yield the sides of a step that read other streams than the streams that made its state.
 
     A side has moved if a stream that was only on its way is now only on the way of another side.
@@ -32,15 +32,13 @@ def changed_sides(before: Json | None, now: Json | None) -> Iterator[str]:
     may change.
 
     Args:
-        before: the result of `sides_of` in the checkpoint; ``None`` if an older version wrote it.
+        before: the result of `sides_of` in the checkpoint.
         now: the result of `sides_of` for the current flow.
 
     >>> a, b = ({"origins": [[name, "down"]], "way": [[name, "down"]]} for name in "ab")
     >>> list(changed_sides([a, b], [b, a]))
     ["side 0 read step 'a', which is side 1 now", "side 1 read step 'b', which is side 0 now"]
     """
-    if before is None or now is None:
-        return
     old, new = _own_streams(before), _own_streams(now)
     for side, streams in enumerate(old):
         moved = [

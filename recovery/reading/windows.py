@@ -10,7 +10,6 @@ import flow_windowing
 from flow.errors import FlowError
 from flow.instants import MIN_US, NEVER, NO_PROGRESS, Moment, datetime_us, from_us
 from flow_windowing import Windower
-from flow_windowing.aggregates.folding import DiscardingBuilder
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.interval.rules import RIGHT
 from flow_windowing.rules.key_state import DriverState, IntervalState
@@ -126,15 +125,11 @@ class WindowingStep:
         builder = self.config.get("builder") or {}
         if not isinstance(builder, dict):
             return snapshot
-        if builder.get("type") in _FOLDING:
+        if builder.get("type") in ("FoldingBuilder", "DiscardingBuilder"):
             return _folded(snapshot, builder.get("aggregator") or {})
-        if builder.get("type") == "_JoinBuilder":
+        if builder.get("type") == "JoinBuilder":
             return [[value for _, value in side] for side in snapshot]
         return snapshot
-
-
-_FOLDING = {"FoldingBuilder", DiscardingBuilder.KEPT_AS}
-"""Names in fingerprints of the builders of folding windows."""
 
 
 def _holds_values(state: DriverState | IntervalState) -> bool:

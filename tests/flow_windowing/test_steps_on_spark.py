@@ -150,6 +150,6 @@ def test_state_can_be_inspected_and_exported_and_other_settings_are_refused(
     for change in (
         "before was '5s' and is '6s'",
         "tolerance was '5s' and is '7s'",
-        "is 'FoldingBuilder(accumulate=False)'",
+        "is 'DiscardingBuilder'",
     ):
         assert change in str(caught.value)

@@ -117,7 +117,7 @@ def test_the_emitted_result_of_a_window_is_shown_also_if_it_is_current() -> None
     assert step.view(state, NEVER)["emitted"] == {"7": 1, "9": 2}
 
 
-@pytest.mark.parametrize("builder", ["FoldingBuilder", "FoldingBuilder(accumulate=False)"])
+@pytest.mark.parametrize("builder", ["FoldingBuilder", "DiscardingBuilder"])
 def test_a_window_with_a_trigger_shows_its_accumulator(builder: str) -> None:
     step = WindowingStep({"builder": {"type": builder, "aggregator": {"type": "Count"}}}, Moment(0))
     (only,) = step.windows(driver_state(windows={7: (3, (2, 3, 1, NEVER, False))}))
@@ -132,7 +132,7 @@ def test_a_joins_window_shows_the_value_of_each_side() -> None:
 
 
 def test_a_window_of_all_combinations_shows_the_values_of_each_side() -> None:
-    step = WindowingStep({"builder": {"type": "_JoinBuilder"}}, Moment(0))
+    step = WindowingStep({"builder": {"type": "JoinBuilder"}}, Moment(0))
     sides = [[((0, 1), "left")], []]
     (only,) = step.windows(driver_state(windows={7: sides}))
     assert only.value == [["left"], []]
