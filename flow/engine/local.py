@@ -203,7 +203,6 @@ class LocalEngine:
                     raise decode_failure(packet.payload)
                 case _ if packet.dest == STATS:
                     result.stats.add(Stats.decode(packet.payload))
-        result.stats.settle_counts()
         for edge in self.plan.outputs:
             chunks = sorted_chunks(arrived.get(edge.dest, []))
             items = [item for chunk in chunks for item in as_items(chunk).items]

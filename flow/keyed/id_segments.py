@@ -1,6 +1,6 @@
 """The format of segments that hold remembered ids in columns.
 
-A segment is a version byte, then a pickle of plain texts, tuples and bytes: the columns of an
+After its kind, a segment is a pickle of plain texts, tuples and bytes: the columns of an
 `IdSegment`, in its order. Columns of numbers are little-endian.
 """
 
@@ -17,9 +17,8 @@ from flow.columns.arrays import Ints
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.seen_ids import Ids, id_objects
+from flow.keyed.segments import IDS
 
-FORMAT_OF_IDS = 4
-"""The version byte of segments with ids in columns; 1 to 3 mark segments of other formats."""
 NO_CLOCK = -NEVER
 """In the first column of clocks, the key has no clock; in others, its clock has no such number."""
 
@@ -60,7 +59,7 @@ class IdSegment(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the segment as bytes."""
-        return bytes([FORMAT_OF_IDS]) + pickle.dumps(tuple(self), 5)
+        return IDS + pickle.dumps(tuple(self), 5)
 
     @classmethod
     def decode(cls, content: bytes, load: Callable[[memoryview], Any] = pickle.loads) -> IdSegment:
@@ -73,7 +72,7 @@ class IdSegment(NamedTuple):
         Raises:
             CheckpointError: when the bytes are not such a segment.
         """
-        columns = load(memoryview(content)[1:])
+        columns = load(memoryview(content)[len(IDS) :])
         if not isinstance(columns, tuple) or len(columns) != len(cls._fields):
             raise CheckpointError("it is no segment of ids in columns")
         return cls(*columns)

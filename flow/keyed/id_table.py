@@ -1,9 +1,9 @@
 """The keys of a shard with their remembered ids, and the segments that hold them.
 
 Ids that are all text, or all integers of 64 bits, are stored in columns, see
-`flow.keyed.id_segments`. A segment with other ids has the format of a step that runs key by key: a
-version byte and a pickle of ``(keys, snapshots, dues)``, where the snapshot of a key is a pickle of
-`IdState`. The tools of recovery thus move ids of any class without unpickling them.
+`flow.keyed.id_segments`. A segment with other ids has the format of a step that runs key by key,
+`WholeKeys`, where the snapshot of a key is a pickle of `IdState`. The tools of recovery thus move
+ids of any class without unpickling them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from flow.columns.chunks import radix_order
 from flow.instants import NEVER
 from flow.keyed.due import split_dues
 from flow.keyed.id_segments import (
-    FORMAT_OF_IDS,
     IdSegment,
     IdState,
     IdWriter,
@@ -33,11 +32,9 @@ from flow.keyed.id_segments import (
     read_segments,
 )
 from flow.keyed.seen_ids import Ids, SeenIds, take_ids
+from flow.keyed.segments import IDS, WholeKeys, kind_of
 from flow.keyed.shard_logic import SegmentDump
-from flow.pickles import load_pickle
 
-_FORMAT = 1
-"""The version byte of segments of whole keys."""
 _TYPES = {str: pa.large_string(), int: pa.int64()}
 
 
@@ -55,17 +52,17 @@ class IdTable:
         self.seen = SeenIds.empty()
         self.changed = np.empty(0, np.bool_)
         self._columns: list[IdSegment] = []
-        self._pickled: list[tuple[list[str], list[bytes]]] = []
+        self._pickled: list[WholeKeys] = []
 
     def load(self, content: bytes) -> int:
         """Load a segment for the next `add_loaded`, and return the number of its keys."""
-        if content[0] == FORMAT_OF_IDS:
+        if kind_of(content) == IDS:
             segment = IdSegment.decode(content)
             self._columns.append(segment)
             return segment.key_count
-        keys, snapshots, _ = load_pickle(memoryview(content)[1:])
-        self._pickled.append((keys, snapshots))
-        return len(keys)
+        stored = WholeKeys.decode(content, "a segment of remembered ids")
+        self._pickled.append(stored)
+        return len(stored.keys)
 
     def add_loaded(self) -> list[Ints]:
         """Add the keys of loaded segments.
@@ -188,10 +185,10 @@ class IdTable:
         )
 
 
-def _unpickled(segments: list[tuple[list[str], list[bytes]]]) -> KeyedIds:
-    """Return the keys and ids in segments of whole keys: the keys and snapshots of each."""
-    keys = [key for names, _ in segments for key in names]
-    states: list[IdState] = [load_pickle(one) for _, found in segments for one in found]
+def _unpickled(segments: list[WholeKeys]) -> KeyedIds:
+    """Return the keys and ids in segments of whole keys."""
+    keys = [key for one in segments for key in one.keys]
+    states: list[IdState] = [pickle.loads(kept) for one in segments for kept in one.snapshots]
     return KeyedIds(
         pa.array(keys, pa.large_string()),
         np.array([len(ids) for _, ids, _ in states], np.int64),
@@ -219,8 +216,7 @@ def _pickler(chosen: KeyedIds, ids: list[Any], due_us: Ints) -> Callable[[int, i
             )
             for at in range(begin, end)
         ]
-        content = keys[begin:end], snapshots, due_us[begin:end].astype("<i8").tobytes()
-        return bytes([_FORMAT]) + pickle.dumps(content, 5)
+        return WholeKeys(keys[begin:end], snapshots, due_us[begin:end]).encode()
 
     return write
 

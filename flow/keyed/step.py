@@ -147,7 +147,7 @@ class LogicBuilder(ABC):
         """Read a segment that the step's `ShardLogic` wrote, for a step that now runs key by key.
 
         Args:
-            content: the segment, whose first byte is 2.
+            content: the segment, of the kind `flow.keyed.segments.WINDOWS`.
 
         Returns:
             Each key with its logic's snapshot and its due time.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from flow.backlog import behind_text
 from flow.dataflow import Dataflow
-from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS, UNCOUNTED_KEYS
+from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.engine.epoch.summary import Summary
 from flow.engine.plan.plan import Plan
 from flow.errors import printable
@@ -83,8 +83,6 @@ def _cell(step_id: str, column: str, summary: Summary) -> str:
     """Return a count of a step as text; empty for 0."""
     if column not in _GAUGES:
         number = summary.counts[step_id, column]
-    elif column != "keys" and summary.gauges[step_id, UNCOUNTED_KEYS]:
-        return "unknown"
     else:
         number = summary.gauges[step_id, _GAUGES[column]]
     return f"{number:,}" if number else ""

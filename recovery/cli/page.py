@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flow.config.web_address import web_address
 from flow.engine.checkpoint.lock import has_ended, holder_of
-from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS, UNCOUNTED_KEYS
+from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.instants import Moment
 from flow.monitoring.graph import Graph, GraphEdge, GraphStep
 from flow.monitoring.status import ErrorStatus, RunState, RunStatus, StepStatus
@@ -129,17 +129,10 @@ def _end(
 
 
 def graph_of(checkpoint: CheckpointReader) -> Graph:
-    """Return the graph of the flow; inputs and keyed steps alone for an older checkpoint."""
+    """Return the graph of the flow."""
     kept = checkpoint.graph
-    if kept is not None:
-        steps = tuple(GraphStep(**step) for step in kept["steps"])
-        return Graph(steps, tuple(GraphEdge(**edge, counter=None) for edge in kept["edges"]))
-    inputs = (GraphStep(name, "input", "input", 0) for name in checkpoint.inputs)
-    keyed = (
-        GraphStep(name, str(step["kind"]), "keyed", int(step["level"] or 1))
-        for name, step in checkpoint.keyed.items()
-    )
-    return Graph((*inputs, *keyed), ())
+    steps = tuple(GraphStep(**step) for step in kept["steps"])
+    return Graph(steps, tuple(GraphEdge(**edge, counter=None) for edge in kept["edges"]))
 
 
 def _steps(found: CheckpointStatus) -> Mapping[str, StepStatus]:
@@ -153,8 +146,6 @@ def _gauges(step: CheckpointedStep) -> Iterator[tuple[str, int]]:
         yield OPEN_WINDOWS, step.open_windows
     if step.buffered_values is not None:
         yield BUFFERED_VALUES, step.buffered_values
-    if step.uncounted_keys:
-        yield UNCOUNTED_KEYS, step.uncounted_keys
 
 
 def _offset(offset: Any) -> str:

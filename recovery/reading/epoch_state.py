@@ -14,11 +14,11 @@ from flow.columns.chunks import key_array
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.state.header import Header
 from flow.engine.state.packed import unpack
-from flow.engine.state.segment import FORMAT_OF_SHARDS, WholeKeys
 from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.errors import CheckpointError
 from flow.instants import NEVER
-from flow.keyed.id_segments import FORMAT_OF_IDS, IdSegment, snapshots_of_segment
+from flow.keyed.id_segments import IdSegment, snapshots_of_segment
+from flow.keyed.segments import IDS, WINDOWS, WholeKeys, kind_of
 from flow.keyed.state_counts import StateCounts
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import (
@@ -64,8 +64,7 @@ class StepTotals:
         size: the approximate size in bytes.
         segments: the number of segments.
         due_us: the least due time of a key.
-        counts: the open windows and buffered values; ``None`` if not all keys are counted.
-        uncounted: the number of keys that are not counted; 0 if no header has counts.
+        counts: the open windows and buffered values; ``None`` if they are not counted.
     """
 
     keys: int
@@ -73,7 +72,6 @@ class StepTotals:
     segments: int
     due_us: int
     counts: StateCounts | None
-    uncounted: int
 
 
 @dataclass(frozen=True)
@@ -187,19 +185,13 @@ def _chosen(
 def totals(headers: dict[int, Header]) -> StepTotals:
     """Return the totals of the headers of a step's shards."""
     every = list(headers.values())
-    counted = [one.counts for one in every if one.counts is not None]
-    found = [one.total for one in counted]
-    known = [one for one in found if one is not None]
-    uncounted = sum(one.uncounted for one in counted)
-    if counted:
-        uncounted += sum(one.keys for one in every if one.counts is None)
+    is_counted = all(one.is_counted for one in every)
     return StepTotals(
         keys=sum(one.keys for one in every),
         size=sum(one.size for one in every),
         segments=sum(one.segments for one in every),
         due_us=min((int(one.dues.min()) for one in every), default=NEVER),
-        counts=StateCounts.total(known) if counted and not uncounted else None,
-        uncounted=uncounted,
+        counts=StateCounts.total(one.total for one in every) if is_counted else None,
     )
 
 
@@ -210,15 +202,15 @@ def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> lis
         CheckpointError: if the segment cannot be read, or has another format.
     """
     where = f"the state of step {step_id!r}: segment {number} of shard {shard}"
-    if content[:1] == bytes([FORMAT_OF_SHARDS]):
+    if kind_of(content) == WINDOWS:
         return _apart(content, where, shard)
-    if content[:1] == bytes([FORMAT_OF_IDS]):
+    if kind_of(content) == IDS:
         return [KeySnapshot(*kept, shard) for kept in _of_ids(content, where)]
     try:
-        stored = WholeKeys.decode(content, step_id, load_inert)
-        rows = zip(stored.keys, stored.snapshots, stored.due_us, strict=True)
+        stored = WholeKeys.decode(content, where, load_inert)
+        rows = zip(stored.keys, stored.snapshots, stored.due_us.tolist(), strict=True)
         kept = [KeySnapshot(key, bytes(snapshot), due, shard) for key, snapshot, due in rows]
-        if stored.counts is not None:
+        if stored.windows:
             counts = map(StateCounts._make, stored.counts)
             kept = [one._replace(counts=of) for one, of in zip(kept, counts, strict=True)]
     except (pickle.UnpicklingError, TypeError, ValueError) as error:
@@ -252,7 +244,7 @@ def load_snapshot(kept: KeySnapshot, step_id: str) -> Any:
         CheckpointError: if the snapshot cannot be read.
     """
     try:
-        if kept.snapshot[:1] == bytes([FORMAT_OF_SHARDS]):
+        if kind_of(kept.snapshot) == WINDOWS:
             columns = SegmentContent.decode(kept.snapshot, load_inert)
             ((_, state, _),) = snapshots_of_content(columns, load_inert)
             return state

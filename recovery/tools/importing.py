@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from flow.connectors.files.places.failures import raise_as
 from flow.connectors.files.places.place import locate
-from flow.engine.state.segment import FORMAT_OF_SHARDS
 from flow.errors import CheckpointError
+from flow.keyed.segments import WINDOWS, kind_of
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 
@@ -55,7 +55,7 @@ def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[st
 
 def _snapshot(content: bytes) -> Any:
     """Read a snapshot of a step that runs key by key, or of a columnar step."""
-    if content[:1] != bytes([FORMAT_OF_SHARDS]):
+    if kind_of(content) != WINDOWS:
         return pickle.loads(content)
     ((_, state, _),) = snapshots_of_content(SegmentContent.decode(content))
     return state

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = Any
 
-_NOTHING = StepTotals(0, 0, 0, NEVER, None, 0)
-COUNTED = {"DriverBuilder", "IntervalJoin", "AsofJoin", "StateByTime"}
-"""Names in fingerprints of the builders of steps whose windows and values are counted."""
-
 
 @dataclass(frozen=True)
 class SourceStatus:
@@ -50,12 +46,10 @@ class StepStatus:
         keys: the number of keys.
         bytes: the approximate size in bytes.
         segments: the number of segments.
-        open_windows: the number of open windows; ``None`` for a step without windows, or if not all
-            keys are counted. It is 0 for joins by time.
+        open_windows: the number of open windows; ``None`` for a step that is not counted. It is 0
+            for joins by time.
         buffered_values: the number of values that wait for the watermark, or that a join by time
             retains; ``None`` as for `open_windows`.
-        uncounted_keys: the number of keys whose windows and values are not counted, because a
-            version of flow-windows without counts wrote them.
         due: the least due time of a key, RFC 3339; ``None`` without timers. The time is event time
             for a step with one watermark for all keys, and else system time.
     """
@@ -66,7 +60,6 @@ class StepStatus:
     segments: int
     open_windows: int | None
     buffered_values: int | None
-    uncounted_keys: int
     due: str | None
 
 
@@ -197,31 +190,13 @@ def _steps(state: EpochState) -> Iterator[StepStatus]:
     checkpoint = state.checkpoint
     by_step = {checkpoint.step_of(name): totals(one) for name, one in state.headers().items()}
     for step_id in dict.fromkeys([*checkpoint.keyed, *sorted(by_step)]):
-        yield _step(step_id, by_step.get(step_id, _NOTHING), checkpoint.keyed.get(step_id))
-
-
-def _step(step_id: str, kept: StepTotals, described: Json) -> StepStatus:
-    """Return the size of a step's state.
-
-    Args:
-        step_id: the step.
-        kept: the totals of its headers.
-        described: the step in the flow's fingerprint; ``None`` if it is not there.
-    """
-    counts, uncounted = kept.counts, kept.uncounted
-    if counts is None and not uncounted and described is not None:
-        # Headers of an earlier version have no counts; a step without keys has no headers.
-        is_counted = _is_counted(described["config"])
-        counts = StateCounts() if is_counted and not kept.keys else None
-        uncounted = kept.keys if is_counted else 0
-    windows, values = (None, None) if counts is None else counts
-    due = time_text(kept.due_us)
-    return StepStatus(step_id, kept.keys, kept.size, kept.segments, windows, values, uncounted, due)
-
-
-def _is_counted(config: Json) -> bool:
-    """Return True if a configuration in a fingerprint is one of windows or of values that wait."""
-    return isinstance(config, dict) and config.get("type") in COUNTED
+        kept = by_step.get(step_id)
+        if kept is None:  # A step without keys has no headers.
+            is_counted = checkpoint.keyed[step_id]["counted"]
+            kept = StepTotals(0, 0, 0, NEVER, StateCounts() if is_counted else None)
+        windows, values = (None, None) if kept.counts is None else kept.counts
+        due = time_text(kept.due_us)
+        yield StepStatus(step_id, kept.keys, kept.size, kept.segments, windows, values, due)
 
 
 def _in_use(checkpoint: CheckpointReader) -> str | None:
@@ -267,10 +242,8 @@ _COLUMNS = ("step", "keys", "bytes", "segments", "open windows", "buffered value
 
 
 def _step_row(one: StepStatus) -> tuple[str, ...]:
-    unknown = "unknown" if one.uncounted_keys else ""
     windows, values = (
-        unknown if count is None else f"{count:,}"
-        for count in (one.open_windows, one.buffered_values)
+        "" if count is None else f"{count:,}" for count in (one.open_windows, one.buffered_values)
     )
     return (
         one.step,
@@ -316,4 +289,4 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
 
 
 def _is_number(cell: str) -> bool:
-    return cell in ("", "unknown") or cell.replace(",", "").isdecimal()
+    return not cell or cell.replace(",", "").isdecimal()

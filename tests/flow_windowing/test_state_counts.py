@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from inspect import isabstract
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +16,6 @@ import flow_windowing as win
 from flow import Dataflow, KeyedStream
 from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.engine.state.header import Header
-from flow.keyed.step import LogicBuilder
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing.interval.join_builder import TimeJoinBuilder
 from flow_windowing.lowering import DriverBuilder
@@ -25,7 +23,6 @@ from flow_windowing.object.state_by_time import TimedState
 from flow_windowing.rules.key_state import DriverState, IntervalState
 from flow_windowing.rules.waiting import WaitQueue
 from recovery.reading.epoch_state import decode_segment, load_snapshot
-from recovery.tools.status import COUNTED
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECONDS = int(START.timestamp())
@@ -255,23 +252,11 @@ def test_a_step_without_windows_and_buffered_values_has_no_totals() -> None:
         assert {name for _, name in t.stats.gauges} == {"keys", "state_bytes"}
 
 
-def test_status_knows_the_builders_that_count() -> None:
-    def builders(kind: type[LogicBuilder]) -> Iterator[type[LogicBuilder]]:
-        for one in kind.__subclasses__():
-            yield from (one, *builders(one))
-
-    counting = {one for one in builders(LogicBuilder) if one.counter is not LogicBuilder.counter}
-    of_product = {one for one in counting if one.__module__.startswith("flow")}
-    assert {one.__name__ for one in of_product if not isabstract(one)} == COUNTED
-
-
-# The in-process engine of a version without counts is this one, with builders that do not count.
 @pytest.mark.parametrize("path", ["columns", "keys"])
 @pytest.mark.parametrize("kind", ["tumbling, ordered", "interval join"])
-def test_totals_of_state_without_counts_are_unknown_until_it_is_read(
+def test_a_step_that_gets_a_counter_counts_all_its_keys(
     kind: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng = random.Random(kind)
     with (
         key_by_key() if path == "keys" else nullcontext(),
         TestDriver(flow_of(kind), now=START, shards=SHARDS) as t,
@@ -279,18 +264,7 @@ def test_totals_of_state_without_counts_are_unknown_until_it_is_read(
         with monkeypatch.context() as earlier:
             earlier.setattr(DriverBuilder, "counter", None)
             earlier.setattr(TimeJoinBuilder, "counter", None)
-            t.send("left", records(rng, 0, 25))
-            assert {name for step, name in t.stats.gauges if step == STEP} == {
-                "keys",
-                "state_bytes",
-            }
+            t.send("left", records(random.Random(kind), 0, 25))
+            assert {name for _, name in t.stats.gauges} == {"keys", "state_bytes"}
         t.send("right", [])
-        names = {name for step, name in t.stats.gauges if step == STEP}
-        assert names == {"keys", "state_bytes", "uncounted_keys"}
-        assert t.stats.gauges[STEP, "uncounted_keys"] == t.stats.gauges[STEP, "keys"] == 6
-        # One of two shards is counted: its totals alone would be less than those of the step.
-        t.send("left", records(rng, 0, 1))
-        assert {name for step, name in t.stats.gauges if step == STEP} == names
-        assert 0 < t.stats.gauges[STEP, "uncounted_keys"] < 6
-        t.send("left", records(rng, 0, 25))
         assert shown(t) == found_in_state(t) != (0, 0)

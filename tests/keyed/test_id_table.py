@@ -1,4 +1,4 @@
-"""Segments of remembered ids: in columns, and of whole keys as earlier versions wrote them."""
+"""Segments of remembered ids: in columns, and of whole keys as a step key by key writes them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from flow.engine.state.segment import Segment
 from flow.errors import CheckpointError
 from flow.instants import NEVER
-from flow.keyed.id_segments import FORMAT_OF_IDS, NO_CLOCK, IdSegment, snapshots_of_segment
+from flow.keyed.id_segments import NO_CLOCK, IdSegment, snapshots_of_segment
 from flow.keyed.id_table import IdTable
 from flow.keyed.seen_ids import SeenIds
+from flow.keyed.segments import IDS, WholeKeys
 from flow.keyed.shard_ids import add_passing
 from recovery.reading.epoch_state import decode_segment, load_snapshot
 from tests.support.sampling import sampled
@@ -67,7 +68,7 @@ def test_ids_in_columns_survive_a_round_trip(
     with_ids = {key: one for key, one in expected.items() if one[0][1]}
     assert snapshots([dump.content for dump in dumps]) == with_ids
     assert [dump.content is None for dump in dumps] == [dump.keys == 0 for dump in dumps]
-    assert all(dump.content[0] == FORMAT_OF_IDS for dump in dumps if dump.content is not None)
+    assert all(dump.content[:2] == IDS for dump in dumps if dump.content is not None)
     loaded = [restored.load(dump.content) for dump in dumps if dump.content is not None]
     assert sum(loaded) == sum(dump.keys for dump in dumps) == len(with_ids)
     parts = restored.add_loaded()
@@ -89,23 +90,11 @@ def test_a_segment_has_the_least_due_time_of_its_keys() -> None:
     assert [(dump.keys, dump.due_us) for dump in dumps] == [(1, 4), (2, 3), (0, NEVER)]
 
 
-OLD = bytes([1]) + pickle.dumps(
-    (
-        ["a", "b"],
-        [
-            pickle.dumps(((90, 7), ["x", "y"], [100, 101])),
-            pickle.dumps(((80, 6, 5, 40), ["x"], [9])),
-        ],
-        np.array([700, 800], "<i8").tobytes(),
-    ),
-    5,
-)
-"""A segment that an earlier version wrote; the clock of b is held."""
-
-
-def test_a_segment_of_an_earlier_version_goes_on_in_columns() -> None:
+def test_a_segment_of_whole_keys_goes_on_in_columns() -> None:
+    states = [((90, 7), ["x", "y"], [100, 101]), ((80, 6, 5, 40), ["x"], [9])]  # b is held.
+    whole = WholeKeys(["a", "b"], list(map(pickle.dumps, states)), np.array([700, 800]))
     table = IdTable()
-    assert table.load(OLD) == 2
+    assert table.load(whole.encode()) == 2
     (clocks,) = table.add_loaded()
     assert clocks.tolist() == [[90, 80], [7, 6], [NO_CLOCK, 5], [NO_CLOCK, 40]]
     slots = table.slots_of(pa.array(["b", "a", "c"]))
@@ -114,7 +103,7 @@ def test_a_segment_of_an_earlier_version_goes_on_in_columns() -> None:
     assert passes.tolist() == [False, True, True]
     (dump,) = table.dump(np.zeros(3, np.int64), [0], np.zeros(3, np.int64))
     assert dump.content is not None
-    assert dump.content[0] == FORMAT_OF_IDS
+    assert dump.content[:2] == IDS
     kept = {key: state[1:] for key, (state, _) in snapshots([dump.content]).items()}
     assert kept == {
         "a": (["x", "y", "x"], [100, 101, 111]),
@@ -194,4 +183,4 @@ def test_a_damaged_segment_is_an_error() -> None:
         with pytest.raises(CheckpointError, match="segment 4 of shard 0 cannot be read"):
             decode_segment(damaged.encode(), 0, 4, "once")
     with pytest.raises(CheckpointError, match="no segment of ids"):
-        IdSegment.decode(bytes([FORMAT_OF_IDS]) + pickle.dumps((b"", b"")))
+        IdSegment.decode(IDS + pickle.dumps((b"", b"")))

@@ -189,11 +189,6 @@ def test_the_page_shows_open_windows_and_buffered_values(
     assert (row["windows"], row["buffered"]) == ("1,200", "30")
     assert browser.table("steps")["visits"]["windows"] == ""
     assert "1,200 windows · 30 buffered" in browser.text("#graph")
-    gauges = Counter({("hours", "keys"): 7, ("hours", "uncounted_keys"): 7})
-    site.page.report(epoch_report(21, gauges=gauges))
-    browser.wait("document.querySelector('#graph').textContent.includes('not counted yet')")
-    row = browser.table("steps")["hours"]
-    assert (row["keys"], row["windows"], row["buffered"]) == ("7", "unknown", "unknown")
 
 
 def test_the_legend_names_each_phase_and_waiting_is_not_work(

@@ -136,9 +136,7 @@ def _by_input(partitions: Iterable[SourcePartition]) -> dict[str, list[int]]:
 
 
 OPEN_WINDOWS, BUFFERED_VALUES = "open_windows", "buffered_values"
-"""The gauges of a step whose windows and buffered values are counted, once all its keys are."""
-UNCOUNTED_KEYS = "uncounted_keys"
-"""The gauge of the keys that an earlier version wrote without counts; absent for none."""
+"""The gauges of a step whose windows and buffered values are counted."""
 
 
 class LateSource(NamedTuple):
@@ -235,16 +233,6 @@ class Stats:
         for worker, size in other.workers.items():
             self.workers[worker] = max(size, self.workers.get(worker, 0))
         self.notes = (self.notes + other.notes)[:MAX_NOTES]
-
-    def settle_counts(self) -> None:
-        """Remove the open windows and buffered values of steps that have uncounted keys.
-
-        The sum over the other shards would be less than what the step holds.
-        """
-        uncounted = [step_id for step_id, name in self.gauges if name == UNCOUNTED_KEYS]
-        for step_id in uncounted:
-            for name in (OPEN_WINDOWS, BUFFERED_VALUES):
-                self.gauges.pop((step_id, name), None)
 
     def note(self, text: str) -> None:
         """Record the description of a dropped value, up to `MAX_NOTES`."""

@@ -79,9 +79,7 @@ class Summary(Displayed):
         gauges: sizes at the end of the last epoch, by (step, name): ``keys``, ``state_bytes``;
             ``open_windows`` and ``buffered_values``, of steps with windows or values that wait;
             ``apart_us``, the distance in event time of the source partitions that feed a step, in
-            microseconds, where some hold its watermarks. While a step has keys that an earlier
-            version wrote without counts, it has their number, ``uncounted_keys``, in the place of
-            ``open_windows`` and ``buffered_values``.
+            microseconds, where some hold its watermarks.
         stopped: True if the run was asked to stop before its input ended.
         aborted: True if a test's ``ABORT`` ended the run.
         behind: the number of items not read yet after the last epoch, by input and source

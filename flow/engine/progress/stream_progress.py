@@ -31,7 +31,7 @@ from flow.engine.packets.packets import Run
 from flow.engine.progress.hold import Hold, HoldState
 from flow.engine.progress.meter import Marks
 from flow.engine.progress.tracks import Least, Track
-from flow.engine.state.header import FORMAT, check_format
+from flow.format_version import VERSION, check_format, version_in
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.keyed.logic import Progress, Stamped
 
@@ -71,9 +71,8 @@ class StepProgress:
     def encode(self) -> bytes:
         """Return the state as bytes."""
         rows = [[*partition, *reached] for partition, reached in self.reached.items()]
-        hold = self.hold.to_json()
-        content = [self.floor_us, rows] if hold is None else [self.floor_us, rows, hold]
-        return bytes([FORMAT]) + json.dumps(content).encode()
+        content = [self.floor_us, rows, self.hold.to_json()]
+        return bytes([VERSION]) + json.dumps(content).encode()
 
     @classmethod
     def decode(cls, content: bytes | None, step_id: str) -> StepProgress:
@@ -84,10 +83,10 @@ class StepProgress:
         """
         if content is None:
             return cls()
-        check_format(content, step_id)
-        floor_us, rows, *hold = json.loads(content[1:])
+        check_format(f"the state of step {step_id!r}", version_in(content))
+        floor_us, rows, hold = json.loads(content[1:])
         reached = {(side, by, n): Reached(*reached) for side, by, n, *reached in rows}
-        return cls(reached, floor_us, HoldState.from_json(hold[0] if hold else None))
+        return cls(reached, floor_us, HoldState.from_json(hold))
 
 
 class _PartitionTrack(Track):

@@ -161,7 +161,6 @@ class EpochOutputs:
                 stats.add(Stats.decode(packet.payload))
             elif packet.dest >= 0:
                 messages[packet.dest].append(pickle.loads(packet.payload))
-        stats.settle_counts()
         return stats, messages
 
     def _commit(self, epoch: int, messages: dict[int, list[Any]]) -> None:

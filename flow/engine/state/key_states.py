@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -20,7 +20,6 @@ from flow.errors import RAISED, error_message, step_error
 from flow.instants import NEVER
 from flow.keyed.due import DueLimit, held_due_us, held_watermark_us
 from flow.keyed.step import LogicBuilder
-from flow.pickles import load_pickle
 
 
 class KeyStates(StepState):
@@ -79,6 +78,8 @@ class SegmentedStates(StoredState, KeyStates):
             self._header.dues[:] = -NEVER  # All keys are due in an epoch with changed settings.
         self._loaded: dict[int, Segment] = {}
         self._segment_of_key: dict[str, Segment] = {}
+        if self._is_new_to_counts:
+            self._load(range(self._header.segments))
 
     def changed_from(self) -> str | None:
         return self._changed_from
@@ -96,7 +97,7 @@ class SegmentedStates(StoredState, KeyStates):
         kept = self._segment_of_key[key].kept.get(key)
         if kept is None:
             return None
-        logic = self._builder(load_pickle(kept[0]))
+        logic = self._builder(pickle.loads(kept[0]))
         if logic is None:  # The caller would treat the key as one without state.
             raise TypeError("the builder returned None")
         return logic
@@ -105,7 +106,7 @@ class SegmentedStates(StoredState, KeyStates):
         """Return the snapshot of a key, ``None`` when it has no state."""
         self.prepare([key])
         kept = self._segment_of_key[key].kept.get(key)
-        return None if kept is None else load_pickle(kept[0])
+        return None if kept is None else pickle.loads(kept[0])
 
     def put(self, key: str, logic: Any, due_us: int) -> None:
         state = logic.snapshot()
@@ -152,27 +153,15 @@ class SegmentedStates(StoredState, KeyStates):
 
     def flush(self) -> int:
         self._adapt_layout()
-        counts = self._header.counts
-        uncounted = set[int]() if counts is None else counts.missing(self._loaded)
-        changed = {
-            number: segment
-            for number, segment in self._loaded.items()
-            if segment.changed or number in uncounted
-        }
-        self._count(changed)
+        changed = {number: one for number, one in self._loaded.items() if one.changed}
         contents = {number: segment.encode() for number, segment in changed.items()}
         self._store.write_segments(self._step_id, contents)
+        for number, segment in changed.items():
+            self._header.counts[:, number] = segment.total
         for number, segment in (changed if self._changed_from is None else self._loaded).items():
             self._header.dues[number] = segment.due_us
             self._header.held[number] = segment.held_us
         return self._write_header()
-
-    def _count(self, changed: Mapping[int, Segment]) -> None:
-        """Set the counts of changed segments in the header."""
-        counts = self._header.counts
-        if counts is not None and self._counter is not None:
-            for number, segment in changed.items():
-                counts.set(number, segment.count(self._counter), segment.stored_keys)
 
     def _load(self, numbers: Iterable[int]) -> None:
         """Load the segments that are not loaded yet."""
@@ -181,9 +170,8 @@ class SegmentedStates(StoredState, KeyStates):
         builder = self._builder
         snapshots_in = builder.snapshots_in if isinstance(builder, LogicBuilder) else None
         for number, content in zip(missing, contents, strict=True):
-            segment = self._loaded[number] = Segment.decode(content, self._step_id, snapshots_in)
-            if self._counter is None:  # The step counted in an earlier run.
-                segment.counts.clear()
+            segment = Segment.decode(content, self._step_id, snapshots_in, self._counter)
+            self._loaded[number] = segment
 
     def _hash(self, keys: list[str]) -> Hashes:
         return hash_keys(key_array(keys, self._step_id))
@@ -213,7 +201,6 @@ class SegmentedStates(StoredState, KeyStates):
         self._load(sources)
         segments = [self._loaded[number] for number in sources]
         kept = {key: value for segment in segments for key, value in segment.kept.items()}
-        self._count(dict(zip(sources, segments, strict=True)))
         counts = {key: value for segment in segments for key, value in segment.counts.items()}
         self._header.resize(wanted)
         for number in moved:

@@ -14,8 +14,6 @@ from flow.columns.chunks import key_array
 from flow.engine.packets.shards import hash_keys, segment_of
 from flow.engine.state.header import Header
 from flow.engine.state.segment import Segment, weight
-from flow.engine.state.segment_counts import SegmentCounts
-from flow.keyed.state_counts import StateCounts
 
 TARGET_BYTES = 16_000
 """The target weight of a segment. Larger segments are faster if an epoch touches most keys of a
@@ -85,9 +83,6 @@ def lay_out(
     dues = np.array([segment.due_us for segment in segments], np.int64)
     held = np.array([segment.held_us for segment in segments], np.int64)
     header = Header(dues, len(keys), size, settings, held)
-    if counts is not None:
-        header.counts = SegmentCounts.none(len(segments))
-        for number, segment in enumerate(segments):
-            total = StateCounts.total(segment.counts.values())
-            header.counts.set(number, total, keys_before=0)
+    header.is_counted = counts is not None
+    header.counts[:] = np.array([segment.total for segment in segments], np.int32).T
     return header, segments

@@ -1,7 +1,7 @@
 """Compression of segments in Spark's state.
 
 Spark passes state to Python at some 40 MB/s. LZ4 decompresses at 2 GB/s, and compresses typical
-state to less than half. A packed segment is a version byte, the length of the content, and an LZ4
+state to less than half. After its kind, a packed segment is the length of the content and an LZ4
 frame; small segments stay uncompressed.
 """
 
@@ -12,11 +12,9 @@ import struct
 import pyarrow as pa
 
 from flow.errors import CheckpointError
+from flow.keyed.segments import PACKED, kind_of
 
-FORMAT_PACKED = 3
-"""The version byte of a packed segment; its content begins with another version byte."""
-
-_HEAD = struct.Struct("<BI")
+_HEAD = struct.Struct("<2sI")
 _SMALL = 256
 _CODEC = pa.Codec("lz4")
 
@@ -29,7 +27,7 @@ def pack(content: bytes) -> bytes:
     """
     if len(content) < _SMALL:
         return content
-    packed = _HEAD.pack(FORMAT_PACKED, len(content)) + _CODEC.compress(content, asbytes=True)
+    packed = _HEAD.pack(PACKED, len(content)) + _CODEC.compress(content, asbytes=True)
     return packed if len(packed) < len(content) else content
 
 
@@ -43,7 +41,7 @@ def unpack(content: bytes, where: str = "the state") -> bytes:
     Raises:
         CheckpointError: when the content cannot be unpacked.
     """
-    if content[:1] != bytes([FORMAT_PACKED]):
+    if kind_of(content) != PACKED:
         return content
     try:
         _, size = _HEAD.unpack_from(content)

@@ -20,6 +20,7 @@ from flow.engine.packets.shards import hash_keys, segment_of
 from flow.engine.state.layout import moved_segments, segments_for
 from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
+from flow.format_version import check_format, version_in
 from flow.keyed.due import DueLimit
 from flow.keyed.shard_logic import (
     SegmentDump,
@@ -100,7 +101,7 @@ class SegmentedTable(StoredState, ShardTable):
 
     @override
     def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardOutput:
-        needs_all = epoch.end_of_input or self._changed_from is not None
+        needs_all = epoch.end_of_input or self._is_rewritten
         needed = np.flatnonzero(
             limit.reached_segments(self._header.dues, self._header.held) | needs_all
         )
@@ -118,12 +119,21 @@ class SegmentedTable(StoredState, ShardTable):
             self._write(self._changed_segments())
         return self._write_header()
 
+    @property
+    def _is_rewritten(self) -> bool:
+        """True if all segments are written again: settings or counts may have changed.
+
+        Changed settings may change the due times of keys whose state has not changed.
+        """
+        return self._changed_from is not None or self._is_new_to_counts
+
     def _load(self, numbers: Sequence[int]) -> None:
         contents = self._store.read_segments(self._step_id, numbers)
         for number, content in zip(numbers, contents, strict=True):
             if content is None:
                 self._loaded[number] = _SegmentSize(0, 0)
             else:
+                check_format(f"the state of step {self._step_id!r}", version_in(content))
                 keys = self._logic.load(content)
                 self._loaded[number] = _SegmentSize(keys, len(content))
 
@@ -134,12 +144,8 @@ class SegmentedTable(StoredState, ShardTable):
     def _changed_segments(self) -> dict[int, SegmentDump]:
         """Return the segments to write, after adapting the layout to their weight."""
         numbers = self._numbers(self._logic.keys())
-        # Changed settings may change the due times of keys whose state has not changed.
-        has_new_settings = self._changed_from is not None
-        is_changed = self._logic.changed() | has_new_settings
+        is_changed = self._logic.changed() | self._is_rewritten
         changed: set[int] = {*np.flatnonzero(np.bincount(numbers[is_changed])).tolist()}
-        if self._header.counts is not None:
-            changed |= self._header.counts.missing(self._loaded)
         dumps = self._dump(numbers, sorted(changed))
         size = self._header.size + sum(
             len(dump.content or b"") - self._loaded[number].size for number, dump in dumps.items()
@@ -179,8 +185,8 @@ class SegmentedTable(StoredState, ShardTable):
     def _account(self, number: int, now: _SegmentSize, counts: StateCounts) -> None:
         """Adjust the totals of the header to the new size and counts of a segment."""
         before = self._loaded.get(number, _SegmentSize(0, 0))
-        if self._header.counts is not None:
-            self._header.counts.set(number, counts, before.keys)
+        if self._header.is_counted:
+            self._header.counts[:, number] = counts
         self._header.keys += now.keys - before.keys
         self._header.size += now.size - before.size
         self._loaded[number] = now

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from typing_extensions import override
 
-from flow.engine.state.header import read_header
+from flow.engine.state.header import Header
 from flow.engine.state.store import PROGRESS_SEGMENT, StateStore
 from flow.keyed.state_counts import StateCounts
 
@@ -35,12 +35,8 @@ class StepState(ABC):
         """Return the bytes stored for later epochs."""
 
     @abstractmethod
-    def counts(self) -> StateCounts | None:
-        """Return the stored open windows and buffered values; ``None`` if not all are counted."""
-
-    @abstractmethod
-    def uncounted(self) -> int:
-        """Return the number of stored keys whose windows and values are not counted yet."""
+    def counts(self) -> StateCounts:
+        """Return the stored open windows and buffered values; 0 for a step that is not counted."""
 
 
 class LiveState(StepState):
@@ -66,12 +62,8 @@ class LiveState(StepState):
         return 0
 
     @override
-    def counts(self) -> StateCounts | None:
+    def counts(self) -> StateCounts:
         return StateCounts()
-
-    @override
-    def uncounted(self) -> int:
-        return 0
 
 
 class StoredState(StepState):
@@ -82,6 +74,11 @@ class StoredState(StepState):
         step_id: the step.
         settings: the step's settings, see `flow.keyed.step.LogicBuilder.settings`.
         is_counted: True for a step whose open windows and buffered values are counted.
+
+    Attributes:
+        _changed_from: the settings that the state was written with if they differ from the present
+            ones, else ``None``; empty if the state has none.
+        _is_new_to_counts: True if the step is counted since this run: all segments must be loaded.
     """
 
     def __init__(
@@ -90,9 +87,17 @@ class StoredState(StepState):
         self._store = store
         self._step_id = step_id
         self._content = store.read_header(step_id)
-        self._header, self._changed_from = read_header(
-            self._content, step_id, settings, is_counted=is_counted
-        )
+        self._header = header = Header.empty()
+        self._changed_from: str | None = None
+        self._is_new_to_counts = False
+        if self._content is not None:
+            self._header = header = Header.decode(self._content, step_id)
+            if settings and header.settings != settings:
+                self._changed_from = header.settings
+            self._is_new_to_counts = is_counted and not header.is_counted
+            if not is_counted:
+                header.counts[:] = 0
+        header.settings, header.is_counted = settings, is_counted
 
     @override
     def progress(self) -> bytes | None:
@@ -112,12 +117,8 @@ class StoredState(StepState):
         return self._header.size
 
     @override
-    def counts(self) -> StateCounts | None:
-        return None if self._header.counts is None else self._header.counts.total
-
-    @override
-    def uncounted(self) -> int:
-        return 0 if self._header.counts is None else self._header.counts.uncounted
+    def counts(self) -> StateCounts:
+        return self._header.total
 
     def _write_header(self) -> int:
         """Write the header if it changed; return the least due time of a key that is not held."""

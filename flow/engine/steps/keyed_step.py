@@ -12,7 +12,6 @@ from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import (
     BUFFERED_VALUES,
     OPEN_WINDOWS,
-    UNCOUNTED_KEYS,
     Control,
     TaskContext,
 )
@@ -139,16 +138,9 @@ class KeyedStep:
         stats.gauges[step_id, "keys"] += self.state.count()
         stats.gauges[step_id, "state_bytes"] += self.state.size()
         if self.plan.keyed(step_id).counter is not None:
-            self._report_counts()
-
-    def _report_counts(self) -> None:
-        """Report the open windows and buffered values in the state, or the keys not counted."""
-        step_id, gauges, counts = self.step.step_id, self.context.stats.gauges, self.state.counts()
-        if counts is None:
-            gauges[step_id, UNCOUNTED_KEYS] += self.state.uncounted()
-        else:
-            gauges[step_id, OPEN_WINDOWS] += counts.windows
-            gauges[step_id, BUFFERED_VALUES] += counts.values
+            counts = self.state.counts()
+            stats.gauges[step_id, OPEN_WINDOWS] += counts.windows
+            stats.gauges[step_id, BUFFERED_VALUES] += counts.values
 
     def _count(self, counted: list[Counted]) -> None:
         """Add counts to the statistics, with their notes."""

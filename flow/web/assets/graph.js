@@ -22,9 +22,8 @@ export function losses(counts) {
   return LOSSES.filter((name) => counts[name]).map((name) => `${name.replaceAll("_", " ")} ${short(counts[name])}`);
 }
 
-// The open windows and buffered values of a step, if it has any or they are not known yet.
+// The open windows and buffered values of a step, if it has any.
 function held(gauges) {
-  if (gauges.uncounted_keys) return "windows and values not counted yet";
   const parts = [["open_windows", "windows"], ["buffered_values", "buffered"]].filter(([name]) => gauges[name]);
   return parts.map(([name, word]) => `${short(gauges[name])} ${word}`).join(" · ");
 }

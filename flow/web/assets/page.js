@@ -92,10 +92,8 @@ function lagText(lag) {
   return lag ? `${duration(lag.least)} / ${duration(lag.median)} / ${duration(lag.greatest)}` : "";
 }
 
-// A step with keys that an earlier version wrote without counts has no totals yet.
 function heldText(gauges, name) {
-  if (gauges[name] !== undefined) return whole(gauges[name]);
-  return gauges.uncounted_keys ? "unknown" : "";
+  return gauges[name] === undefined ? "" : whole(gauges[name]);
 }
 
 const counted = (count) => (isCounted() ? whole(count || 0) : "");

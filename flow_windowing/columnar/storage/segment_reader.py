@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 
 import numpy as np
 
 from flow.columns.arrays import Ints, Mask
 from flow.instants import NEVER
-from flow.pickles import load_pickle
+from flow.keyed.segments import WINDOWS, WholeKeys, kind_of
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
 from flow_windowing.columnar.state.key_clocks import KeyClocks
 from flow_windowing.columnar.state.open_windows import OpenWindows
@@ -16,7 +17,6 @@ from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import Spans, merged_ids_column
 from flow_windowing.columnar.state.state_form import StateForm
 from flow_windowing.columnar.storage.segments import (
-    FORMAT,
     SegmentContent,
     decode_column,
     decode_or_default,
@@ -32,17 +32,15 @@ from flow_windowing.rules.watermark import NO_WATERMARK
 
 def read_segment(form: StateForm, content: bytes) -> Iterator[SegmentContent]:
     """Yield the content of a segment; a segment that was written key by key has several."""
-    if content[0] == FORMAT:
+    if kind_of(content) == WINDOWS:
         yield SegmentContent.decode(content)
         return
-    # A segment of whole keys may also have the counts of each key.
-    keys, snapshots, dues, *_ = load_pickle(memoryview(content)[1:])
-    due_us = np.frombuffer(dues, "<i8").astype(np.int64)
     # A snapshot is a segment of its key alone, or the pickled state of a `WindowDriver`.
-    pickled = [at for at, snapshot in enumerate(snapshots) if snapshot[0] != FORMAT]
-    yield from (SegmentContent.decode(one) for one in snapshots if one[0] == FORMAT)
+    keys, snapshots, due_us, *_ = WholeKeys.decode(content, "a segment of windows")
+    pickled = [at for at, snapshot in enumerate(snapshots) if kind_of(snapshot) != WINDOWS]
+    yield from (SegmentContent.decode(one) for one in snapshots if kind_of(one) == WINDOWS)
     if pickled:
-        states = [load_pickle(snapshots[at]) for at in pickled]
+        states = [pickle.loads(snapshots[at]) for at in pickled]
         yield content_of_snapshots(form, [keys[at] for at in pickled], states, due_us[pickled])
 
 

@@ -1,8 +1,8 @@
 """The format of segments that hold the windowing state of many keys, in columns.
 
-A segment is a version byte, then a pickle of plain tuples, texts, numbers and bytes: the columns of
-a `SegmentContent`, in its order. Columns of numbers are little-endian. A column in which all
-elements are the default is empty.
+After its kind, a segment is a pickle of plain tuples, texts, numbers and bytes: the columns of a
+`SegmentContent`, in its order. Columns of numbers are little-endian. A column in which all elements
+are the default is empty.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ import pyarrow as pa
 
 from flow.columns.arrays import Ints
 from flow.errors import CheckpointError
+from flow.keyed.segments import WINDOWS
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.state.state_form import WindowKind
 from flow_windowing.columnar.values.encoding import EncodedValues
-
-FORMAT = 2
-"""The version byte of segments that a `ShardLogic` made; segments made key by key have 1."""
 
 
 class SegmentContent(NamedTuple):
@@ -49,7 +47,7 @@ class SegmentContent(NamedTuple):
         named: True if the snapshot of a window is a list of states, one for each aggregate.
         kind: the kind of the windows.
         held_watermark_us: the last watermark that each key used under a hold; empty if no key is
-            held. A segment then omits the column, as segments of earlier versions do.
+            held.
     """
 
     key_lengths: bytes
@@ -75,12 +73,11 @@ class SegmentContent(NamedTuple):
     values: EncodedValues
     named: bool
     kind: WindowKind
-    held_watermark_us: bytes = b""
+    held_watermark_us: bytes
 
     def encode(self) -> bytes:
         """Return the segment as bytes."""
-        columns = tuple(self) if self.held_watermark_us else tuple(self)[:-1]
-        return bytes([FORMAT]) + pickle.dumps(columns, 5)
+        return WINDOWS + pickle.dumps(tuple(self), 5)
 
     @classmethod
     def decode(cls, content: bytes, load: Any = pickle.loads) -> SegmentContent:
@@ -93,9 +90,8 @@ class SegmentContent(NamedTuple):
         Raises:
             CheckpointError: when the bytes are not such a segment.
         """
-        columns = load(memoryview(content)[1:])
-        fields = len(cls._fields)
-        if not isinstance(columns, tuple) or len(columns) not in (fields - 1, fields):
+        columns = load(memoryview(content)[len(WINDOWS) :])
+        if not isinstance(columns, tuple) or len(columns) != len(cls._fields):
             raise CheckpointError("it is no segment of windows in columns")
         return cls(*columns)
 

@@ -53,11 +53,11 @@ def test_a_segment_and_its_snapshots_are_read() -> None:
     ("state", "message"),
     [
         (Contents(segment(pickle.dumps(7))[:-9]), "segment 0 of shard 2 cannot be read"),
-        (Contents(b"\x01" + pickle.dumps([1])), "segment 0 of shard 2 cannot be read"),
-        (Contents(b"\x09"), "is in format 9, this version reads format 1"),
+        (Contents(b"\x01K" + pickle.dumps([1])), "segment 0 of shard 2 cannot be read"),
+        (Contents(b"\x09"), "has format 9, and this version reads format 1"),
         (Contents(segment(pickle.dumps(7)[:-1])), "key 'a' cannot be read"),
         (Contents(None), "1 keys are counted, 0 are there"),
-        (Contents(b"\x09", number=-1, keys=0), "is in format 9, this version reads format 1"),
+        (Contents(b"\x09", number=-1, keys=0), "has format 9, and this version reads format 1"),
     ],
 )
 def test_unreadable_or_inconsistent_state_is_reported(state: Contents, message: str) -> None:

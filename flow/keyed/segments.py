@@ -1,0 +1,84 @@
+"""The kinds of segments, and the format of a segment of whole keys.
+
+A segment begins with two bytes: the version of its format, and its kind.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flow.columns.arrays import Ints
+from flow.errors import CheckpointError
+from flow.format_version import VERSION, check_format, version_in
+
+WHOLE_KEYS = bytes([VERSION]) + b"K"
+"""A segment of whole keys, see `WholeKeys`."""
+WINDOWS = bytes([VERSION]) + b"W"
+"""A segment of windows in columns, which the `ShardLogic` of a step defines; also the snapshot of a
+key in a segment of whole keys after a move to another layout."""
+IDS = bytes([VERSION]) + b"I"
+"""A segment of remembered ids in columns, see `flow.keyed.id_segments`."""
+PACKED = bytes([VERSION]) + b"P"
+"""A packed segment: its content is a segment of another kind."""
+
+
+def kind_of(content: bytes) -> bytes:
+    """Return the two bytes that a segment, or the snapshot of a key, begins with."""
+    return content[:2]
+
+
+class WholeKeys(NamedTuple):
+    """A segment of whole keys: each with its snapshot, due time and counts.
+
+    After its kind, the segment is a pickle of these columns; due times are little-endian bytes.
+
+    Attributes:
+        keys: the keys.
+        snapshots: the pickled snapshot of each key; after a move to another layout, a columnar
+            segment of the key alone.
+        due_us: the due time of each key, int64 µs, shape (keys,).
+        windows, values: the open windows, and the buffered values, of each key; empty for a step
+            that is not counted.
+    """
+
+    keys: list[str]
+    snapshots: list[bytes]
+    due_us: Ints
+    windows: tuple[int, ...] = ()
+    values: tuple[int, ...] = ()
+
+    @property
+    def counts(self) -> list[tuple[int, int]]:
+        """The open windows and buffered values of each key; empty if they are not counted."""
+        return list(zip(self.windows, self.values, strict=True))
+
+    def encode(self) -> bytes:
+        """Return the segment as bytes."""
+        dues = self.due_us.astype("<i8").tobytes()
+        columns = self.keys, self.snapshots, dues, self.windows, self.values
+        return WHOLE_KEYS + pickle.dumps(columns, 5)
+
+    @classmethod
+    def decode(
+        cls, content: bytes, what: str, load: Callable[[memoryview], Any] = pickle.loads
+    ) -> WholeKeys:
+        """Return the segment in bytes made by `encode`.
+
+        Args:
+            content: the bytes.
+            what: the segment, for errors.
+            load: reads the pickle in the bytes.
+
+        Raises:
+            CheckpointError: when the bytes have another format or kind.
+        """
+        check_format(what, version_in(content))
+        if kind_of(content) != WHOLE_KEYS:
+            raise CheckpointError(f"{what} is no segment of whole keys")
+        keys, snapshots, dues, windows, values = load(memoryview(content)[len(WHOLE_KEYS) :])
+        due_us = np.frombuffer(dues, "<i8").astype(np.int64)
+        return cls(keys, snapshots, due_us, windows, values)
