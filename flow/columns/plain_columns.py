@@ -90,18 +90,13 @@ class PlainColumns:
 
     @classmethod
     def decoded(cls, plain: Plain) -> PlainColumns:
-        """Return the columns in data made by `encoded`.
-
-        In data of earlier versions the letter of times is ``t``.
-        """
+        """Return the columns in data made by `encoded`."""
         shape, letters, contents = plain
         columns = (
-            _READERS[letter](content)
-            if letter in _READERS
-            else np.frombuffer(content, _WIDTHS[letter])
+            _texts(content) if letter == "s" else np.frombuffer(content, _WIDTHS[letter])
             for letter, content in zip(letters, contents, strict=True)
         )
-        return cls(shape, letters.replace("t", "m"), tuple(columns))
+        return cls(shape, letters, tuple(columns))
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -265,19 +260,3 @@ def _texts(encoded: tuple[bytes, bytes]) -> Column:
     text = content.decode("utf-8", "surrogatepass")
     ends = np.cumsum(np.frombuffer(lengths, "<i4"), dtype=np.int64).tolist()
     return _column_of_texts([text[start:end] for start, end in pairwise([0, *ends])])
-
-
-def _times_of_pickles(content: bytes) -> Column:
-    """Decode times of the earliest format: ten bytes each, as `datetime` pickles them.
-
-    Returns:
-        int64 µs since 1970, shape (times,).
-    """
-    from_state: Any = datetime
-    starts = range(0, len(content), 10)
-    times = microseconds_of([from_state(content[start : start + 10], UTC) for start in starts])
-    return np.zeros(0, np.int64) if times is None else times
-
-
-_READERS: dict[str, Callable[[Any], Column]] = {"s": _texts, "t": _times_of_pickles}
-"""Decoders of the letters whose bytes are not those of a numpy column."""

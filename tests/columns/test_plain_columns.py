@@ -132,12 +132,3 @@ def test_only_columns_of_one_shape_have_the_same_layout() -> None:
     assert not pairs.has_layout_of(column_of([(3, 4)]))
     assert not column_of([1]).has_layout_of(column_of([(1,)]))
     assert not column_of([{"a": 1}]).has_layout_of(column_of([{"b": 1}]))
-
-
-def test_times_of_an_earlier_format_are_read() -> None:
-    times = [NOON, datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]
-    content = b"".join(time.__reduce_ex__(5)[1][0] for time in times)
-    amounts = np.array([1.5, -2.0, 0.0])
-    columns = PlainColumns.decoded((2, "tf", (content, amounts.tobytes())))
-    assert columns.values() == list(zip(times, amounts.tolist(), strict=True))
-    assert columns.has_layout_of(column_of([(NOON, 1.0)]))

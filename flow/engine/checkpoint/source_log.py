@@ -2,7 +2,6 @@
 
 A directory of *pages*, each with some entries, named by the number of the first::
 
-    000000000.json        a single entry, in the first format
     000000017.page.json   {"version": 1, "entries": [...]}: entries from number 17 on
     000000217.summary     replacement of all entries before number 217
 
@@ -10,9 +9,6 @@ A new entry rewrites the newest page until the page is full, so that a run reads
 of a file for each entry. The summary with the greatest number counts, and
 pages below that number do not: a process that dies between writing a summary and removing what
 the summary replaces leaves a log that reads the same.
-
-The last page that a summary replaces stays until the next summary: a version that reads only the
-first format then refuses the log, instead of reading an empty log.
 """
 
 from __future__ import annotations
@@ -24,20 +20,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flow.connectors.source import Json
-from flow.engine.files.sealed import REPAIR, Seal, newer_format
+from flow.engine.files.sealed import REPAIR, Seal
 from flow.errors import CheckpointError
+from flow.format_version import VERSION, check_format
 
 if TYPE_CHECKING:
     from flow.engine.checkpoint.storage import Storage
 
-VERSION = 1
 PAGE_BYTES = 64 << 10
 """Bytes of a full page."""
 
-_NAME = re.compile(r"(\d{9,})(\.json|\.page\.json|\.summary)")
+_NAME = re.compile(r"(\d{9,})(\.page\.json|\.summary)")
 _SUMMARY = ".summary"
 _PAGE = ".page.json"
-_SEAL = Seal("summary", VERSION, "summary of a source's log")
+_SEAL = Seal("summary", "summary of a source's log")
 
 
 @dataclass(frozen=True)
@@ -97,16 +93,13 @@ def entries_of(name: str, content: Json) -> list[Json]:
         content: the file's content.
 
     Raises:
-        CheckpointError: when the file is not a page, or has a newer format.
+        CheckpointError: when the file is not a page, or has another format.
     """
-    if not name.endswith(_PAGE):
-        return [content]
     try:
         version, entries = int(content["version"]), list(content["entries"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{name} is no page of a source's log: {REPAIR}") from error
-    if version > VERSION:
-        raise CheckpointError(newer_format(name, version, VERSION))
+    check_format(name, version)
     return entries
 
 
@@ -118,14 +111,14 @@ def summary_of(name: str, data: bytes) -> bytes:
         data: the bytes of the file.
 
     Raises:
-        CheckpointError: when the file is truncated or changed, or has a newer format.
+        CheckpointError: when the file is truncated or changed, or has another format.
     """
     return _SEAL.open(name, data)
 
 
 def missing_page(number: int) -> str:
     """Return the name, for errors, of a missing page that begins with an entry."""
-    return f"{number:09d}.json"
+    return f"{number:09d}{_PAGE}"
 
 
 class StoredLog:
@@ -174,7 +167,7 @@ class StoredLog:
             content = self._storage.read(f"{self._name}/{page.name}")
             entries = entries_of(f"{where}/{page.name}", content)
             all_entries += entries
-            self._page = list(map(json.dumps, entries)) if page.name.endswith(_PAGE) else []
+            self._page = list(map(json.dumps, entries))
         self._count = self._files.start + len(all_entries)
         return all_entries
 
@@ -202,11 +195,9 @@ class StoredLog:
         file = LogFile(count, f"{count:09d}{_SUMMARY}")
         self._storage.write_bytes(f"{self._name}/{file.name}", _SEAL.close(summary))
         before, self._page = self._files, []
-        pages = [*before.replaced, *before.pages]
-        last = [page for page in pages if not page.name.endswith(_SUMMARY)][-1:]
-        self._files = LogFiles(file, (), tuple(last))
-        for old in (*pages, before.summary):
-            if old is not None and old != file and old not in last:
+        self._files = LogFiles(file, (), ())
+        for old in (*before.replaced, *before.pages, before.summary):
+            if old is not None and old != file:
                 self._storage.remove(f"{self._name}/{old.name}")
 
     def _counted(self) -> int:

@@ -7,6 +7,7 @@ import zlib
 from dataclasses import dataclass
 
 from flow.errors import CheckpointError
+from flow.format_version import VERSION, check_format
 
 REPAIR = "put it back from a copy of the checkpoint, or start over on another one"
 
@@ -17,17 +18,15 @@ class Seal:
 
     Attributes:
         word: the word for the kind in the first line.
-        version: the version of the format.
         what: the kind in errors.
     """
 
     word: str
-    version: int
     what: str
 
     def close(self, content: bytes) -> bytes:
         """Return the bytes of a file with this content."""
-        line = f"flow {self.word} {self.version} {len(content)} {zlib.crc32(content)}\n"
+        line = f"flow {self.word} {VERSION} {len(content)} {zlib.crc32(content)}\n"
         return line.encode() + content
 
     def open(self, name: str, data: bytes) -> bytes:
@@ -38,23 +37,14 @@ class Seal:
             data: the bytes of the file.
 
         Raises:
-            CheckpointError: when the file is truncated or changed, or has a newer format.
+            CheckpointError: when the file is truncated or changed, or has another format.
         """
         line = re.match(rb"flow %s (\d+) (\d+) (\d+)\n" % self.word.encode(), data)
         if line is None:
             raise CheckpointError(f"{name} is no {self.what}: {REPAIR}")
         version, size, checksum = map(int, line.groups())
-        if version > self.version:
-            raise CheckpointError(newer_format(name, version, self.version))
+        check_format(name, version)
         content = data[line.end() :]
         if (len(content), zlib.crc32(content)) != (size, checksum):
             raise CheckpointError(f"{name} is not what was written: {REPAIR}")
         return content
-
-
-def newer_format(name: str, version: int, known: int) -> str:
-    """Return the error text of a file in a newer format than the known one."""
-    return (
-        f"{name} was written in format {version}, this version reads {known}: run the version "
-        "that wrote it"
-    )

@@ -20,12 +20,11 @@ from urllib.parse import quote
 from flow.engine.files.sealed import Seal
 from flow.engine.tables.contents import Change
 from flow.engine.tables.versions import TableVersion
-from flow.pickles import load_pickle
 
 FOLDER = "tables"
 WHOLE = ".whole"
 CHANGES = ".changes"
-SEAL = Seal("table", 1, "file of a table")
+SEAL = Seal("table", "file of a table")
 
 
 def folder_of(name: str) -> str:
@@ -65,7 +64,7 @@ def decode(name: str, data: bytes, load: Callable[[bytes], Any] = pickle.loads) 
         load: reads the pickle, which has plain values only.
 
     Raises:
-        CheckpointError: when the file is truncated or changed, or has a newer format.
+        CheckpointError: when the file is truncated or changed, or has another format.
     """
     return [Change(*change) for change in load(SEAL.open(name, data))]
 
@@ -89,8 +88,4 @@ def read_version(
 def with_values(changes: Iterable[Change]) -> Iterator[Change]:
     """Yield changes with their values in the place of pickled bytes."""
     for key, value, at_us in changes:
-        yield Change(key, None if value is None else _load(value), at_us)
-
-
-def _load(value: bytes) -> Any:
-    return load_pickle(value)
+        yield Change(key, None if value is None else pickle.loads(value), at_us)

@@ -88,31 +88,6 @@ def test_a_resumed_run_fills_the_newest_page() -> None:
     assert content(disk)[1] == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
-def test_a_log_of_the_first_format_is_read_and_continued() -> None:
-    disk = Disk()
-    disk.files = {f"in/{n:09d}.json": json.dumps({"n": n}).encode() for n in range(12)}
-    log = disk.log()
-    log.append({"n": 12})
-    assert content(disk) == (None, [{"n": n} for n in range(13)])
-    log.compact(b"sum")
-    log.append({"n": 13})
-    assert content(disk) == (b"sum", [{"n": 13}])
-    assert disk.names("in") == ["000000012.page.json", "000000013.page.json", "000000013.summary"]
-
-
-def test_the_first_format_refuses_a_compacted_log() -> None:
-    """As it did: it read the files named ``.json``, and refused a number that was not the next."""
-    disk = Disk()
-    log = disk.log()
-    log.append(1)
-    for summary in (b"one", b"again", b"and again"):
-        log.compact(summary)
-        names = [name for name in disk.names("in") if name.endswith(".json")]
-        assert names != []
-        assert names[0] != "000000000.json"
-        assert content(disk) == (summary, [])
-
-
 def filled() -> Disk:
     """A log with a summary, pages after it, and what is left of those before."""
     disk = Disk()
@@ -163,19 +138,15 @@ def test_a_damaged_summary_is_refused() -> None:
     disk.files[name] = b"sum"
     with pytest.raises(CheckpointError, match="is no summary of a source's log: put it back"):
         disk.log().summary()
-    disk.files[name] = data.replace(b"summary 1", b"summary 2")
-    with pytest.raises(CheckpointError, match="written in format 2, this version reads 1"):
-        disk.log().summary()
 
 
 def test_a_missing_or_invalid_page_is_refused() -> None:
     disk = filled()
     page = disk.files.pop("in/000000003.page.json")
     disk.files["in/000000004.page.json"] = page
-    with pytest.raises(CheckpointError, match=r"000000003\.json is missing, and 000000004\.page"):
-        disk.log().entries()
-    disk.files["in/000000003.page.json"] = b'{"version": 2, "entries": []}'
-    with pytest.raises(CheckpointError, match="written in format 2, this version reads 1"):
+    with pytest.raises(
+        CheckpointError, match=r"000000003\.page\.json is missing, and 000000004\.page"
+    ):
         disk.log().entries()
     disk.files["in/000000003.page.json"] = b'{"version": 1}'
     with pytest.raises(CheckpointError, match="is no page of a source's log"):

@@ -36,7 +36,7 @@ def _without_user(match: re.Match[str]) -> str:
 def without_passwords(uri: str) -> str:
     """Return a URI without a user that has a password, as checkpoints hold it.
 
-    A user alone stays: the names of files in older checkpoints have it.
+    A user alone stays: some stores are opened with it.
 
     >>> without_passwords("s3://me:secret@bucket/data"), without_passwords("hdfs://me@node/data")
     ('s3://bucket/data', 'hdfs://me@node/data')

@@ -146,10 +146,8 @@ class FileList:
         self._mtimes = [mtime for *_, mtime in summary.files]
         entries = self._log.entries()
         for entry in entries:
-            files = [File.from_json(file) for file in entry["files"]]
-            self._files += files
-            # Entries of the first format have no modification times.
-            self._mtimes += entry.get("mtimes", [0] * len(files))
+            self._files += [File.from_json(file) for file in entry["files"]]
+            self._mtimes += entry["mtimes"]
         self._recent = {digest_of(file.store, file.path) for file in self._files}
         return content is not None or bool(entries)
 

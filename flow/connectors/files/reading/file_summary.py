@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from flow.connectors.files.reading.seen_files import SeenFiles
 from flow.errors import SourceError, first_line
+from flow.format_version import VERSION, check_format
 
-VERSION = 1
+_WHAT = "the summary of the files that were read"
 _HEADER = b"flow.files"
 _FILES = ("store", "path", "size", "mtime")
 
@@ -53,23 +54,18 @@ class FileSummary:
         """Return the summary that `encode` encoded.
 
         Raises:
-            SourceError: the content is no summary, or has a newer format.
+            SourceError: the content is no summary, or has another format.
         """
         try:
             reader = pa.BufferReader(content)
             table, files = (pa.ipc.open_stream(reader).read_all() for _ in range(2))
             header = json.loads(table.schema.metadata[_HEADER])
-            version = int(header["version"])
-            if version <= VERSION:
-                rows = zip(*(files.column(name).to_pylist() for name in _FILES), strict=True)
-                seen = SeenFiles.from_table(table, header)
-                return cls(int(header["first"]), seen, list(rows))
+            check_format(_WHAT, header["version"], SourceError)
+            rows = zip(*(files.column(name).to_pylist() for name in _FILES), strict=True)
+            seen = SeenFiles.from_table(table, header)
+            return cls(int(header["first"]), seen, list(rows))
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             raise SourceError(
-                f"the summary of the files that were read cannot be read: {first_line(error)}; put "
-                "the checkpoint back from a copy, or start over on another one"
+                f"{_WHAT} cannot be read: {first_line(error)}; put the checkpoint back from a "
+                "copy, or start over on another one"
             ) from error
-        raise SourceError(
-            f"the summary of the files that were read was written in format {version}, this "
-            f"version reads {VERSION}: run the version that wrote it"
-        )

@@ -163,7 +163,7 @@ class SeenFiles:
     def fill_mtimes(self, mtime: int) -> None:
         """Set the modification time of files whose time is unknown, so that they can expire.
 
-        Logs of the first format, and some stores, have no modification times.
+        Some stores have no modification times.
 
         Args:
             mtime: ns since the Unix epoch; the time of the newest file is safe.

@@ -205,29 +205,6 @@ def test_a_directory_that_was_empty_is_not_read_again(
     assert "3 files are not read" in caplog.text
 
 
-def test_an_earlier_list_is_compacted(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
-    """As the first format has it: an entry for each listing, without times of modification."""
-    for number in range(4):
-        follower.put(f"{number}", day=number + 1)
-        follower.log.append({"files": [["", f"{follower.home}/{number}", 2]]})
-    in_sequence = follower.options["order"] == "sequence"
-    follower.offset = {"file": 2, "at": 1} if in_sequence else {"started": 3, "open": [[2, 1]]}
-    (follower.home / "0").unlink()
-    assert follower.read() == ["3"]
-    follower.start()
-    follower.put("4", day=20)
-    assert follower.read() == ["4"]
-    assert follower.log.summary() is not None
-    follower.put("0", day=1)
-    assert follower.read() == []
-    assert caplog.messages == []
-    (follower.home / "0").unlink()
-    follower.read_each("none", **{"5": 30, "6": 40})
-    follower.put("0", day=1)
-    assert follower.read() == []
-    assert "1 file is not read" in caplog.text
-
-
 def test_a_bounded_list_is_compacted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     follower = Follower(tmp_path / "in", follow=False)
     for name, day in (("old", 1), ("b", 20), ("a", 30), ("c", 40)):
