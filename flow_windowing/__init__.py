@@ -5,7 +5,6 @@ from flow_windowing import hidden_flow as _hidden_flow  # noqa: F401  (checks th
 # isort: split
 from flow.instants import NEVER
 from flow.wrong_names import no_attribute
-from flow_windowing import earlier_modules as _earlier_modules  # noqa: F401  (registers them)
 from flow_windowing.aggregates.aggregator import Aggregator, aggregate
 from flow_windowing.aggregates.approximate.distinct import ApproxCountDistinct
 from flow_windowing.aggregates.approximate.quantile import ApproxQuantile

@@ -23,11 +23,6 @@ class RetainedValue(NamedTuple):
     value: Any
 
 
-# Pickles in checkpoints name the class "Kept".
-Kept = RetainedValue
-RetainedValue.__qualname__ = "Kept"
-
-
 class DriverState(NamedTuple):
     """The state of a key between epochs.
 

@@ -14,7 +14,6 @@ import pickle
 from typing import Any, NamedTuple, TypeAlias
 
 from flow.instants import NEVER
-from flow.pickles import load_pickle
 
 BLOCK_VALUES = 256
 """The number of values in a block, which are read together as the watermark advances."""
@@ -129,4 +128,4 @@ def _encode(values: list[Waiting]) -> Block:
 
 def _decode(block: Block) -> list[Waiting]:
     """Return the values of a block."""
-    return [Waiting(*one) for one in load_pickle(block.content)]
+    return [Waiting(*one) for one in pickle.loads(block.content)]

@@ -24,8 +24,6 @@ from zoneinfo import ZoneInfo
 
 from typing_extensions import override
 
-from flow.pickles import current_module
-
 _PLAIN = frozenset(
     {
         *(("builtins", name) for name in ("bool", "int", "float", "complex", "str", "bytes")),
@@ -185,7 +183,7 @@ class _Unpickler(pickle.Unpickler):
 
     @override
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        name = current_module(module_name), global_name
+        name = module_name, global_name
         if name in _PLAIN:
             found = super().find_class(*name)
             return _made(found) if _takes_attributes(found) else found

@@ -1,17 +1,8 @@
-"""A flow with every kind of kept state, and the checkpoint that an earlier version made of it.
-
-``python -m tests.recovery.every_state DIRECTORY`` makes such a checkpoint with the version at hand:
-`checkpoint.zip`, and `outputs.json` with what that version wrote when it went on from there. It was
-done once, before the code moved to other modules; `test_earlier_checkpoint` goes on from it.
-"""
+"""A flow with every kind of state."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
-import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, KeyedStream
 from flow.connectors.source import Batch, Split
-from flow.testing import EOF, TestingSink, TestingSource
+from flow.testing import TestingSink, TestingSource
 from tests.recovery.checkpoints import run_flow
 
 START = datetime(2023, 12, 14, 10, tzinfo=UTC)
@@ -206,23 +196,4 @@ def outputs_of(flow: Dataflow) -> dict[str, Any]:
 
 
 ITEMS = values(1, 600)
-FIRST = [*ITEMS[:300], EOF()]
 ROWS = [{"key": key, **record} for key, record in values(2, 400)]
-
-
-def make(directory: Path) -> None:
-    """Make `checkpoint.zip`, and `outputs.json.gz` of a run that goes on from it."""
-    work = directory / "work"
-    go_on(work, FIRST, drain=False)
-    shutil.make_archive(str(directory / "checkpoint"), "zip", work)
-    outputs = go_on(work, [*FIRST, *ITEMS[300:]], drain=True)
-    content = json.dumps(outputs).encode("utf-8")
-    (directory / "outputs.json.gz").write_bytes(gzip.compress(content, 9, mtime=0))
-
-
-if __name__ == "__main__":
-    # By its name, under which classes are pickled, and not as the main script.
-    from tests.recovery import every_state
-
-    with SparkSession.builder.master("local[2]").getOrCreate():
-        every_state.make(Path(sys.argv[1]))

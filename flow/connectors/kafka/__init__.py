@@ -8,10 +8,6 @@ from flow.connectors.kafka.sink import KafkaSink
 from flow.connectors.kafka.source import KafkaSource
 from flow.connectors.kafka.writing.records import KafkaRecord
 from flow.connectors.kafka.writing.serializers import Avro
-from flow.pickles import register_moved_module
-
-# State may hold messages: pickles of earlier versions name this module.
-register_moved_module("flow.connectors.kafka.message", "flow.connectors.kafka.broker.message")
 
 __all__ = [
     "Avro",

@@ -15,7 +15,6 @@ import numpy as np
 
 from flow.columns.arrays import Ints
 from flow.columns.plain_columns import Plain, PlainColumns
-from flow.pickles import load_pickle
 
 SidedPlain: TypeAlias = tuple[bytes, tuple[Plain, ...]]
 """Values of several streams: the side of each value, a byte, and the columns of each side.
@@ -35,7 +34,7 @@ class PickledValue:
 
     def value(self) -> Any:
         """Return the value, unpickled anew at each call."""
-        return load_pickle(self.content)
+        return pickle.loads(self.content)
 
 
 class ColumnValue:
@@ -103,7 +102,7 @@ def decode_lazy(values: Sequence[Any]) -> list[Any]:
     return decoded
 
 
-def decode_values(content: EncodedValues, load: Callable[[bytes], Any] = load_pickle) -> list[Any]:
+def decode_values(content: EncodedValues, load: Callable[[bytes], Any] = pickle.loads) -> list[Any]:
     """Decode all values at once.
 
     Args:

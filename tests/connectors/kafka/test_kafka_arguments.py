@@ -16,7 +16,6 @@ from flow.connectors.kafka import KafkaMessage, KafkaSource
 from flow.connectors.kafka.broker.client import LastProblem
 from flow.connectors.kafka.broker.properties import Properties
 from flow.errors import FlowBuildError, FlowTypeError
-from flow.pickles import load_pickle
 from flow.testing import TestDriver, TestingSink
 
 PRICES = {"price": pa.float64()}
@@ -167,12 +166,3 @@ def test_a_test_sends_messages_and_a_clock_takes_their_time() -> None:
         test.send("orders", [at(10, 1.5), at(10, 2.0), at(11, 7.0)])
         test.end()
         assert test.received("out") == [{"total": 3.5}, {"total": 7.0}]
-
-
-def test_pickles_of_an_earlier_version_are_read() -> None:
-    """Such pickles name the module that messages lay in before."""
-    message = KafkaMessage("k", "v", "cars", offset=7)
-    now = pickle.dumps(message, 0)
-    before = now.replace(b"kafka.broker.message", b"kafka.message")
-    assert before != now
-    assert load_pickle(before) == message
