@@ -204,7 +204,7 @@ def test_a_fixed_time_advances_in_a_later_run_by_its_source_only(
         ({"version": 99}, "is not a flow's checkpoint"),
         (
             {"version": 99, "flow_id": "resumed", "run_id": "x", "shards": 4, "partitions": 1},
-            "was written in format 99, this version reads 3: run the version that wrote it",
+            "flow.json has format 99, and this version reads format 1: run the version that wrote",
         ),
         ("not a checkpoint", "is not a flow's checkpoint"),
     ],

@@ -152,8 +152,8 @@ class CheckpointReader:
 
     @property
     def graph(self) -> Json:
-        """The graph of the flow as JSON; ``None`` in a checkpoint of an older version."""
-        return self._recovery.get("graph")
+        """The graph of the flow as JSON."""
+        return self._recovery["graph"]
 
     def state_name(self, step_id: str) -> str:
         """Return the name of a step's state, or of an input's offset, in the checkpoint."""
@@ -191,8 +191,8 @@ def open_checkpoint(path: PathLike, spark: SparkSession | None = None) -> Checkp
         spark: the session that reads it; by default the active one, else a new local one.
 
     Raises:
-        CheckpointError: if the directory is not a checkpoint, has a newer format, or was written by
-            a newer Spark.
+        CheckpointError: if the directory is not a checkpoint, has another format, or was written
+            by a newer Spark.
         EnvironmentProblem: if Spark is too old.
     """
     from flow.engine.checkpoint.checkpoint import check_spark_version, read_identity

@@ -100,8 +100,5 @@ def _log_lines(text: str) -> list[str]:
 
 
 def _offset(line: str) -> Json:
-    """Parse a line with a source's offset, with or without the source's name before it."""
-    name, _, rest = line.partition(":")
-    has_name = bool(rest) and name.replace("_", "").replace("-", "").isalnum()
-    text = rest if has_name else line
-    return None if text == "-" else json.loads(text)
+    """Parse a line with a source's offset."""
+    return None if line == "-" else json.loads(line)

@@ -99,7 +99,6 @@ def _rescale(kept: CheckpointReader, shards: int | None, partitions: int | None)
         shards=shards or before.shards,
         partitions=partitions or before.partitions,
         generation=before.generation + 1,
-        has_named_sources=False,
         first_epoch=epoch + 1,
         start=log.offset.to_json(),
         begun=None if kept.begun is None else kept.log(kept.begun).offset.to_json(),

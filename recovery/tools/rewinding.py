@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
+from flow.format_version import VERSION, check_format
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, spans
 from recovery.reading.lineage import check_state
 from recovery.reading.paths import PathLike
@@ -135,13 +136,21 @@ def _begun(files: CheckpointFiles, yes: bool) -> Rewind:
     Raises:
         CheckpointError: when `yes` is False; the error has the command that finishes the rewind.
     """
-    from flow.engine.checkpoint.checkpoint import CHANGE, check_settled
+    from flow.engine.checkpoint.checkpoint import check_settled
 
     if not yes:
         check_settled(files)
-    begun = Rewind.from_json(files.read(CHANGE)["rewind"])
+    begun = Rewind.from_json(_journal(files)["rewind"])
     _finish(files)
     return begun
+
+
+def _journal(files: CheckpointFiles) -> Json:
+    from flow.engine.checkpoint.checkpoint import CHANGE
+
+    journal = files.read(CHANGE)
+    check_format(f"{files.root}/{CHANGE}", journal.get("version"))
+    return journal
 
 
 def _planned(checkpoint: CheckpointReader, epoch: int, done: bool) -> Rewind:
@@ -210,6 +219,7 @@ def _begin(checkpoint: CheckpointReader, planned: Rewind) -> None:
         raise CheckpointError(f"{checkpoint.root}/{planned.backup} exists already: try again")
     epoch = planned.epoch
     journal = {
+        "version": VERSION,
         "finish": command("rewind", checkpoint.root, "--epoch", epoch, "--yes"),
         "rewind": planned.to_json(),
         "identity": checkpoint.identity.set_back(epoch).to_json(),
@@ -221,7 +231,7 @@ def _finish(files: CheckpointFiles) -> None:
     """Finish the plan in the journal; an interrupted rewind may have done a part."""
     from flow.engine.checkpoint.checkpoint import CHANGE
 
-    journal = files.read(CHANGE)
+    journal = _journal(files)
     planned = Rewind.from_json(journal["rewind"])
     files.write_text(f"{planned.backup}/{NOTE}", _note(planned))
     for name in planned.moved:

@@ -96,7 +96,6 @@ def _seed(
             dealt,
             generation=1,
             spark_version=session.version,
-            has_named_sources=False,
             recovery=admit(None, plan, path, (), drop_removed=False).kept,
         )
         storage.remove(identity.seed)  # An interrupted attempt may have left it.

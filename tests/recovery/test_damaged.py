@@ -63,7 +63,7 @@ CASES: list[tuple[str, Callable[[Path], Any], str]] = [
     ("changelog", remove, ".changelog is missing"),
     ("flow.json", remove, "has a Spark checkpoint but no flow.json"),
     ("flow.json", cut_off, "flow.json"),
-    ("flow.json", newer, "was written in format 99"),
+    ("flow.json", newer, "flow.json has format 99"),
 ]
 
 

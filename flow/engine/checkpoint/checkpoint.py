@@ -28,10 +28,10 @@ from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.versions.supported import parse_version
 from flow.errors import CheckpointError
+from flow.format_version import VERSION, check_format
 
 Json: TypeAlias = Any
 
-VERSION = 3
 NAME = "flow.json"
 CHANGE = "change.json"
 """Journal of a tool: its changes, and the command that finishes them."""
@@ -57,15 +57,14 @@ class Identity:
         rewinds: number of rewinds.
         earlier: former values of `recovery`, each with the last epoch (inclusive) that it is valid
             for, ordered by epoch; a rewind to such an epoch restores the value.
-        spark_version: the version of Spark that wrote last; up to format 2, always some 4.3.
-        has_named_sources: True if the sources of Spark's query have names in its checkpoint, as up
-            to format 2 in flows without data frames.
+        spark_version: the version of Spark that wrote last.
     """
 
     flow_id: str
     run_id: str
     shards: int
     partitions: int
+    spark_version: str
     generation: int = 0
     first_epoch: int = 0
     start: Json = None
@@ -74,8 +73,6 @@ class Identity:
     dropping: tuple[str, ...] = ()
     rewinds: int = 0
     earlier: tuple[tuple[int, Json], ...] = ()
-    spark_version: str = "4.3"
-    has_named_sources: bool = True
 
     @property
     def spark(self) -> str:
@@ -124,23 +121,16 @@ class Identity:
         """Return the identity in JSON made by `to_json`.
 
         Raises:
-            CheckpointError: when the content is no identity, or has a newer format.
+            CheckpointError: when the content is no identity, or has another format.
         """
         where = f"{root}/{NAME}"
         try:
-            version, _ = int(content["version"]), content["flow_id"]
-            if version > VERSION:
-                raise CheckpointError(
-                    f"{where} was written in format {version}, this version reads {VERSION}: "
-                    "run the version that wrote it"
-                )
-            known = {name: content[name] for name in cls.__dataclass_fields__ if name in content}
-            earlier = ((int(until), value) for until, value in content.get("earlier", ()))
-            lists = {
-                "dropping": tuple(content.get("dropping", ())),
-                "earlier": tuple(earlier),
-            }
-            return cls(**{**known, **lists})
+            version, _ = content["version"], content["flow_id"]
+            check_format(where, version)
+            fields = {name: content[name] for name in cls.__dataclass_fields__}
+            fields["dropping"] = tuple(fields["dropping"])
+            fields["earlier"] = tuple((int(until), value) for until, value in fields["earlier"])
+            return cls(**fields)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"{where} is not a flow's checkpoint") from error
 
@@ -149,7 +139,7 @@ def read_identity(storage: Storage) -> Identity:
     """Read the identity of a checkpoint.
 
     Raises:
-        CheckpointError: when the directory is not a checkpoint, or was written in a newer format.
+        CheckpointError: when the directory is not a checkpoint, or has another format.
     """
     if not storage.exists(NAME):
         raise CheckpointError(f"{storage.root} is not a flow's checkpoint: it has no {NAME}")
@@ -237,9 +227,7 @@ class Checkpoint:
             _check_empty(storage)
             partitions = partitions or min(cores, 32)
             shards = shards or max(DEFAULT_SHARDS, partitions)
-            identity = Identity(
-                plan.flow_id, uuid.uuid4().hex, shards, partitions, has_named_sources=False
-            )
+            identity = Identity(plan.flow_id, uuid.uuid4().hex, shards, partitions, spark_version)
         admission = Admission()
         if recovery is not None:
             admission = recovery.admit(identity.recovery, plan, identity.dropping)

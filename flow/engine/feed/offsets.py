@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from flow.connectors.source import Json, Split
 from flow.engine.epoch.context import Control
 from flow.engine.steps.reading import Reading
+from flow.format_version import VERSION, check_format
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ class EpochOffset:
     def to_json(self) -> Json:
         """Return the offset as JSON."""
         if self.control is None:
-            return {"v": 1}
+            return {"v": VERSION}
         offset = {
-            "v": 1,
+            "v": VERSION,
             **self.control.to_json(),
             "at": dict(self.at),
             "read": [[step, one.what, one.partition, one.order] for step, one in self.read],
@@ -44,7 +45,13 @@ class EpochOffset:
 
     @classmethod
     def from_json(cls, offset: Json) -> EpochOffset:
-        """Return the offset in JSON made by `to_json`."""
+        """Return the offset in JSON made by `to_json`; that before the first epoch if empty.
+
+        Raises:
+            CheckpointError: when the offset has another format.
+        """
+        if offset:
+            check_format("the offset of an epoch", offset.get("v"))
         if "now" not in offset:
             return cls()
         control = Control.from_json(offset)

@@ -94,10 +94,9 @@ def _logged_batches(storage: Storage, identity: Identity) -> list[int]:
 
 
 def _own_offset(storage: Storage, identity: Identity, batch: int) -> Json:
-    """Return the feed's offset in a file of Spark's offset log; a name may be before it."""
+    """Return the feed's offset in a file of Spark's offset log."""
     content = storage.read_bytes(f"{identity.spark}/offsets/{batch}")
-    line = content.splitlines()[_OWN_OFFSET]
-    return json.loads(line[line.index(b"{") :])
+    return json.loads(content.splitlines()[_OWN_OFFSET])
 
 
 @dataclass

@@ -265,13 +265,13 @@ class StreamingRun:
                 self._failure = error
                 raise
 
-        has_names, kept_epochs = self._has_named_sources(), self._kept_epochs()
+        kept_epochs = self._kept_epochs()
         only_packets = not (self._foreign() or outputs.left_out())
-        extra = {_SOURCE_NAMES: str(has_names).lower(), **upkeep.conf}
+        extra = {_SOURCE_NAMES: "false", **upkeep.conf}
         with query_conf(
             self.spark, self._layout.partitions, kept_epochs, storage.is_local, only_packets, extra
         ):
-            frame = self._chain(name, has_names, outputs.left_out())
+            frame = self._chain(name, outputs.left_out())
             writer = frame.writeStream.queryName(self.plan.flow_id).foreachBatch(write)
             writer = writer.option("checkpointLocation", self._spark_checkpoint())
             if self._ends_by_itself():
@@ -280,20 +280,18 @@ class StreamingRun:
                 writer = writer.trigger(processingTime=self.settings.trigger or "0 seconds")
             return writer.outputMode("append").start()
 
-    def _chain(self, ticker: str, has_names: bool, left_out: frozenset[int]) -> DataFrame:
+    def _chain(self, ticker: str, left_out: frozenset[int]) -> DataFrame:
         """Return the packets of the last stage: sources, all levels, and the writes of outputs.
 
         Args:
             ticker: the name of the ticker's data source.
-            has_names: True if sources have names in Spark's checkpoint.
             left_out: edges whose sinks take Spark data frames, which no task writes.
         """
         identity, last = self._checkpoint.identity, self._layout.levels
         writing = TaskWriting(
             identity.run_id, left_out, identity.first_epoch, rewinds=identity.rewinds
         )
-        reader = self.spark.readStream.format(ticker)
-        frame = (reader.name("ticker") if has_names else reader).load()
+        frame = self.spark.readStream.format(ticker).load()
         for number, step_id in enumerate(self._foreign()):
             packets = foreign_packets(self.plan, step_id, number, self._shipped, self._layout)
             frame = frame.union(packets)
@@ -420,10 +418,6 @@ class StreamingRun:
             return []
         lines = storage.read_bytes(name).splitlines()[_LINES_BEFORE_SOURCES:]
         return [line for line in lines if line != b"-"]
-
-    def _has_named_sources(self) -> bool:
-        """Return True if the sources of the query have names in Spark's checkpoint."""
-        return self._checkpoint.identity.has_named_sources and not self._foreign()
 
     def _foreign(self) -> list[str]:
         """Return the inputs that Spark itself reads."""

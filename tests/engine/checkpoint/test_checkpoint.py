@@ -228,15 +228,15 @@ def test_nobody_else_can_enter_a_checkpoint(spark: SparkSession, tmp_path: Path)
 
 def test_an_identity_survives_a_round_trip() -> None:
     places = {"v": 1}, {"v": 2}, {"fingerprint": {}}, ("a", "b"), 3, ((8, {"fingerprint": 1}),)
-    identity = Identity("f", "r", 4, 2, 1, 7, *places)
+    identity = Identity("f", "r", 4, 2, "4.3.0", 1, 7, *places)
     assert Identity.from_json(json.loads(json.dumps(identity.to_json())), "x") == identity
-    assert (identity.spark, Identity("f", "r", 4, 2).spark) == ("spark-1", "spark")
+    assert (identity.spark, Identity("f", "r", 4, 2, "4.3.0").spark) == ("spark-1", "spark")
 
 
 #   epochs    3  4  5  |  6  7  |  8
 #   recovery  one      |  two   |  three
 def test_an_identity_records_its_state_at_earlier_epochs() -> None:
-    one = Identity("f", "r", 4, 2, recovery="one")
+    one = Identity("f", "r", 4, 2, "4.3.0", recovery="one")
     two = one.admitting("two", ("old",), [3, 4, 5])
     assert (two.recovery, two.dropping, two.earlier) == ("two", ("old",), ((5, "one"),))
     failed = two.admitting("failed", (), [3, 4, 5])
@@ -251,13 +251,8 @@ def test_an_identity_records_its_state_at_earlier_epochs() -> None:
     assert one.admitting("two", (), []).earlier == ()
 
 
-def test_an_identity_of_the_first_format_can_still_be_read() -> None:
-    old = {"version": 1, "flow_id": "f", "run_id": "r", "shards": 4, "partitions": 2}
-    assert Identity.from_json(old, "x") == Identity("f", "r", 4, 2)
-
-
 def test_a_checkpoint_of_a_newer_spark_is_refused_and_one_of_an_older_spark_continues() -> None:
-    made = Identity("f", "r", 4, 2, spark_version="4.2.1")
+    made = Identity("f", "r", 4, 2, "4.2.1")
     for spark_version in ("4.2.0", "4.2.1", "4.3.0", "5.0.0"):
         check_spark_version(made, spark_version, "x")
     with pytest.raises(CheckpointError) as caught:

@@ -12,8 +12,8 @@ HEAD = (
 OWN = '{"v": 1, "now": 5, "down": 2, "end": 1, "at": {"clicks": 7}, "read": []}'
 
 
-def test_an_epochs_log_may_name_its_sources() -> None:
-    log = EpochLog.parse(f"{HEAD}\nticker:{OWN}")
+def test_an_epochs_log_has_the_offset_of_the_flow() -> None:
+    log = EpochLog.parse(f"{HEAD}\n{OWN}")
     assert (log.codec, log.moment.now_us, log.moment.running_us) == ("zstd", 5, 3)
     assert (log.offset.at, log.sparks) == ({"clicks": 7}, ())
 
@@ -24,7 +24,7 @@ def test_an_epochs_log_may_have_offsets_of_sparks_own_sources() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "v2", f"{HEAD}", f"{HEAD[:60]}", f"{HEAD}\nticker:{OWN[:30]}", f"{HEAD}\n[]"]
+    "text", ["", "v2", f"{HEAD}", f"{HEAD[:60]}", f"{HEAD}\n{OWN[:30]}", f"{HEAD}\n[]"]
 )
 def test_an_incomplete_log_of_an_epoch_is_an_error(text: str) -> None:
     with pytest.raises((ValueError, KeyError)):

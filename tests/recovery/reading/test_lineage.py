@@ -76,7 +76,7 @@ class StubReader(CheckpointReader):
 
 
 def kept(files: Files) -> StubReader:
-    return StubReader(cast("Any", None), cast("Any", files), Identity("f", "r", 4, 1))
+    return StubReader(cast("Any", None), cast("Any", files), Identity("f", "r", 4, 1, "4.3.0"))
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_directory_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
         status(tmp_path)
     newer = {"version": 99, "flow_id": "f", "run_id": "r", "shards": 4, "partitions": 1}
     (tmp_path / "flow.json").write_text(json.dumps(newer))
-    with pytest.raises(CheckpointError, match=r"in format 99.* run the version that wrote it"):
+    with pytest.raises(CheckpointError, match=r"flow\.json has format 99, .* run the version that"):
         status(tmp_path)
     with pytest.raises(FlowError, match="a checkpoint needs a directory's path, got int 7"):
         status(7)  # type: ignore[arg-type]
