@@ -22,12 +22,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from flow.connectors.sql.rows import Row
+from flow.format_version import VERSION, unknown_format
 from flow.views.rows import By
 
 APPLICATION_ID = 0x666C7776
 """The mark of a file of views in the header of an SQLite file: ``flwv``."""
-
-VERSION = 1
 
 _COLUMNS = "key, slot, window_id, open_us, close_us, value, epoch"
 
@@ -89,9 +88,7 @@ def format_problem(ask: Ask) -> str | None:
     ((version,),) = ask("PRAGMA user_version")
     if mark != APPLICATION_ID:
         return "it is the database of another program"
-    if version > VERSION:
-        return f"it has format {version}, and this version reads {VERSION}: use a newer version"
-    return None
+    return None if version == VERSION else unknown_format("it", version, "file")
 
 
 def is_empty(ask: Ask) -> bool:

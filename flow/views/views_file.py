@@ -145,7 +145,7 @@ def opened_for_writing(file: str) -> SqliteDatabase:
     """Open or create a file of views; ``:memory:`` for a test.
 
     Raises:
-        SinkError: when the file is of another program, or of a newer format.
+        SinkError: when the file is of another program, or of another format.
         sqlite3.Error: when the file cannot be opened.
     """
     database = SqliteDatabase(file)

@@ -47,7 +47,7 @@ def no_database(file: Path) -> None:
     ("make", "problem"),
     [
         (foreign, "is no file of views: it is the database of another program"),
-        (newer, "is no file of views: it has format 2, and this version reads 1"),
+        (newer, "is no file of views: it has format 2, and this version reads format 1"),
         (no_database, "file is not a database; move the file aside"),
     ],
 )

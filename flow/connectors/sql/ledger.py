@@ -12,7 +12,7 @@ Rows of the epoch `marked_since` and of later epochs have the number of their ep
 identifies the sink that opened the table last for this run. Writes of any other sink for the run
 are refused, so that two outputs, or two processes, do not confuse their epochs.
 
-A table of an earlier version without the column `rewinds` gets it when a sink is opened.
+The columns are the format of the table: a table of other columns is refused.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from enum import Enum
 
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.statements import Dialect, TableName, quoted_table
+from flow.errors import SinkError
+from flow.format_version import unknown_format
 
 EPOCHS_TABLE = "_flow_epochs"
+_COLUMNS = {"sink", "run_id", "epoch", "row_count", "rewinds", "marked_since", "writer"}
 
 
 class Todo(Enum):
@@ -121,7 +124,11 @@ class Ledger:
     run_id: str
 
     def make(self, database: Database) -> None:
-        """Create the table of epochs, or add the column that an earlier version lacks."""
+        """Create the table of epochs, or check its columns.
+
+        Raises:
+            SinkError: the table has other columns.
+        """
         # IF NOT EXISTS would need the right to create tables even if the table exists.
         if database.find_table(self.table) is None:
             database.ask(
@@ -129,8 +136,11 @@ class Ledger:
                 "run_id text NOT NULL, epoch bigint, row_count bigint, rewinds bigint, "
                 "marked_since bigint, writer text NOT NULL, PRIMARY KEY (sink, run_id))"
             )
-        elif "rewinds" not in database.columns_of(self.table):
-            database.ask(f"ALTER TABLE {quoted_table(self.table)} ADD COLUMN rewinds bigint")
+            return
+        columns = set(database.columns_of(self.table))
+        if columns != _COLUMNS:
+            found = f"of the columns {', '.join(sorted(columns))}"
+            raise SinkError(unknown_format(".".join(self.table), found, "table of epochs"))
 
     def claim(self, database: Database, writer: str) -> None:
         """Record `writer` as the only sink that may write for the run."""

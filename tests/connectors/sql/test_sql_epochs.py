@@ -148,14 +148,6 @@ def test_epochs_written_after_a_rewind_are_recognised(db: TestDatabase) -> None:
     assert db.rows() == [(0,), (1,), (2,), (3,)]
 
 
-def test_an_earlier_table_of_epochs_gets_its_missing_columns(db: TestDatabase) -> None:
-    sink = db.sink(schema="n bigint")
-    run_epochs(sink, ns(0), ns(1))
-    db.ask("ALTER TABLE _flow_epochs DROP COLUMN rewinds")
-    run_epochs(sink, ns(1), ns(2), first=1)
-    assert (db.rows(), epochs(db)) == ([(0,), (1,), (2,)], [(full(db), RUN, 2)])
-
-
 @pytest.mark.parametrize("table", ["t", "ann's"])
 def test_a_rewound_run_is_refused_and_the_advice_works(db: TestDatabase, table: str) -> None:
     sink = db.sink(table, schema="n bigint")

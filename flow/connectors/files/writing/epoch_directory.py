@@ -34,6 +34,7 @@ from flow.connectors.files.places.place import Place, locate
 from flow.connectors.formats.epoch_column import EPOCH_COLUMN
 from flow.connectors.sink import WriteContext
 from flow.errors import SinkError
+from flow.format_version import VERSION, check_format
 
 IfExists: TypeAlias = Literal["error", "replace", "append"]
 """Action for a directory that is not empty."""
@@ -81,14 +82,23 @@ class Marker:
     def to_bytes(self) -> bytes:
         """Return the marker as the content of its file."""
         schema = None if self.schema is None else _serialized(self.schema)
-        content = {"format": 1, "runs": self.runs, "step": self.step, "schema": schema}
+        content = {"format": VERSION, "runs": self.runs, "step": self.step, "schema": schema}
         return json.dumps(content, indent=1).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Marker | None:
-        """Return the marker that `to_bytes` encoded; ``None`` if the data is no marker."""
+    def from_bytes(cls, data: bytes, name: str) -> Marker | None:
+        """Return the marker that `to_bytes` encoded; ``None`` if the data is no marker.
+
+        Args:
+            data: the content of the file.
+            name: the file's name, for errors.
+
+        Raises:
+            SinkError: the marker has another format.
+        """
         try:
             content = json.loads(data)
+            check_format(name, content["format"], SinkError, "directory")
             schema = content["schema"] and read_schema(base64.b64decode(content["schema"]))
             return cls(dict(content["runs"]), content["step"], schema)
         except (ValueError, TypeError, KeyError, pa.ArrowException):
@@ -250,7 +260,7 @@ class EpochDirectory:
         if filesystem.get_file_info(self.path(_MARKER)).type != fs.FileType.File:
             return None
         with filesystem.open_input_stream(self.path(_MARKER), compression=None) as stream:
-            return Marker.from_bytes(stream.read())
+            return Marker.from_bytes(stream.read(), f"{self}/{_MARKER}")
 
     def write_marker(self, run_id: str, marker: Marker) -> None:
         """Write the marker to a temporary file and rename it, so that readers never see a part."""

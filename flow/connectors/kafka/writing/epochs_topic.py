@@ -5,7 +5,7 @@ transaction of its epoch's records::
 
     _flow_epochs
       key    ["1a2b…", "totals_out", "totals"]        run, step and topic
-      value  {"epoch": 41, "count": 96, "rewinds": 0}
+      value  {"version": 1, "epoch": 41, "count": 96, "rewinds": 0}
 
 `epoch` is the last epoch that wrote records, and `count` is their number. `rewinds` is the number
 of times that the run had been set back, which distinguishes epochs of the same number. A committed
@@ -30,6 +30,7 @@ from flow.connectors.kafka.broker.cluster import is_passing
 from flow.connectors.kafka.broker.connection import Clients
 from flow.connectors.kafka.writing.topics import Topic
 from flow.errors import SinkError, shorten
+from flow.format_version import VERSION, check_format
 
 EPOCHS_TOPIC = "_flow_epochs"
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
@@ -53,13 +54,14 @@ class Entry:
 
     def encoded(self) -> bytes:
         """Return the entry as the value of a message."""
-        return json.dumps(asdict(self)).encode()
+        return json.dumps({"version": VERSION, **asdict(self)}).encode()
 
     @classmethod
     def decoded(cls, value: bytes) -> Entry:
         """Return the entry of a value that `encoded` returned."""
         found = json.loads(value)
-        return cls(int(found["epoch"]), int(found["count"]), int(found.get("rewinds", 0)))
+        check_format("the last epoch of an output", found.get("version"), SinkError, "topic")
+        return cls(int(found["epoch"]), int(found["count"]), int(found["rewinds"]))
 
 
 def entry_key(run_id: str, step_id: str, topic: str) -> bytes:
