@@ -27,7 +27,7 @@ from flow.instants import Instant, Moment
 from flow.running import run
 from flow.runs.background import BackgroundRun, RunState
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 __all__ = [
     "BackgroundRun",

@@ -33,5 +33,5 @@ def test_a_command_prints_the_version(
     assert capsys.readouterr() == (f"flow-windows {flow.__version__}\n", "")
 
 
-def test_the_version_is_a_release_number() -> None:
-    assert re.fullmatch(r"\d+\.\d+\.\d+", flow.__version__)
+def test_the_version_is_that_of_a_release_or_of_its_development() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", flow.__version__)
