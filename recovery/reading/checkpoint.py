@@ -133,27 +133,27 @@ class CheckpointReader:
     @property
     def names(self) -> Mapping[str, str]:
         """The names of steps' state and of inputs' offsets that differ from their ids, by id."""
-        return dict(self._recovery.get("names", {}))
+        return dict(self.identity.recovery["names"])
 
     @property
     def keyed(self) -> Mapping[str, Json]:
         """The fingerprints of the keyed steps, by id, in the order of the flow."""
-        return dict(self._recovery.get("fingerprint", {}).get("keyed", {}))
+        return dict(self.identity.recovery["fingerprint"]["keyed"])
 
     @property
     def inputs(self) -> Mapping[str, Json]:
         """The fingerprints of the inputs, by id, in the order of the flow."""
-        return dict(self._recovery.get("fingerprint", {}).get("inputs", {}))
+        return dict(self.identity.recovery["fingerprint"]["inputs"])
 
     @property
     def tables(self) -> Mapping[str, Json]:
         """The fingerprints of the tables, by id, in the order of the flow."""
-        return dict(self._recovery.get("fingerprint", {}).get("tables", {}))
+        return dict(self.identity.recovery["fingerprint"]["tables"])
 
     @property
     def graph(self) -> Json:
         """The graph of the flow as JSON."""
-        return self._recovery["graph"]
+        return self.identity.recovery["graph"]
 
     def state_name(self, step_id: str) -> str:
         """Return the name of a step's state, or of an input's offset, in the checkpoint."""
@@ -162,11 +162,6 @@ class CheckpointReader:
     def step_of(self, name: str) -> str:
         """Return the step or the input of a name of state or of an offset."""
         return next((step for step, kept in self.names.items() if kept == name), name)
-
-    @property
-    def _recovery(self) -> Mapping[str, Any]:
-        kept = self.identity.recovery
-        return kept if isinstance(kept, dict) else {}
 
     def _epoch(self, batch: int) -> int:
         return self.identity.first_epoch + batch

@@ -104,7 +104,10 @@ def _rescale(kept: CheckpointReader, shards: int | None, partitions: int | None)
         begun=None if kept.begun is None else kept.log(kept.begun).offset.to_json(),
         dropping=(),
         earlier=(),
-        recovery=_free(before.recovery),
+        recovery={
+            **before.recovery,
+            "fingerprint": without_places(before.recovery["fingerprint"]),
+        },
     )
     for name in (after.seed, after.spark):  # An interrupted attempt may have left these.
         kept.files.remove(name)
@@ -115,13 +118,6 @@ def _rescale(kept: CheckpointReader, shards: int | None, partitions: int | None)
     keys = sum(len(state.keys) for state in states)
     left = f"{kept.root}/{before.spark}"
     return Rescaled(epoch, after.shards, after.partitions, keys, left)
-
-
-def _free(recovery: Json) -> Json:
-    """Return the content of the recovery settings, without the levels of steps."""
-    if not isinstance(recovery, dict):
-        return recovery
-    return {**recovery, "fingerprint": without_places(recovery["fingerprint"])}
 
 
 def read_states(kept: CheckpointReader, epoch: int) -> list[UnplacedState]:

@@ -175,9 +175,8 @@ def _planned(checkpoint: CheckpointReader, epoch: int, done: bool) -> Rewind:
 
 def _steps_in(identity: Identity) -> Json:
     """Return an identity's content about steps, inputs and the names of their state."""
-    kept = identity.recovery if isinstance(identity.recovery, dict) else {}
-    known = kept.get("fingerprint", {})
-    return kept.get("names"), known.get("keyed"), known.get("inputs"), kept.get("left")
+    kept, known = identity.recovery, identity.recovery["fingerprint"]
+    return kept["names"], known["keyed"], known["inputs"], kept["left"]
 
 
 def _logs(checkpoint: CheckpointReader, undone: list[int]) -> Iterator[str]:

@@ -16,7 +16,6 @@ from flow.monitoring.status import RunState, RunStatus
 from recovery.cli import main
 from recovery.cli.page import run_status, serve
 from recovery.reading.checkpoint import open_checkpoint
-from tests.recovery.checkpoints import change_identity, identity_of
 from tests.support.browsing import Browser, headless_chromium
 
 
@@ -72,16 +71,6 @@ def test_a_run_that_was_killed_is_said_to_be(copied: Path) -> None:
         "process 4194305 on elsewhere, which ran the flow, has ended without an end of the run; "
         "the next run does epoch 3 again"
     )
-
-
-def test_a_checkpoint_without_a_graph_shows_inputs_and_keyed_steps(copied: Path) -> None:
-    kept = identity_of(copied)["recovery"]
-    del kept["graph"]
-    change_identity(copied, recovery=kept)
-    graph = status_of(copied).graph
-    assert {step.step_id for step in graph.steps if step.role == "input"} == {"clicks", "names"}
-    assert "hourly" in {step.step_id for step in graph.steps if step.role == "keyed"}
-    assert graph.edges == ()
 
 
 def test_state_is_served_only_when_asked_for(checkpoint: Path) -> None:

@@ -61,13 +61,6 @@ def test_counts_windows_and_not_keys(checkpoint: Path) -> None:
     assert totals(first.headers()["hourly"]).counts == (0, 2)  # the value of each key waits
 
 
-def test_counts_the_windows_of_steps_that_the_checkpoint_does_not_describe(copied: Path) -> None:
-    change_identity(copied, recovery=None)
-    steps = {one.step: one for one in status(copied).steps}
-    assert list(steps) == ["baskets", "counts", "hourly", "named", "sessions", "whole"]
-    assert [steps[name].open_windows for name in ("hourly", "counts")] == [2, None]
-
-
 def test_is_a_table_for_people(checkpoint: Path, printed: Callable[..., str]) -> None:
     lines = printed("status", checkpoint).splitlines()
     assert lines[0] == f"flow visits, checkpoint {checkpoint}"
@@ -112,12 +105,15 @@ def test_names_the_process_that_uses_the_checkpoint(copied: Path) -> None:
     assert status(copied).in_use == "lock.json, which cannot be read"
 
 
-def test_a_step_is_listed_by_its_id_if_its_state_has_another_name(copied: Path) -> None:
+def test_steps_are_listed_by_id_and_removed_steps_last(copied: Path) -> None:
     kept = identity_of(copied)["recovery"]
-    kept["fingerprint"]["keyed"]["new counts"] = kept["fingerprint"]["keyed"].pop("counts")
+    keyed = kept["fingerprint"]["keyed"]
+    keyed["new counts"] = keyed.pop("counts")
+    del keyed["hourly"]
     change_identity(copied, recovery={**kept, "names": {"new counts": "counts"}})
-    steps = {one.step: one.keys for one in status(copied).steps}
-    assert (steps["new counts"], "counts" in steps) == (2, False)
+    steps = {one.step: one.open_windows for one in status(copied).steps}
+    assert list(steps.items())[-2:] == [("new counts", None), ("hourly", 2)]
+    assert "counts" not in steps
 
 
 def test_a_directory_without_a_checkpoint_is_refused(tmp_path: Path) -> None:

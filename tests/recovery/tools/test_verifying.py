@@ -81,16 +81,16 @@ def test_the_log_of_a_source(copied: Path) -> None:
     log = copied / "sources" / "names"
     (entry,) = log.glob("*.json")
     assert entry.name == "000000000.page.json"
-    (log / "000000002.json").write_text("[]")
+    (log / "000000002.page.json").write_text('{"version": 1, "entries": []}')
     problem = only(verify(copied))
-    assert (problem.file, problem.problem) == ("sources/names/000000001.json", "is missing")
-    (log / "000000001.json").write_text("{cut")
+    assert (problem.file, problem.problem) == ("sources/names/000000001.page.json", "is missing")
+    (log / "000000001.page.json").write_text("{cut")
     problem = only(verify(copied))
-    assert problem.file == "sources/names/000000001.json"
+    assert problem.file == "sources/names/000000001.page.json"
     assert problem.problem.startswith("is not JSON")
     cut_off(entry)
     broken = [Path(one.file).name for one in verify(copied)]
-    assert broken == ["000000000.page.json", "000000001.json"]
+    assert broken == ["000000000.page.json", "000000001.page.json"]
 
 
 @pytest.mark.extended
