@@ -18,15 +18,17 @@ from flow.columns.stream_columns import StreamColumns
 from flow.fields import field_path
 from flow.instants import MAX_US, MIN_US, Moment, from_us
 from flow.keyed.id_segments import IdState
+from flow.keyed.ids import IdOf
 from flow.keyed.state_counts import StateCounter
 from flow.keyed.step import KeyByKey, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now
 from flow_windowing.aggregates.sides import OneOfEachSide
+from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.clocks.clocked_builder import ClockedBuilder
 from flow_windowing.clocks.event_clock import EventClock
+from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
 from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free, reads_a_field
-from flow_windowing.columnar.state.watermarks import rule_of
 from flow_windowing.columnar.step.dedup import ShardTimedIds
 from flow_windowing.columnar.step.shard import ShardWindows
 from flow_windowing.columnar.storage.segments import SegmentContent
@@ -41,7 +43,6 @@ from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.contract.triggers import AfterWatermark
 from flow_windowing.join_logic import JoinBuilder
 from flow_windowing.object.config import WindowingConfig
-from flow_windowing.object.dedup import DedupConfig, DedupDriver
 from flow_windowing.object.driver import WindowDriver
 from flow_windowing.object.pane_driver import PaneDriver
 from flow_windowing.result_columns import columns_of_port
@@ -115,14 +116,24 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
 
 
 @dataclass(frozen=True)
-class DedupBuilder(DedupConfig, ClockedBuilder):
-    """Builder of a deduplicating step: makes the driver of each key, and lowers the step."""
+class DedupBuilder(ClockedBuilder):
+    """Builder of a step that drops repeated values by a clock, over columns.
+
+    Attributes:
+        clock: the clock.
+        id_of: the id of a value.
+        ttl_us: how long an id is remembered, in µs.
+    """
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"ttl_us"})
+    has_keyed_form = False
 
-    @override
-    def __call__(self, snapshot: IdState | None) -> DedupDriver:
-        return DedupDriver(self, snapshot)
+    clock: Clock[Any, Any]
+    id_of: IdOf
+    ttl_us: int
+
+    def __post_init__(self) -> None:
+        check_clock(self.clock)
 
     @property
     @override
@@ -130,11 +141,9 @@ class DedupBuilder(DedupConfig, ClockedBuilder):
         return f"{settings_of('close', self.clock, None)} ttl {self.ttl_us}"
 
     @override
-    def lower(self) -> Lowering:
-        rule = rule_of(self.clock)
-        if rule is None:
-            return KeyByKey(f"{type(self.clock).__name__} has no columnar form")
-        shard_logic = partial(ShardTimedIds, rule, self.id_of, self.ttl_us)
+    def lower(self) -> OverColumns:
+        clock = shard_clock_of(self.clock)
+        shard_logic = partial(ShardTimedIds, clock, self.id_of, self.ttl_us)
         return OverColumns(shard_logic, self._fields, frozenset({DOWN, LATE, DUPLICATES}))
 
     @property
@@ -161,12 +170,9 @@ class DedupBuilder(DedupConfig, ClockedBuilder):
 
 def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
     """Return the columnar plan of a windowing step, or the reason for running key by key."""
-    rule, windowing = rule_of(config.clock), windowing_of(config.windower)
-    folding = config.builder
+    windowing, folding = windowing_of(config.windower), config.builder
     if isinstance(config.emit, AfterWatermark):
         return KeyByKey("`emit` is a trigger, and panes have no columnar form")
-    if rule is None:
-        return KeyByKey(f"{type(config.clock).__name__} has no columnar form")
     if isinstance(windowing, KeyByKey):
         return windowing
     if not isinstance(folding, FoldingBuilder):
@@ -180,7 +186,7 @@ def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
     if config.ordered and windowing.has_gaps:
         return KeyByKey("`ordered=True` with windows that leave gaps")
     return WindowPlan(
-        rule,
+        shard_clock_of(config.clock),
         windowing,
         tuple(aggregators.values()),
         tuple(ResultColumn(name, _empty_value(one)) for name, one in aggregators.items()),

@@ -92,14 +92,14 @@ class KeyedIds(NamedTuple):
         ids: the ids, in the order of their keys, shape (ids,); ``None`` if each id is its key.
         first_us: the time of the value that passed for each id, int64 µs, shape (ids,).
         clocks: the numbers in the state of each key's clock, int64, shape (columns, keys);
-            `NO_CLOCK` for missing numbers.
+            `NO_CLOCK` for missing numbers; or the state of each key's clock.
     """
 
     keys: pa.Array
     counts: Ints
     ids: Ids | None
     first_us: Ints
-    clocks: Ints
+    clocks: Ints | list[Any]
 
 
 def read_segments(segments: Sequence[IdSegment]) -> KeyedIds:
@@ -163,12 +163,11 @@ def _numbers(columns: list[bytes]) -> Ints:
 
 def snapshots_of_segment(segment: IdSegment) -> Iterator[tuple[str, IdState, int]]:
     """Yield each key of a segment with its snapshot and its due time."""
-    loaded = read_segments([segment])
-    keys, counts, ids, first_us, _ = loaded
+    keys, counts, ids, first_us, _ = read_segments([segment])
     if ids is None:
         ids = keys.take(pa.array(np.repeat(np.arange(len(keys)), counts)))
     id_list, first_list = id_objects(ids), first_us.tolist()
-    clocks = clock_states(loaded.clocks, len(keys))
+    clocks = clock_states(_clocks([segment]), len(keys))
     dues = _numbers([segment.due_us]).tolist()
     ends = np.cumsum(counts).tolist()
     begin = 0

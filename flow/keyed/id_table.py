@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.columns.arrays import Ints, Mask
-from flow.columns.chunks import radix_order
+from flow.columns.chunks import pick, radix_order
 from flow.instants import NEVER
 from flow.keyed.due import split_dues
 from flow.keyed.id_segments import (
@@ -27,11 +27,10 @@ from flow.keyed.id_segments import (
     IdState,
     IdWriter,
     KeyedIds,
-    clock_columns,
     clock_states,
     read_segments,
 )
-from flow.keyed.seen_ids import Ids, SeenIds, take_ids
+from flow.keyed.seen_ids import Ids, SeenIds, id_objects, take_ids
 from flow.keyed.segments import IDS, WholeKeys, kind_of
 from flow.keyed.shard_logic import SegmentDump
 
@@ -64,7 +63,7 @@ class IdTable:
         self._pickled.append(stored)
         return len(stored.keys)
 
-    def add_loaded(self) -> list[Ints]:
+    def add_loaded(self) -> list[Ints | list[Any]]:
         """Add the keys of loaded segments.
 
         Returns:
@@ -135,7 +134,11 @@ class IdTable:
         return least
 
     def dump(
-        self, numbers: Ints, wanted: list[int], due_us: Ints, clocks: Ints | None = None
+        self,
+        numbers: Ints,
+        wanted: list[int],
+        due_us: Ints,
+        clocks: Ints | list[Any] | None = None,
     ) -> list[SegmentDump]:
         """Return snapshots of segments, see `ShardLogic.dump`.
 
@@ -153,8 +156,8 @@ class IdTable:
         ends = np.searchsorted(indices[slots], np.arange(len(wanted)), "right").tolist()
         chosen, dues = self._of_slots(slots, clocks), due_us[slots]
         write: Callable[[int, int], bytes]
-        if isinstance(chosen.ids, list):
-            write = _pickler(chosen, chosen.ids, dues)
+        if isinstance(chosen.ids, list) or isinstance(chosen.clocks, list):
+            write = _pickler(chosen, dues)
         else:
             write = IdWriter(chosen, chosen.ids, dues)
         times_us, held_us = split_dues(dues)
@@ -169,7 +172,7 @@ class IdTable:
             begin = end
         return dumps
 
-    def _of_slots(self, slots: Ints, clocks: Ints | None) -> KeyedIds:
+    def _of_slots(self, slots: Ints, clocks: Ints | list[Any] | None) -> KeyedIds:
         """Return the keys of slots with their ids, in the order of `slots`."""
         index_of = np.full(len(self.keys), -1)
         index_of[slots] = np.arange(len(slots))
@@ -181,7 +184,7 @@ class IdTable:
             np.bincount(indices[rows], minlength=len(slots)),
             None if self.seen.ids is None else take_ids(self.seen.ids, rows),
             self.seen.first_us[rows],
-            np.empty((0, len(slots)), np.int64) if clocks is None else clocks[:, slots],
+            _clocks_of(clocks, slots),
         )
 
 
@@ -194,14 +197,23 @@ def _unpickled(segments: list[WholeKeys]) -> KeyedIds:
         np.array([len(ids) for _, ids, _ in states], np.int64),
         _as_column(list(chain.from_iterable(ids for _, ids, _ in states))),
         np.array(list(chain.from_iterable(first for _, _, first in states)), np.int64),
-        clock_columns([clock for clock, _, _ in states]),
+        [clock for clock, _, _ in states],
     )
 
 
-def _pickler(chosen: KeyedIds, ids: list[Any], due_us: Ints) -> Callable[[int, int], bytes]:
+def _clocks_of(clocks: Ints | list[Any] | None, slots: Ints) -> Ints | list[Any]:
+    if clocks is None:
+        return np.empty((0, len(slots)), np.int64)
+    return pick(clocks, slots) if isinstance(clocks, list) else clocks[:, slots]
+
+
+def _pickler(chosen: KeyedIds, due_us: Ints) -> Callable[[int, int], bytes]:
     """Return a function that returns the segment of whole keys of a range of keys."""
     keys, first_us = chosen.keys.to_pylist(), chosen.first_us.tolist()
-    clocks = clock_states(chosen.clocks, len(keys))
+    ids = keys if chosen.ids is None else id_objects(chosen.ids)
+    clocks = chosen.clocks
+    if not isinstance(clocks, list):
+        clocks = clock_states(clocks, len(keys))
     ends: list[int] = np.concatenate([[0], np.cumsum(chosen.counts)]).tolist()
 
     def write(begin: int, end: int) -> bytes:

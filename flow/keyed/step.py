@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
@@ -69,7 +68,9 @@ def key_by_key() -> Iterator[None]:
     """Run all keyed steps key by key, to compare the two paths.
 
     Flows that any engine compiles inside the block always run key by key. A `TestDriver` that was
-    made outside the block runs key by key for the epochs inside the block.
+    made outside the block runs key by key for the epochs inside the block. A step that has one form
+    runs in that form: joins in time and deduplication run over columns, a map with state key by
+    key.
     """
     token = _SWITCH.set(True)
     try:
@@ -83,16 +84,21 @@ def runs_key_by_key() -> bool:
     return _SWITCH.get()
 
 
-class LogicBuilder(ABC):
+class LogicBuilder:
     """A builder of key logic that also declares the capabilities of its step.
 
     A builder may be any function. A subclass of this class can declare capabilities; by default, it
     has none.
+
+    Attributes:
+        has_keyed_form: False for a step that always runs over columns, and has no key logic.
     """
 
-    @abstractmethod
+    has_keyed_form: ClassVar[bool] = True
+
     def __call__(self, snapshot: Any) -> KeyLogic[Any, Any]:
         """Return the logic of a key, restored from a snapshot; ``None`` stands for a new key."""
+        raise NotImplementedError(f"{type(self).__name__} has one form, over columns")
 
     @property
     def progress(self) -> Progress | None:
@@ -222,7 +228,8 @@ class Stateful(Operator):
         """Return the lowering to columns, or the reason for running key by key."""
         if not isinstance(self.builder, LogicBuilder):
             return KeyByKey(f"{self.kind} calls Python for each key")
-        return _REQUESTED if runs_key_by_key() else self.builder.lower()
+        is_requested = runs_key_by_key() and self.builder.has_keyed_form
+        return _REQUESTED if is_requested else self.builder.lower()
 
     def columns(self, port: int, ups: Sequence[StreamColumns]) -> StreamColumns:
         """Return the columns of a stream, or the reason; see `LogicBuilder.columns`."""

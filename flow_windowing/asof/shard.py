@@ -1,10 +1,12 @@
-"""The as-of join of all keys of a shard, over columns; `AsofDriver` does it for one key.
+"""The as-of join of all keys of a shard.
 
 A right value that arrives once the partner of a left value is final is never that partner. So the
 left values that leave in an epoch find their partners among all right values of the epoch at once.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -15,22 +17,22 @@ from flow.instants import NEVER
 from flow.keyed.logic import RejectedValue
 from flow.keyed.shard_logic import KeyFailure
 from flow_windowing.asof.config import AsofJoinConfig
-from flow_windowing.asof.matching import AsofRows
-from flow_windowing.columnar.state.watermarks import WatermarkRule
-from flow_windowing.columnar.step.clocked_shard import ArrivingRows
+from flow_windowing.asof.matching import AsofRows, partners_at_arrival
+from flow_windowing.columnar.admission.rows import ArrivingRows
+from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.values.buffered_values import BufferedValues
 from flow_windowing.columnar.windows.row_batch import EnteringRows
 from flow_windowing.interval.emitting import JoinedRows
 from flow_windowing.interval.join_shard import JoinShard
 from flow_windowing.interval.rules import LEFT, RIGHT
-from flow_windowing.rules.tags import side_of
+from flow_windowing.rules.tags import number_of, side_of
 
 
 class ShardAsof(JoinShard):
-    """The clocks and retained values of the keys of a shard; see `AsofDriver`."""
+    """The clocks and retained values of the keys of a shard."""
 
-    def __init__(self, config: AsofJoinConfig, rule: WatermarkRule) -> None:
-        super().__init__(rule, config.as_of.interval)
+    def __init__(self, config: AsofJoinConfig, clock: ShardClock[Any]) -> None:
+        super().__init__(clock, config.as_of.interval)
         self._config, self._as_of = config, config.as_of
         self._retains_records = config.right_value is None
 
@@ -38,23 +40,32 @@ class ShardAsof(JoinShard):
     def _enter_rows(
         self,
         entering: EnteringRows,
-        refused: Mask | None,
         arriving: ArrivingRows,
         watermark_us: Ints,
         pos_of_slot: Ints,
     ) -> None:
-        on_time = np.flatnonzero(self._on_time(entering, refused, arriving, pos_of_slot))
-        new = self._new_values(entering, on_time, arriving)
+        new = self._new_values(entering, arriving)
         self._state.buffered = self._state.buffered.merge(new)
+        if self._config.emit == "now":
+            self._leave_now(pos_of_slot)
         is_touched = np.zeros(self._state.count, np.bool_)
         is_touched[arriving.slots] = True
         self._evict(watermark_us, is_touched, pos_of_slot)
 
+    def _leave_now(self, pos_of_slot: Ints) -> None:
+        """Emit the left values that have arrived, each with its partner among earlier arrivals."""
+        buffered = self._state.buffered
+        left, right = partners_at_arrival(self._as_of, buffered)
+        order = np.lexsort((number_of(buffered.numbers[left]), buffered.slots[left]))
+        left, right = left[order], right[order]
+        self._leave(left, right, pos_of_slot)
+        stays = np.ones(len(buffered), np.bool_)
+        stays[left] = False
+        self._state.buffered = buffered.take(stays)
+
     @override
-    def _new_values(
-        self, entering: EnteringRows, chosen: Ints, arriving: ArrivingRows
-    ) -> BufferedValues:
-        new = super()._new_values(entering, chosen, arriving)
+    def _new_values(self, entering: EnteringRows, arriving: ArrivingRows) -> BufferedValues:
+        new = super()._new_values(entering, arriving)
         values, part_of = new.values, self._config.part_of
         if isinstance(values, SidedRecords):  # No record is ``None``.
             return new
@@ -89,7 +100,8 @@ class ShardAsof(JoinShard):
         rows = AsofRows.of(buffered)
         is_final = rows.final_us(self._as_of) <= watermark_us[rows.left_slots]
         if is_final.any():
-            self._leave(rows, np.flatnonzero(is_final), pos_of_slot)
+            right = np.append(rows.right, -1)[rows.partners(self._as_of)[is_final]]
+            self._leave(rows.left[is_final], right, pos_of_slot)
         waits = ~is_final
         least_us = watermark_us.copy()
         np.minimum.at(least_us, rows.left_slots[waits], rows.left_us[waits])
@@ -128,16 +140,14 @@ class ShardAsof(JoinShard):
         is_hidden: Mask = (next_us <= floor_us) & (next_us < NEVER)
         return ~(is_expired | is_hidden)
 
-    def _leave(self, rows: AsofRows, leaving: Ints, pos_of_slot: Ints) -> None:
-        """Emit left values, given by index, with their partners."""
-        slots, times_us = rows.left_slots[leaving], rows.left_us[leaving]
-        found = rows.partners(self._as_of)[leaving]
-        right = np.append(rows.right, -1)[found]
-        sides = np.full(len(leaving), LEFT)
-        items = JoinedRows(slots, sides, times_us, times_us, rows.left[leaving], right)
+    def _leave(self, left: Ints, right: Ints, pos_of_slot: Ints) -> None:
+        """Emit left values with their partners, given by row; the row of no partner is -1."""
+        buffered = self._state.buffered
+        slots, times_us = buffered.slots[left], buffered.times_us[left]
+        items = JoinedRows(slots, np.full(len(left), LEFT), times_us, times_us, left, right)
         if self._config.how == "inner":
             items = items.take(np.flatnonzero(right >= 0))
-        self._emit_down(items, self._state.buffered.values, pos_of_slot)
+        self._emit_down(items, buffered.values, pos_of_slot)
         self._emit_closed(slots, times_us, pos_of_slot)
 
     @override

@@ -16,7 +16,6 @@ from flow.durations import Duration, natural_us, positive_us
 from flow.errors import RAISED, FlowBuildError, brief, shorten
 from flow.fields import field_path
 from flow.instants import NEVER, Instant, Moment, instant_us
-from flow.keyed.due import held_due_us
 from flow.keyed.logic import Progress
 from flow.operators import RejectedValue
 from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, Reading
@@ -27,6 +26,7 @@ from flow_windowing.rules.watermark import (
     NO_WATERMARK,
     ONE_KEY,
     advanced,
+    due_at,
     expires_at,
     floor,
     held,
@@ -254,14 +254,11 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
 
     @override
     def due_us(self, watermark_us: int, moment: Moment) -> int:
-        if self._base_us == NO_WATERMARK:
-            return NEVER
-        due_us = min(self._set_at_us + watermark_us - self._base_us + moment.downtime_us, NEVER)
-        if self._clock.on_idle == "hold":
-            due_us = moment.inputs_now_us if watermark_us <= self._base_us else NEVER
-        if due_us <= moment.inputs_now_us and watermark_us > self.watermark(moment):
-            return held_due_us(watermark_us)
-        return due_us
+        advances = self._clock.on_idle == "advance"
+        at_us = self.watermark(moment)
+        return due_at(
+            ONE_KEY, watermark_us, self._base_us, self._set_at_us, at_us, moment, advances
+        )
 
     @override
     def forget_us(self, moment: Moment) -> int:

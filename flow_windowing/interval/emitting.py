@@ -10,16 +10,14 @@ import pyarrow as pa
 from flow.columns.arrays import Ints, distinct
 from flow.columns.chunks import KeyedRecords, Pairs
 from flow.columns.sided_records import SidedRecords
-from flow.instants import MIN_US, NEVER
 from flow.keyed.shard_logic import ShardOutput
 from flow_windowing.columnar.values.buffered_values import RetainedValues
 from flow_windowing.columnar.values.encoding import decode_lazy
 from flow_windowing.columnar.windows.window_view import WindowView, metadata_of
 from flow_windowing.contract.joined_pair import JoinedPair
-from flow_windowing.contract.metadata import LateReason, LateValue
 from flow_windowing.interval.joined_view import joined_records
 from flow_windowing.interval.rules import LEFT, RIGHT, Interval
-from flow_windowing.rules.streams import CLOSED, DOWN, LATE, PORTS
+from flow_windowing.rules.streams import CLOSED, DOWN
 
 _METADATA = WindowView(None)
 
@@ -53,21 +51,23 @@ class JoinedRows(NamedTuple):
 
 
 class JoinEmitter:
-    """The collector of a shard's output in one epoch.
+    """The emission of pairs and windows of a shard in one epoch.
 
-    Attributes:
-        made: the output so far.
+    Args:
+        interval: the interval in which left values have partners.
+        made: the output of the shard.
+        wanted: the numbers of the step's streams that have a reader.
     """
 
-    def __init__(self, interval: Interval, wanted: frozenset[int]) -> None:
-        self.made = ShardOutput.empty(len(PORTS))
+    def __init__(self, interval: Interval, made: ShardOutput, wanted: frozenset[int]) -> None:
         self._interval = interval
+        self._made = made
         self._wanted = wanted
 
     def wants(self, port: int, count: int) -> bool:
         """Return True if items have to be made; count them if no step reads the stream."""
         if port not in self._wanted:
-            self.made.unread[port] += count
+            self._made.unread[port] += count
         return port in self._wanted and count > 0
 
     def emit_down(
@@ -86,7 +86,7 @@ class JoinEmitter:
         if isinstance(values, SidedRecords):
             if all(batch.num_columns for batch in values.batches):
                 pairs = joined_records(windows, values, items.left, items.right)
-                self.made.chunks[DOWN].append(KeyedRecords(names, pairs, pos))
+                self._made.chunks[DOWN].append(KeyedRecords(names, pairs, pos))
                 return
             values = values.records()
         _decode_used(items, values)
@@ -95,35 +95,14 @@ class JoinEmitter:
         rows = zip(items.left.tolist(), items.right.tolist(), strict=True)
         both = [JoinedPair(found[left], found[right]) for left, right in rows]
         down = list(zip(metadata_of(windows), both, strict=True))
-        self.made.chunks[DOWN].append(Pairs(names.to_pylist(), down, pos))
+        self._made.chunks[DOWN].append(Pairs(names.to_pylist(), down, pos))
 
     def emit_closed(self, slots: Ints, times_us: Ints, keys: pa.Array, pos_of_slot: Ints) -> None:
         """Emit the windows of left values that expire, those of each key in the given order."""
         if self.wants(CLOSED, len(slots)):
             records = self._records(np.full(len(slots), LEFT), times_us, times_us)
             names = keys.take(pa.array(slots))
-            self.made.chunks[CLOSED].append(KeyedRecords(names, records, pos_of_slot[slots]))
-
-    def emit_late(
-        self,
-        slots: Ints,
-        late: list[LateValue[Any]],
-        keys: pa.Array,
-        pos_of_slot: Ints,
-    ) -> None:
-        """Emit late values, those of each key in the given order."""
-        names = keys.take(pa.array(slots)).to_pylist()
-        self.made.chunks[LATE].append(Pairs(names, late, pos_of_slot[slots]))
-
-    def late_value(
-        self, value: tuple[int, Any], time_us: int, watermark_us: int, is_ahead: bool
-    ) -> LateValue[Any]:
-        """Return the item of a late value, or of one that is too far ahead."""
-        side, plain = value
-        windows = () if is_ahead else (self._interval.window_of(side, time_us),)
-        reason = LateReason.TOO_FAR_AHEAD if is_ahead else LateReason.LATE
-        watermark_us = watermark_us if watermark_us > -NEVER else MIN_US - 1
-        return LateValue.of_us(plain, time_us, watermark_us, windows, reason, side)
+            self._made.chunks[CLOSED].append(KeyedRecords(names, records, pos_of_slot[slots]))
 
     def _records(self, sides: Ints, times_us: Ints, latest_us: Ints) -> pa.RecordBatch:
         """Return the windows of values as records."""

@@ -1,4 +1,4 @@
-"""The interval join of all keys of a shard, over columns; `IntervalDriver` does it for one key.
+"""The interval join of all keys of a shard.
 
 The items of a key in an epoch are sorted by the row that causes them: first the values that the
 row's watermark evicts, then the row's pairs, then the row's own value if it has expired at once.
@@ -6,15 +6,15 @@ row's watermark evicts, then the row's pairs, then the row's own value if it has
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
-from flow.columns.arrays import Ints, Mask
+from flow.columns.arrays import Ints
 from flow.instants import NEVER
-from flow_windowing.columnar.state.watermarks import WatermarkRule
-from flow_windowing.columnar.step.clocked_shard import ArrivingRows
+from flow_windowing.columnar.admission.rows import ArrivingRows
+from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.values.buffered_values import BufferedValues
 from flow_windowing.columnar.windows.row_batch import EnteringRows
 from flow_windowing.interval.config import IntervalJoinConfig
@@ -47,8 +47,8 @@ class _Order(NamedTuple):
 class ShardJoin(JoinShard):
     """The clocks and retained values of the keys of a shard."""
 
-    def __init__(self, config: IntervalJoinConfig, rule: WatermarkRule) -> None:
-        super().__init__(rule, config.interval)
+    def __init__(self, config: IntervalJoinConfig, clock: ShardClock[Any]) -> None:
+        super().__init__(clock, config.interval)
         self._unmatched = np.isin([0, 1], list(config.unmatched))
 
     @override
@@ -84,20 +84,21 @@ class ShardJoin(JoinShard):
     def _enter_rows(
         self,
         entering: EnteringRows,
-        refused: Mask | None,
         arriving: ArrivingRows,
         watermark_us: Ints,
         pos_of_slot: Ints,
     ) -> None:
-        is_on_time = self._on_time(entering, refused, arriving, pos_of_slot)
         is_touched = np.zeros(self._state.count, np.bool_)
         is_touched[arriving.slots] = True
         is_near = is_touched[self._state.buffered.slots]
         near, others = self._state.buffered.take(is_near), self._state.buffered.take(~is_near)
-        new = self._new_values(entering, np.flatnonzero(is_on_time), arriving)
-        own = np.concatenate([np.full(len(near), -1), np.flatnonzero(is_on_time)])
+        new = self._new_values(entering, arriving)
+        own = np.concatenate([np.full(len(near), -1), np.arange(len(new))])
         remaining = self._join(near.followed_by(new), own, entering, pos_of_slot)
         self._state.buffered = others.merge(remaining)
+        if len(entering.rows) < len(arriving.order):
+            # A rejected row may have advanced the watermark of the stream.
+            self._advance(watermark_us, pos_of_slot)
 
     def _join(
         self, values: BufferedValues, own: Ints, entering: EnteringRows, pos_of_slot: Ints
@@ -107,7 +108,7 @@ class ShardJoin(JoinShard):
         Args:
             values: the retained values of the keys with rows, followed by the new values.
             own: the index in `entering` of each new value; -1 for retained values.
-            entering: all arriving rows.
+            entering: the rows of the new values.
             pos_of_slot: the position in the epoch of the output of each slot.
         """
         rows = _rows_of(values)

@@ -13,6 +13,10 @@ import numpy as np
 from flow.columns.arrays import Ints, Mask
 from flow.keyed.lateness import round_up
 from flow.keyed.logic import Counted
+from flow_windowing.contract.metadata import LateReason
+
+REASONS: tuple[LateReason | None, ...] = (None, *LateReason)
+"""The reasons for which a value is rejected, by number; 0 stands for a value that is not."""
 
 
 @overload

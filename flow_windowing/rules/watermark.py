@@ -16,7 +16,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from flow.columns.arrays import Ints
-from flow.instants import NEVER
+from flow.instants import NEVER, Moment
+from flow.keyed.due import held_due_us
 
 NO_WATERMARK = -NEVER
 """The watermark before the first value."""
@@ -85,6 +86,37 @@ def held(of: Arithmetic[N], own_us: N, bound_us: Any, floor_us: N) -> N:
         floor_us: the result of `floor`.
     """
     return of.greater(floor_us, of.lesser(own_us, bound_us))
+
+
+def due_at(
+    of: Arithmetic[N],
+    target_us: N,
+    base_us: N,
+    set_at_us: N,
+    watermark_us: N,
+    moment: Moment,
+    advances: bool,
+) -> N:
+    """Return the due times at which watermarks reach their targets if no value arrives.
+
+    In the encoding of `flow.keyed.due`: a system time, or a watermark for a key that is held.
+
+    Args:
+        of: the kind of numbers.
+        target_us: the watermarks to reach, `NEVER` for none.
+        base_us: the bases.
+        set_at_us: the inputs' clock as each base was set.
+        watermark_us: the watermarks that are used at the moment.
+        moment: the moment.
+        advances: True if watermarks advance with the inputs' clock.
+    """
+    if advances:
+        due_us = of.lesser(target_us - base_us + (set_at_us + moment.downtime_us), NEVER)
+    else:
+        due_us = of.choose(target_us <= base_us, moment.inputs_now_us, NEVER)
+    due_us = of.choose((target_us < NEVER) & (base_us != NO_WATERMARK), due_us, NEVER)
+    is_held = (due_us <= moment.inputs_now_us) & (target_us > watermark_us)
+    return of.choose(is_held, target_us + held_due_us(0), due_us)
 
 
 def expires_at(of: Arithmetic[N], last_value_us: N, after_us: int, downtime_us: int) -> N:

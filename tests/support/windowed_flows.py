@@ -12,13 +12,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
+import numpy as np
+import pyarrow as pa
 from hypothesis import strategies as st
 
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, KeyedStream
+from flow.columns.chunks import as_pairs
 from flow.instants import Moment, instant_us
 from flow.keyed.logic import COUNTED, DISCARD
+from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardRows
 from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing.aggregates.collections import IntoList
 from flow_windowing.aggregates.folding import FoldingBuilder
@@ -389,11 +393,45 @@ class OneKey:
         return None if keep is DISCARD else logic
 
 
+class OneKeyOverColumns:
+    """Runs one key of a step that has one form, over columns, as the engine does.
+
+    Args:
+        builder: the builder of the step.
+        rebuilt: whether the state is stored and loaded anew after each epoch, as it is between the
+            epochs of a stream; otherwise it lives on, as in a batch.
+    """
+
+    def __init__(self, builder: Any, rebuilt: bool = False) -> None:
+        self.heard = Heard()
+        self._new_logic, self._rebuilt = builder.lower().shard_logic, rebuilt
+        self._logic: ShardLogic = self._new_logic()
+
+    def epoch(self, values: Sequence[Any], moment: Moment, *, end: bool = False) -> None:
+        """Play an epoch."""
+        count = len(values)
+        rows = ShardRows(
+            pa.array(["k"]), np.array([count]), np.arange(count), np.arange(count), list(values)
+        )
+        ports = frozenset({DOWN, LATE, CLOSED})
+        epoch = ShardEpoch(moment, moment.before, end, ports)
+        made = self._logic.run(rows if count else None, epoch)
+        for port, chunks in enumerate(made.chunks):
+            self.heard.add((port, value) for chunk in chunks for value in as_pairs(chunk, "").values)
+        self.heard.add((COUNTED, counted) for counted in made.counted)
+        if self._rebuilt:
+            (segment,) = self._logic.dump(np.zeros(len(self._logic.keys()), np.int64), [0])
+            self._logic = self._new_logic()
+            if segment.content is not None:
+                self._logic.load(segment.content)
+
+
 def finished(
     config: Callable[[Any], Any], epochs: Sequence[Epoch], rebuilt: bool = False
 ) -> OneKey:
     """Run a key's timeline to the end of its input, and return the key."""
-    one = OneKey(config, rebuilt)
+    has_keyed_form = getattr(config, "has_keyed_form", True)
+    one: Any = OneKey(config, rebuilt) if has_keyed_form else OneKeyOverColumns(config, rebuilt)
     *before, last = moments(epochs)
     for epoch, moment in zip(epochs, before, strict=True):
         one.epoch(epoch.values, moment)

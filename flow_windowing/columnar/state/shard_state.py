@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from flow.columns.arrays import Ints, Mask
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.columnar.state.key_clocks import KeyClocks
+from flow_windowing.columnar.admission.key_clocks import KeyClocks
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.rules.watermark import NO_WATERMARK
 
 
 @dataclass
@@ -41,13 +40,16 @@ class ShardState:
 
     @classmethod
     def of_new_keys(
-        cls, keys: pa.Array, aggregators: tuple[Aggregator[Any, Any, Any], ...]
+        cls,
+        keys: pa.Array,
+        clocks: KeyClocks,
+        aggregators: tuple[Aggregator[Any, Any, Any], ...],
     ) -> ShardState:
         """Return the state of keys that have had no value."""
         count = len(keys)
         return cls(
             keys,
-            KeyClocks.initial(count),
+            clocks,
             np.zeros(count, np.int64),
             np.zeros(count, np.int64),
             np.zeros(count, np.int64),
@@ -56,9 +58,11 @@ class ShardState:
         )
 
     @classmethod
-    def empty(cls, aggregators: tuple[Aggregator[Any, Any, Any], ...]) -> ShardState:
+    def empty(
+        cls, clocks: KeyClocks, aggregators: tuple[Aggregator[Any, Any, Any], ...]
+    ) -> ShardState:
         """Return the state of no keys."""
-        return cls.of_new_keys(pa.array([], pa.large_string()), aggregators)
+        return cls.of_new_keys(pa.array([], pa.large_string()), clocks, aggregators)
 
     @property
     def count(self) -> int:
@@ -114,8 +118,7 @@ class ShardState:
 
     def has_state(self) -> Mask:
         """Return the mask of slots whose state differs from that of a new key."""
-        has_watermark: Mask = self.clocks.base_us != NO_WATERMARK
-        return self.has_values() | has_watermark | (self.counted_values > 0)
+        return self.has_values() | self.clocks.has_state() | (self.counted_values > 0)
 
     def reset_arrivals(self) -> None:
         """Restart the arrival and entry numbers of keys that hold no values."""

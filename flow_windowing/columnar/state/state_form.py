@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from flow_windowing.aggregates.aggregator import Aggregator
+from flow_windowing.columnar.admission.shard_clocks import ShardClock
 
 WindowKind: TypeAlias = Literal["index", "sessions", "counts", "interval"]
 """Windows whose bounds follow from their ids; sessions; windows of a number of values; no windows,
@@ -18,14 +19,14 @@ class StateForm:
 
     Attributes:
         kind: the kind of the windows.
+        clock: the clock of the step.
         aggregators: the aggregates of each window.
         named: True if the snapshot of a window is a list of states, one for each aggregate.
         counts_arrivals: True if keys have arrival and entry numbers.
-        expires: True if the clocks of silent keys expire.
     """
 
     kind: WindowKind
+    clock: ShardClock[Any]
     aggregators: tuple[Aggregator[Any, Any, Any], ...] = ()
     named: bool = False
     counts_arrivals: bool = True
-    expires: bool = False

@@ -8,35 +8,30 @@ values. In the third, if the input ends, watermarks pass all times.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from flow.columns.arrays import Ints, Mask, ranges, starts_of
+from flow.columns.arrays import Ints, Mask, ranges
 from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS, value_reader
-from flow.columns.sided_records import SidedRecords
 from flow.instants import NEVER, Moment
 from flow.keyed.due import split_dues
-from flow.keyed.logic import Counted
 from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardOutput, ShardRows
+from flow_windowing.columnar.admission.late_items import LateItems
+from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows
+from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.state_form import StateForm
-from flow_windowing.columnar.state.watermarks import (
-    ClockRows,
-    Timestamps,
-    UnreadableTime,
-    WatermarkRule,
-)
 from flow_windowing.columnar.storage.segment_reader import build_shard_state, read_segment
 from flow_windowing.columnar.storage.segment_writer import write_segments
 from flow_windowing.columnar.storage.segments import SegmentContent
-from flow_windowing.columnar.values.records import Values
 from flow_windowing.columnar.windows.row_batch import EnteringRows
-from flow_windowing.rules.watermark import COLUMNS, expires_at
+from flow_windowing.contract.metadata import LateReason, WindowMetadata
+from flow_windowing.rules.streams import PORTS
 
 
 class ClockedShard(ShardLogic):
@@ -46,36 +41,38 @@ class ClockedShard(ShardLogic):
     watermarks.
 
     Args:
-        rule: the watermark rule.
-        form: the form of the state in segments.
+        form: the form of the state in segments, with the clock.
         sides: the number of streams of the step; with more than one, values are ``(side, value)``.
+        late_after_us: the time for which a value behind the watermark is still on time; ``None`` if
+            `_enter_rows` rejects late values.
     """
 
-    def __init__(self, rule: WatermarkRule, form: StateForm, sides: int) -> None:
-        self._rule, self._form, self._sides = rule, form, sides
+    def __init__(self, form: StateForm, sides: int, late_after_us: int | None) -> None:
+        self._form, self._sides, self._late_after_us = form, sides, late_after_us
+        self._clock: ShardClock[Any] = form.clock
         self._loaded: list[SegmentContent] = []
-        self._state = ShardState.empty(form.aggregators)
+        self._state = ShardState.empty(self._clock.new_clocks(0), form.aggregators)
         self._changed = np.empty(0, np.bool_)
 
     @abstractmethod
-    def _begin_epoch(self) -> ShardOutput:
-        """Begin the epoch `_epoch`, and return the output that the epoch adds to."""
+    def _begin_epoch(self) -> None:
+        """Begin the epoch `_epoch`, whose output is `_made`."""
 
     @abstractmethod
     def _enter_rows(
         self,
         entering: EnteringRows,
-        refused: Mask | None,
         arriving: ArrivingRows,
         watermark_us: Ints,
         pos_of_slot: Ints,
     ) -> None:
-        """Process the rows of an epoch, whose keys' clocks have advanced to the end of the epoch.
+        """Process the rows of an epoch that the step does not reject.
+
+        The clocks of their keys have advanced to the end of the epoch.
 
         Args:
             entering: the rows, sorted by slot, those of a key in order of arrival.
-            refused: the mask of rows that are too far ahead; ``None`` for none.
-            arriving: the values of the rows.
+            arriving: all rows with a timestamp, also of keys whose rows are rejected.
             watermark_us: the watermark of each slot after the rows.
             pos_of_slot: the position in the epoch of the output of each slot.
         """
@@ -87,6 +84,15 @@ class ClockedShard(ShardLogic):
     @abstractmethod
     def _next_us(self) -> Ints:
         """Return the watermark at which each slot is due, `NEVER` for none."""
+
+    def _missed_windows(
+        self,
+        rejected: EnteringRows,
+        reason: LateReason,  # noqa: ARG002
+        values: list[Any],  # noqa: ARG002
+    ) -> Sequence[tuple[WindowMetadata, ...]]:
+        """Return the windows that each rejected row misses; by default none."""
+        return [()] * len(rejected.rows)
 
     def _end_epoch(self) -> None:
         """Emit at the end of an epoch, before the end of the input."""
@@ -111,7 +117,9 @@ class ClockedShard(ShardLogic):
     def run(self, rows: ShardRows | None, epoch: ShardEpoch) -> ShardOutput:
         self._add_loaded()
         self._epoch = epoch
-        self._made = self._begin_epoch()
+        self._made = ShardOutput.empty(len(PORTS))
+        self._late = LateItems(self._made, epoch.wanted, self._sides)
+        self._begin_epoch()
         self._advance_to(epoch.before, BEFORE_ITEMS)
         if rows is not None:
             self._add_rows(rows)
@@ -140,7 +148,8 @@ class ClockedShard(ShardLogic):
         """Return the watermark of each key that the epoch changed."""
         if not self._changed.any():
             return np.empty(0, np.int64)
-        return self._rule.now(self._state.clocks, self._epoch.moment)[self._changed]
+        watermarks_us = self._clock.watermarks_us(self._state.clocks, self._epoch.moment)
+        return watermarks_us[self._changed]
 
     def _add_loaded(self) -> None:
         """Add the keys of all loaded segments to the state, in one concatenation."""
@@ -155,98 +164,54 @@ class ClockedShard(ShardLogic):
         state = self._state
         if not state.count:
             return
-        watermark_us = self._rule.now(state.clocks, moment)
+        watermark_us = self._clock.watermarks_us(state.clocks, moment)
         touched = self._advance(watermark_us, np.full(state.count, pos))
-        self._rule.record_holds(self._state.clocks, touched, moment)
+        self._clock.record_holds(self._state.clocks, touched, moment)
         self._expire_keys(moment)
 
     def _expire_keys(self, moment: Moment) -> None:
         """Reset keys that have no values in state, and whose last value is older than the limit."""
-        if self._rule.forget_after_us >= NEVER:
+        if not self._clock.expires:
             return
         state = self._state
-        is_overdue = self._expires_us(moment) <= moment.inputs_now_us
+        is_overdue = self._clock.expires_us(state.clocks, moment) <= moment.inputs_now_us
         expired = np.flatnonzero(is_overdue & ~state.has_values())
         if len(expired):
             state.reset_keys(expired)
             self._changed[expired] = True
 
-    def _expires_us(self, moment: Moment) -> Ints:
-        """Return the system time at which each slot's clock expires."""
-        last_us, after_us = self._state.clocks.last_value_us, self._rule.forget_after_us
-        return expires_at(COLUMNS, last_us, after_us, moment.downtime_us)
-
     def _add_rows(self, rows: ShardRows) -> None:
-        """Add an epoch's rows, sorted by slot; rows without a timestamp are dropped."""
-        value_of = value_reader(rows.values)
-        times = self._times(rows, value_of)
+        """Admit an epoch's rows, and process those that the step does not reject."""
         slots = self._slots_of(rows.keys)
         self._changed[slots] = True
-        pos_of_slot = np.full(self._state.count, AFTER_ITEMS)
+        state, epoch = self._state, self._epoch
+        pos_of_slot = np.full(state.count, AFTER_ITEMS)
         pos_of_slot[slots] = rows.pos[np.cumsum(rows.counts) - 1]
-        by_slot = np.argsort(slots)
-        slots, counts = slots[by_slot], rows.counts[by_slot]
-        chosen = ranges(starts_of(rows.counts)[by_slot], counts)
-        if times.dropped is not None:
-            is_dropped = times.dropped[rows.order[chosen]]
-            note, amount = f"dropped a value: {times.note}", int(is_dropped.sum())
-            if amount:
-                self._made.counted.append(Counted("dropped", amount, note))
-            run_of_row = np.repeat(np.arange(len(counts)), counts)
-            counts = np.bincount(run_of_row[~is_dropped], minlength=len(counts))
-            slots, counts = slots[counts > 0], counts[counts > 0]
-            chosen = chosen[~is_dropped]
-        if len(chosen):
-            order = rows.order[chosen]
-            measures = [None if column is None else column[chosen] for column in rows[5:]]
-            arriving = ArrivingRows(
-                rows.values, value_of, order, slots, counts, times.us[order], *measures
-            )
-            self._process(arriving, pos_of_slot)
-        self._expire_keys(self._epoch.moment)
+        arriving = ArrivingRows.of(rows, state.keys, slots, self._sides)
+        watermark_us = self._clock.watermarks_us(state.clocks, epoch.before).copy()
+        admitted = self._clock.admit(state.clocks, arriving, epoch.before, epoch.moment)
+        entering = self._late.reject(
+            admitted,
+            self._numbered(admitted),
+            self._late_after_us,
+            value_reader(rows.values),
+            self._missed_windows,
+        )
+        if len(admitted.times_us):
+            watermark_us[admitted.arriving.slots] = admitted.of_keys_us
+            self._enter_rows(entering, admitted.arriving, watermark_us, pos_of_slot)
+        self._late.emit(self._state.keys, pos_of_slot)
+        self._expire_keys(epoch.moment)
         self._state.reset_arrivals()
 
-    def _times(self, rows: ShardRows, value_of: Callable[[int], Any]) -> Timestamps:
-        """Return the timestamps of values.
-
-        Raises:
-            KeyFailure: when a value has no timestamp and the clock rejects such values.
-        """
-        values = rows.values
-        if isinstance(values, SidedRecords):
-            pairs = values
-            value_of = lambda row: pairs[row][1]  # noqa: E731 (as the list's method below)
-        elif self._sides > 1:
-            values = [value for _, value in values]
-            value_of = values.__getitem__
-        try:
-            return self._rule.times(values, self._epoch.moment, value_of)
-        except UnreadableTime as error:
-            raise error.of_key(rows, value_of) from error.rejected
-
-    def _process(self, arriving: ArrivingRows, pos_of_slot: Ints) -> None:
-        """Advance the clocks of the keys with rows, and process the rows."""
-        state, rule, before = self._state, self._rule, self._epoch.before
-        slots, counts, times_us = arriving.slots, arriving.counts, arriving.times_us
-        run_of_row = np.repeat(np.arange(len(counts)), counts)
-        slot_of_row = slots[run_of_row]
-        numbers = state.arrival_counts[slot_of_row] + numbers_in_runs(counts)
-        state.arrival_counts[slots] += counts
-        watermark_of_slot = rule.now(state.clocks, before).copy()  # May be the clocks' own array.
-        clock_rows = ClockRows(
-            run_of_row,
-            times_us,
-            starts_of(counts),
-            arriving.progress_us,
-            arriving.bound_us,
-            arriving.own_progress_us,
-        )
-        advance = rule.advance(state.clocks, slots, clock_rows, before, self._epoch.moment)
-        watermark_of_slot[slots] = advance.of_keys_us
-        entering = EnteringRows(
-            arriving.order, slot_of_row, times_us, numbers, advance.watermark_us
-        )
-        self._enter_rows(entering, advance.refused, arriving, watermark_of_slot, pos_of_slot)
+    def _numbered(self, admitted: AdmittedRows) -> EnteringRows:
+        """Return admitted rows with their arrival numbers."""
+        state, arriving = self._state, admitted.arriving
+        slot_of_row = arriving.slots[arriving.run_of_row]
+        numbers = state.arrival_counts[slot_of_row] + numbers_in_runs(arriving.counts)
+        state.arrival_counts[arriving.slots] += arriving.counts
+        columns = (admitted.times_us, numbers, admitted.watermark_us, arriving.sources)
+        return EnteringRows(arriving.order, slot_of_row, *columns)
 
     def _slots_of(self, keys: pa.Array) -> Ints:
         """Add new keys to the state, and return the slot of each key."""
@@ -262,7 +227,11 @@ class ClockedShard(ShardLogic):
             slots[new] = state.count + np.arange(len(new))
         if len(new):
             self._state = state.concat(
-                ShardState.of_new_keys(keys.take(pa.array(new)), self._form.aggregators)
+                ShardState.of_new_keys(
+                    keys.take(pa.array(new)),
+                    self._clock.new_clocks(len(new)),
+                    self._form.aggregators,
+                )
             )
             self._changed = np.concatenate([self._changed, np.ones(len(new), np.bool_)])
         return slots
@@ -270,45 +239,10 @@ class ClockedShard(ShardLogic):
     def _due_us(self) -> Ints:
         """Return the due time of each slot, in the encoding of `flow.keyed.due`."""
         state, moment = self._state, self._epoch.moment
-        due_us = self._rule.due_us(self._next_us(), state.clocks, moment)
-        if self._rule.forget_after_us >= NEVER:
+        due_us = self._clock.due_us(self._next_us(), state.clocks, moment)
+        if not self._clock.expires:
             return due_us
-        return np.where(state.has_values(), due_us, self._expires_us(moment))
-
-
-class ArrivingRows(NamedTuple):
-    """The rows of an epoch with a timestamp, sorted by slot, those of a key in order of arrival.
-
-    Attributes:
-        values: the values that `order` refers to.
-        value_of: returns a value as a Python object.
-        order: the index of each row's value.
-        slots: the slots of the keys with rows, ascending.
-        counts: the number of rows of each key in `slots`.
-        times_us: the timestamp of each row.
-        progress_us: as `ClockRows.progress_us`.
-        bound_us: as `ClockRows.bound_us`.
-        own_progress_us: as `ClockRows.own_progress_us`.
-        sources: the number of each row's source partition in the epoch; ``None`` if unknown.
-    """
-
-    values: Values
-    value_of: Callable[[int], Any]
-    order: Ints
-    slots: Ints
-    counts: Ints
-    times_us: Ints
-    progress_us: Ints | None
-    bound_us: Ints | None
-    own_progress_us: Ints | None
-    sources: Ints | None
-
-    def sources_of(self, rows: Ints) -> Ints | None:
-        """Return the number of the source partition of values, given by index."""
-        if self.sources is None:
-            return None
-        by_value = np.argsort(self.order)
-        return self.sources[by_value[np.searchsorted(self.order, rows, sorter=by_value)]]
+        return np.where(state.has_values(), due_us, self._clock.expires_us(state.clocks, moment))
 
 
 def numbers_in_runs(counts: Ints) -> Ints:

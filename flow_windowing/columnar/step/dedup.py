@@ -1,70 +1,49 @@
-"""Deduplication by a clock for all keys of a shard at once; `DedupDriver` does it for a key."""
+"""Deduplication by a clock for all keys of a shard.
+
+A value behind the watermark is late. Any other value passes, unless a value of the same id passed
+whose timestamp differs by less than the time to live. An id is evicted once the watermark has
+passed its timestamp and the time to live: each later value with the id is either late or passes. So
+results do not depend on the time of eviction.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.columns.arrays import Ints, Mask, starts_of
-from flow.columns.chunks import Pairs, value_reader
-from flow.instants import MIN_US, NEVER, Moment
+from flow.columns.arrays import Ints, Mask
+from flow.columns.chunks import value_reader
+from flow.instants import NEVER, Moment
 from flow.keyed.due import split_dues
+from flow.keyed.id_segments import clock_columns
 from flow.keyed.id_table import IdTable
 from flow.keyed.ids import IdOf
-from flow.keyed.logic import Counted
 from flow.keyed.shard_ids import add_passing, emit, ids_of
 from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardOutput, ShardRows
-from flow_windowing.columnar.state.key_clocks import KeyClocks
-from flow_windowing.columnar.state.watermarks import (
-    ClockRows,
-    UnreadableTime,
-    WatermarkRule,
-)
-from flow_windowing.contract.metadata import LateReason, LateValue
-from flow_windowing.rules.lateness import counted_late, is_behind
-from flow_windowing.rules.streams import DEDUP_PORTS, DOWN, DUPLICATES, LATE
-
-
-class _TimedRows(NamedTuple):
-    """The rows of an epoch with their timestamps, grouped by key.
-
-    Attributes:
-        rows: the rows, without dropped ones.
-        slots: the slot of each key.
-        times_us: the timestamp of each row.
-        watermark_us: the watermark of each row's key after the row.
-        refused: the mask of rows that are too far ahead; ``None`` for no row.
-    """
-
-    rows: ShardRows
-    slots: Ints
-    times_us: Ints
-    watermark_us: Ints
-    refused: Mask | None
-
-    @property
-    def slot_of_row(self) -> Ints:
-        """The slot of each row's key."""
-        return np.repeat(self.slots, self.rows.counts)
+from flow_windowing.columnar.admission.key_clocks import KeyColumns, KeyLogics
+from flow_windowing.columnar.admission.late_items import LateItems
+from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows
+from flow_windowing.columnar.admission.shard_clocks import LogicShardClock, ShardClock
+from flow_windowing.columnar.windows.row_batch import EnteringRows
+from flow_windowing.rules.streams import DEDUP_PORTS, DOWN, DUPLICATES
 
 
 class ShardTimedIds(ShardLogic):
     """The clocks and remembered ids of the keys of a shard.
 
     Args:
-        rule: the timestamps and watermarks.
+        clock: the clock.
         id_of: the id of a value.
         ttl_us: how long an id is remembered, in µs.
     """
 
-    def __init__(self, rule: WatermarkRule, id_of: IdOf, ttl_us: int) -> None:
-        self._rule, self._id_of, self._ttl_us = rule, id_of, ttl_us
+    def __init__(self, clock: ShardClock[Any], id_of: IdOf, ttl_us: int) -> None:
+        self._clock, self._id_of, self._ttl_us = clock, id_of, ttl_us
         self._table = IdTable()
-        self._clocks = KeyClocks.initial(0)
+        self._clocks: Any = clock.new_clocks(0)
         self._moment = Moment(0)
 
     @override
@@ -92,7 +71,7 @@ class ShardTimedIds(ShardLogic):
         self._advance_to(epoch.moment)
         if epoch.end_of_input:
             self._table.evict(np.ones(len(self._table.seen.slots), np.bool_))
-        watermark_us = self._rule.now(self._clocks, epoch.moment)
+        watermark_us = self._clock.watermarks_us(self._clocks, epoch.moment)
         self._output.watermarks_us = watermark_us[self._table.changed]
         return self._output
 
@@ -107,129 +86,75 @@ class ShardTimedIds(ShardLogic):
 
     def _add_loaded(self) -> None:
         """Add the keys of all loaded segments."""
-        for columns in self._table.add_loaded():
-            self._clocks = self._clocks.concat(KeyClocks.of_columns(columns))
+        for clocks in self._table.add_loaded():
+            self._clocks = self._clocks.concat(self._restored(clocks))
+
+    def _restored(self, clocks: Ints | list[Any]) -> KeyColumns | KeyLogics:
+        """Return clocks from their columns, or from the snapshot of each."""
+        if isinstance(self._clock, LogicShardClock):
+            return self._clock.restored_clocks(clocks)
+        return KeyColumns.of_columns(clock_columns(clocks) if isinstance(clocks, list) else clocks)
 
     def _advance_to(self, moment: Moment) -> None:
         """Advance watermarks to a moment, evict ids, and reset the clocks of keys without ids."""
         table = self._table
         if not len(table.keys):
             return
-        watermark_us = self._rule.now(self._clocks, moment)
+        watermark_us = self._clock.watermarks_us(self._clocks, moment)
         passed_us = watermark_us[table.seen.slots] - self._ttl_us
         evicted = table.evict(table.seen.first_us <= passed_us)
-        self._rule.record_holds(self._clocks, [evicted], moment)
+        self._clock.record_holds(self._clocks, [evicted], moment)
         # A key without ids has no state, so its clock starts again.
         self._clocks.reset(np.flatnonzero(~table.has_ids()))
 
     def _add_rows(self, rows: ShardRows) -> None:
-        timed = self._timed(rows)
-        if timed is None:
-            return
-        rows, slot_of_row = timed.rows, timed.slot_of_row
-        self._table.changed[timed.slots] = True
-        is_ahead = np.zeros(len(slot_of_row), np.bool_) if timed.refused is None else timed.refused
-        is_late = is_behind(timed.times_us, timed.watermark_us) & ~is_ahead
-        self._emit_late(timed, is_late, is_ahead)
-        on_time = np.flatnonzero(~is_late & ~is_ahead)
-        ids = ids_of(self._id_of, rows, on_time)
-        passes = add_passing(
-            self._table, slot_of_row[on_time], ids, timed.times_us[on_time], self._ttl_us
-        )
-        wanted = self._epoch.wanted
-        emit(self._output, DOWN, rows, on_time[passes], wanted)
-        emit(self._output, DUPLICATES, rows, on_time[~passes], wanted)
-
-    def _timed(self, rows: ShardRows) -> _TimedRows | None:
-        """Return rows with timestamps and watermarks, and advance clocks; ``None`` for no rows."""
+        """Admit an epoch's rows, and emit those that are on time."""
+        table, wanted = self._table, self._epoch.wanted
+        slots = table.slots_of(rows.keys)
+        table.changed[slots] = True
+        new = len(table.keys) - len(self._clocks)
+        self._clocks = self._clocks.concat(self._clock.new_clocks(new))
+        arriving = ArrivingRows.of(rows, table.keys, slots, sides=1)
+        admitted = self._clock.admit(self._clocks, arriving, self._epoch.before, self._moment)
+        late = LateItems(self._output, wanted, sides=1)
         value_of = value_reader(rows.values)
-        try:
-            times = self._rule.times(rows.values, self._epoch.moment, value_of)
-        except UnreadableTime as error:
-            raise error.of_key(rows, value_of) from error.rejected
-        if times.dropped is not None:
-            is_dropped = times.dropped[rows.order]
-            note = f"dropped a value: {times.note}"
-            self._output.counted.append(Counted("dropped", int(is_dropped.sum()), note))
-            rows = _without(rows, is_dropped)
-            if not len(rows.order):
-                return None
-        return self._advanced(rows, times.us[rows.order])
-
-    def _advanced(self, rows: ShardRows, times_us: Ints) -> _TimedRows:
-        """Return rows with the watermark at each, and advance the clocks of their keys."""
-        slots = self._table.slots_of(rows.keys)
-        new = len(self._table.keys) - len(self._clocks.base_us)
-        self._clocks = self._clocks.concat(KeyClocks.initial(new))
-        clock_rows = ClockRows(
-            np.repeat(np.arange(len(slots)), rows.counts),
-            times_us,
-            starts_of(rows.counts),
-            rows.reached_us,
-            rows.others_us,
-            rows.own_us,
+        on_time = late.reject(
+            admitted,
+            _entering(admitted),
+            0,
+            lambda number: value_of(int(rows.order[number])),
+            lambda rejected, _reason, _values: [()] * len(rejected.rows),
         )
-        before, after = self._epoch.before, self._moment
-        advance = self._rule.advance(self._clocks, slots, clock_rows, before, after)
-        return _TimedRows(rows, slots, times_us, advance.watermark_us, advance.refused)
-
-    def _emit_late(self, timed: _TimedRows, is_late: Mask, is_ahead: Mask) -> None:
-        """Emit and count the rows that are late or too far ahead."""
-        count = int(is_ahead.sum())
-        if count:
-            self._output.counted.append(Counted(LateReason.TOO_FAR_AHEAD.value, count))
-        sources = timed.rows.sources
-        if is_late.any():
-            late_by_us = (timed.watermark_us - timed.times_us)[is_late]
-            self._output.counted += counted_late(
-                late_by_us, None if sources is None else sources[is_late]
-            )
-        chosen = np.flatnonzero(is_late | is_ahead)
-        if LATE not in self._epoch.wanted:
-            self._output.unread[LATE] += len(chosen)
-        elif len(chosen):
-            keys = self._table.keys.take(pa.array(timed.slot_of_row[chosen])).to_pylist()
-            values = self._late_values(timed, chosen, is_ahead)
-            self._output.chunks[LATE].append(Pairs(keys, values, timed.rows.pos[chosen]))
-
-    def _late_values(self, timed: _TimedRows, chosen: Ints, is_ahead: Mask) -> list[LateValue[Any]]:
-        value_of: Callable[[int], Any] = value_reader(timed.rows.values)
-        # The watermark before the first value precedes all datetimes.
-        watermark_us = np.maximum(timed.watermark_us[chosen], MIN_US - 1)
-        columns = (timed.rows.order[chosen], timed.times_us[chosen], watermark_us, is_ahead[chosen])
-        return [
-            LateValue.of_us(
-                value_of(row),
-                time_us,
-                mark_us,
-                (),
-                LateReason.TOO_FAR_AHEAD if ahead else LateReason.LATE,
-            )
-            for row, time_us, mark_us, ahead in zip(*(one.tolist() for one in columns), strict=True)
-        ]
+        ids = ids_of(self._id_of, rows, on_time.rows)
+        passes = add_passing(table, on_time.slots, ids, on_time.times_us, self._ttl_us)
+        emit(self._output, DOWN, rows, on_time.rows[passes], wanted)
+        emit(self._output, DUPLICATES, rows, on_time.rows[~passes], wanted)
+        pos_of_slot = np.zeros(len(table.keys), np.int64)
+        pos_of_slot[slots] = rows.pos[np.cumsum(rows.counts) - 1]
+        late.emit(table.keys, pos_of_slot)
 
     def _due_us(self) -> Ints:
         """Return the due time of each slot, in the encoding of `flow.keyed.due`."""
         evicted_us = np.minimum(self._table.first_us() + self._ttl_us, NEVER)
-        return self._rule.due_us(evicted_us, self._clocks, self._moment)
+        return self._clock.due_us(evicted_us, self._clocks, self._moment)
 
-    def _clock_columns(self) -> Ints:
-        """Return the clocks in columns, as their `ClockLogic` would snapshot them."""
+    def _clock_columns(self) -> Ints | list[Any]:
+        """Return the clocks in columns, or the snapshot of each key's clock."""
         clocks = self._clocks
+        if isinstance(clocks, KeyLogics):
+            return clocks.snapshots()
         columns = [clocks.base_us, clocks.set_at_us]
-        if clocks.held_watermark_us is not None or self._rule.forget_after_us < NEVER:
+        if clocks.held_watermark_us is not None or self._clock.expires:
             columns.append(clocks.last_value_us)
         if clocks.held_watermark_us is not None:
             columns.append(clocks.held_watermark_us)
         return np.array(columns)
 
 
-def _without(rows: ShardRows, is_dropped: Mask) -> ShardRows:
-    """Return rows without the dropped ones, and without keys that have no other rows."""
-    run_of_row = np.repeat(np.arange(len(rows.counts)), rows.counts)[~is_dropped]
-    counts = np.bincount(run_of_row, minlength=len(rows.counts))
-    has_rows = np.flatnonzero(counts)
-    measures = [None if column is None else column[~is_dropped] for column in rows[5:]]
-    keys = rows.keys.take(pa.array(has_rows))
-    order, pos = rows.order[~is_dropped], rows.pos[~is_dropped]
-    return ShardRows(keys, counts[has_rows], order, pos, rows.values, *measures)
+def _entering(admitted: AdmittedRows) -> EnteringRows:
+    """Return rows by their numbers in the shard's rows."""
+    arriving = admitted.arriving
+    slot_of_row = arriving.slots[arriving.run_of_row]
+    times_us, by_arrival = admitted.times_us, np.arange(len(slot_of_row))
+    columns = (times_us, by_arrival, admitted.watermark_us, arriving.sources)
+    return EnteringRows(arriving.numbers, slot_of_row, *columns)

@@ -1,18 +1,15 @@
-"""The output of a shard: results and metadata of windows, retractions and late values."""
+"""The output of a shard: results and metadata of windows, and retractions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints, distinct, ranges
 from flow.columns.chunks import Chunk, KeyedRecords, Pairs
-from flow.instants import MIN_US, NEVER
-from flow.keyed.logic import Counted
-from flow.keyed.shard_logic import ShardEpoch, ShardOutput
+from flow.keyed.shard_logic import ShardOutput
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.updates import Update
@@ -22,87 +19,27 @@ from flow_windowing.columnar.windows.window_view import (
     metadata_of,
     window_metadata,
 )
-from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
-from flow_windowing.rules.lateness import counted_late
-from flow_windowing.rules.streams import CLOSED, DOWN, LATE, PORTS
+from flow_windowing.columnar.windows.windowing import Windowing
+from flow_windowing.contract.metadata import Retracted, WindowMetadata
+from flow_windowing.rules.streams import CLOSED, DOWN
 
 _METADATA = WindowView(None)
 
 
-class LateRows(NamedTuple):
-    """Late values in columns; each row becomes one item of the late stream.
-
-    Attributes:
-        rows: the index of each row's value in its batch of rows.
-        slots: the slot of each row's key.
-        times_us: the timestamps, int64 µs.
-        numbers: the arrival numbers.
-        watermark_us: the watermark of the key as each row arrived or left the buffer.
-        ids: the id of the first window that each row misses.
-        counts: the number of windows, with consecutive ids, that each row misses; 0 if unknown.
-        reason: the reason, the same for all rows.
-    """
-
-    rows: Ints
-    slots: Ints
-    times_us: Ints
-    numbers: Ints
-    watermark_us: Ints
-    ids: Ints
-    counts: Ints
-    reason: LateReason
-
-
 class Emitter:
-    """The collector of a shard's output in one epoch.
+    """The emission of results, retractions and closed windows of a shard in one epoch.
 
-    Attributes:
-        made: the output so far.
+    Args:
+        plan: the plan of the step.
+        made: the output of the shard.
+        wanted: the numbers of the step's streams that have a reader.
     """
 
-    def __init__(self, plan: WindowPlan, epoch: ShardEpoch) -> None:
-        self.made = ShardOutput.empty(len(PORTS))
+    def __init__(self, plan: WindowPlan, made: ShardOutput, wanted: frozenset[int]) -> None:
+        self._made = made
         self._plan = plan
-        self._wanted = epoch.wanted
-        self._late: list[tuple[LateRows, Callable[[int], Any]]] = []
+        self._wanted = wanted
         self._retractions: list[Update] = []
-
-    def count(self, name: str, amount: int, note: str = "") -> None:
-        """Count values that the step emits to no stream."""
-        if amount:
-            self.made.counted.append(Counted(name, amount, note))
-
-    def add_late(
-        self, late: LateRows, value_of: Callable[[int], Any], sources: Ints | None = None
-    ) -> None:
-        """Count late values and collect them for `emit_late`.
-
-        Args:
-            late: the late values.
-            value_of: returns the value of a row as a Python object.
-            sources: the number of each row's source partition; ``None`` if unknown.
-        """
-        if late.reason is LateReason.LATE and len(late.rows):
-            late_by_us = late.watermark_us - late.times_us
-            is_behind = late_by_us > 0
-            sources = None if sources is None else sources[is_behind]
-            self.made.counted += counted_late(late_by_us[is_behind], sources)
-        if len(late.rows) and LATE in self._wanted:
-            self._late.append((late, value_of))
-        else:
-            self.made.unread[LATE] += len(late.rows)
-
-    def emit_late(self, keys: pa.Array, pos_of_slot: Ints) -> None:
-        """Emit the collected late values, those of each key in order of arrival."""
-        collected, self._late = self._late, []
-        if not collected:
-            return
-        slots = np.concatenate([late.slots for late, _ in collected])
-        numbers = np.concatenate([late.numbers for late, _ in collected])
-        values = [
-            value for late, value_of in collected for value in self._values_of(late, value_of)
-        ]
-        self._emit_sorted(LATE, values, slots, numbers, keys, pos_of_slot)
 
     def emit_closed(
         self,
@@ -126,7 +63,7 @@ class Emitter:
             updates = [*self._results_of(windows, rows, closed_at_us), *retractions]
             self.emit_updates(updates, keys, pos_of_slot)
         if CLOSED not in self._wanted:
-            self.made.unread[CLOSED] += len(rows)
+            self._made.unread[CLOSED] += len(rows)
         elif len(rows):
             closed = self._update(windows, rows, closed_at_us, [])
             batch = self._records(_METADATA, closed)
@@ -151,7 +88,7 @@ class Emitter:
         come first. Only keys with retractions need rows of several updates merged.
         """
         if DOWN not in self._wanted:
-            self.made.unread[DOWN] += sum(len(update.ids) for update in updates)
+            self._made.unread[DOWN] += sum(len(update.ids) for update in updates)
             return
         retracting = [update.slots for update in updates if update.is_retraction is not None]
         if retracting:
@@ -239,7 +176,7 @@ class Emitter:
         return view.records(update.ids, update.bounds_us, timestamps_us, results, update.merged_ids)
 
     def _append(self, port: int, chunk: Chunk) -> None:
-        self.made.chunks[port].append(chunk)
+        self._made.chunks[port].append(chunk)
 
     def _values(self, results: list[pa.Array | list[Any]]) -> list[Any]:
         """Return the value of each window as a Python object."""
@@ -252,37 +189,25 @@ class Emitter:
         names = [result.name for result in result_columns]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def _values_of(self, late: LateRows, value_of: Callable[[int], Any]) -> list[LateValue[Any]]:
-        """Return the items of the late stream."""
-        values = [value_of(row) for row in late.rows.tolist()]
-        sides: list[int | None] = [None] * len(values)
-        if self._plan.sides > 1:
-            sides, values = [side for side, _ in values], [value for _, value in values]
-        times = zip(late.times_us.tolist(), late.watermark_us.tolist(), strict=True)
-        return [
-            LateValue.of_us(
-                value,
-                time_us,
-                watermark_us if watermark_us > -NEVER else MIN_US - 1,
-                windows,
-                late.reason,
-                side,
-            )
-            for value, side, (time_us, watermark_us), windows in zip(
-                values, sides, times, self._missed_windows(late), strict=True
-            )
-        ]
 
-    def _missed_windows(self, late: LateRows) -> list[tuple[WindowMetadata, ...]]:
-        """Return the windows that each value misses; values share the metadata of a window."""
-        ids = distinct(ranges(late.ids, late.counts))
-        if not len(ids):
-            return [()] * len(late.rows)
-        windows = tuple(window_metadata(ids, self._plan.windowing.missed_bounds_us(ids)))
-        # The ids that a value misses are consecutive, so they are a slice of the sorted ids.
-        first = np.searchsorted(ids, late.ids)
-        ends = first + late.counts
-        return [windows[a:b] for a, b in zip(first.tolist(), ends.tolist(), strict=True)]
+def missed_windows(
+    windowing: Windowing, ids: Ints, counts: Ints
+) -> list[tuple[WindowMetadata, ...]]:
+    """Return the windows that each late value misses; values share the metadata of a window.
+
+    Args:
+        windowing: the windows of the step.
+        ids: the id of the first window that each value misses.
+        counts: the number of windows, with consecutive ids, that each value misses.
+    """
+    missed = distinct(ranges(ids, counts))
+    if not len(missed):
+        return [()] * len(ids)
+    windows = tuple(window_metadata(missed, windowing.missed_bounds_us(missed)))
+    # The ids that a value misses are consecutive, so they are a slice of the sorted ids.
+    first = np.searchsorted(missed, ids)
+    ends = first + counts
+    return [windows[a:b] for a, b in zip(first.tolist(), ends.tolist(), strict=True)]
 
 
 def _keys_of(update: Update, keys: pa.Array) -> pa.Array:

@@ -6,29 +6,26 @@ windows close.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from flow.columns.arrays import Ints, Mask, order_by, run_starts
-from flow.columns.chunks import AFTER_ITEMS, BEFORE_ITEMS
+from flow.columns.arrays import Ints, order_by, run_starts
+from flow.columns.chunks import AFTER_ITEMS, BEFORE_ITEMS, value_reader
 from flow.instants import NEVER
-from flow.keyed.shard_logic import KeyFailure, ShardOutput
+from flow.keyed.shard_logic import KeyFailure
+from flow_windowing.columnar.admission.rows import ArrivingRows
 from flow_windowing.columnar.aggregates.accumulators import FailedRow
-from flow_windowing.columnar.step.clocked_shard import (
-    ArrivingRows,
-    ClockedShard,
-    numbers_in_runs,
-)
-from flow_windowing.columnar.step.emitting import Emitter, LateRows
+from flow_windowing.columnar.step.clocked_shard import ClockedShard, numbers_in_runs
+from flow_windowing.columnar.step.emitting import Emitter, missed_windows
 from flow_windowing.columnar.values.buffered_values import BufferedValues, objects_of
 from flow_windowing.columnar.values.records import Values, fields_as_records, object_reader
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.row_batch import EnteringRows, RowBatch
-from flow_windowing.contract.metadata import LateReason
-from flow_windowing.rules.lateness import has_closed, is_behind
+from flow_windowing.contract.metadata import LateReason, WindowMetadata
+from flow_windowing.rules.lateness import has_closed
 from flow_windowing.rules.settings import owes_updates
 
 
@@ -36,16 +33,15 @@ class ShardWindows(ClockedShard):
     """The clocks, open windows and buffered values of the keys of a shard."""
 
     def __init__(self, plan: WindowPlan) -> None:
-        super().__init__(plan.rule, plan.form, plan.sides)
-        self._plan = plan
-        self._windowing = plan.windowing
+        windowing = plan.windowing
+        super().__init__(plan.form, plan.sides, 0 if windowing.is_late_at_once else None)
+        self._plan, self._windowing = plan, windowing
 
     @override
-    def _begin_epoch(self) -> ShardOutput:
-        self._emitter = Emitter(self._plan, self._epoch)
+    def _begin_epoch(self) -> None:
+        self._emitter = Emitter(self._plan, self._made, self._epoch.wanted)
         if owes_updates(self._epoch.changed_from, self._plan.emit):
             self._emit_owed_updates()
-        return self._emitter.made
 
     @override
     def _end_epoch(self) -> None:
@@ -76,42 +72,22 @@ class ShardWindows(ClockedShard):
     def _enter_rows(
         self,
         entering: EnteringRows,
-        refused: Mask | None,
         arriving: ArrivingRows,
         watermark_us: Ints,
         pos_of_slot: Ints,
     ) -> None:
-        entering = self._reject(entering, refused, arriving)
         if self._plan.waits:
             entering = self._buffer(entering, arriving, watermark_us, pos_of_slot)
-        self._enter(entering, arriving.values, arriving.value_of, pos_of_slot, arriving.sources_of)
+        self._enter(entering, arriving.values, value_reader(arriving.values), pos_of_slot)
         self._advance(watermark_us, pos_of_slot)
 
-    def _reject(
-        self, entering: EnteringRows, refused: Mask | None, arriving: ArrivingRows
-    ) -> EnteringRows:
-        """Emit rows that are too far ahead, or late for any window; return the others."""
-        if refused is not None:
-            ahead = entering.take(refused)
-            self._emitter.count(LateReason.TOO_FAR_AHEAD.value, len(ahead.rows))
-            self._add_without_windows(ahead, LateReason.TOO_FAR_AHEAD, arriving.value_of)
-            entering = entering.take(~refused)
-        if not self._windowing.is_late_at_once:
-            return entering
-        is_late = is_behind(entering.times_us, entering.watermark_us)
-        if not is_late.any():
-            return entering
-        late = entering.take(is_late)
-        late_rows = LateRows(*late, *self._windowing.missed_by(late.times_us), LateReason.LATE)
-        self._emitter.add_late(late_rows, arriving.value_of, arriving.sources_of(late.rows))
-        return entering.take(~is_late)
-
-    def _add_without_windows(
-        self, rows: EnteringRows, reason: LateReason, value_of: Callable[[int], Any]
-    ) -> None:
-        """Collect items of the late stream that name no missed window."""
-        zeros = np.zeros(len(rows.rows), np.int64)
-        self._emitter.add_late(LateRows(*rows, zeros, zeros, reason), value_of)
+    @override
+    def _missed_windows(
+        self, rejected: EnteringRows, reason: LateReason, values: list[Any]
+    ) -> Sequence[tuple[WindowMetadata, ...]]:
+        if reason is not LateReason.LATE:
+            return super()._missed_windows(rejected, reason, values)
+        return missed_windows(self._windowing, *self._windowing.missed_by(rejected.times_us))
 
     def _buffer(
         self, entering: EnteringRows, arriving: ArrivingRows, watermark_us: Ints, pos_of_slot: Ints
@@ -141,7 +117,7 @@ class ShardWindows(ClockedShard):
         """Enter buffered values that each slot's watermark passes, and close windows."""
         released = self._release(watermark_us, pos_of_slot)
         state = self._state
-        self._emitter.emit_late(state.keys, pos_of_slot)
+        self._late.emit(state.keys, pos_of_slot)
         windows = state.windows
         closed_at_us = self._windowing.closed_at_us(state)
         is_closing = has_closed(closed_at_us, watermark_us[windows.slots])
@@ -180,7 +156,6 @@ class ShardWindows(ClockedShard):
         values: Values,
         value_of: Callable[[int], Any],
         pos_of_slot: Ints,
-        sources_of: Callable[[Ints], Ints | None] = lambda _: None,
     ) -> None:
         """Add rows to the windows that are open as each row enters, and emit unassigned rows.
 
@@ -206,12 +181,14 @@ class ShardWindows(ClockedShard):
             self._emitter.emit_updates(batch.updates, state.keys, pos_of_slot)
         else:
             self._emitter.add_retractions(batch.updates)
-        self._emitter.count(LateReason.GAP.value, len(unassigned.in_gap))
-        self._add_without_windows(entering.take(unassigned.in_gap), LateReason.GAP, value_of)
-        late = entering.take(unassigned.late)
-        late_rows = LateRows(*late, unassigned.ids, unassigned.counts, LateReason.LATE)
-        if len(late.rows):
-            self._emitter.add_late(late_rows, value_of, sources_of(late.rows))
+        in_gap, late = entering.take(unassigned.in_gap), entering.take(unassigned.late)
+        self._late.add(in_gap, LateReason.GAP, value_of, self._missed_windows)
+        self._late.add(
+            late,
+            LateReason.LATE,
+            value_of,
+            lambda *_: missed_windows(self._windowing, unassigned.ids, unassigned.counts),
+        )
 
     def _entry_numbers(self, slots: Ints) -> Ints:
         """Return the entry number of each row; arbitrary numbers if the plan uses none."""

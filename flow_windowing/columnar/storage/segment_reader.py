@@ -10,8 +10,10 @@ import numpy as np
 from flow.columns.arrays import Ints, Mask
 from flow.instants import NEVER
 from flow.keyed.segments import WINDOWS, WholeKeys, kind_of
+from flow.pickles import load_pickle
+from flow_windowing.columnar.admission.key_clocks import KeyClocks, KeyColumns
+from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
-from flow_windowing.columnar.state.key_clocks import KeyClocks
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import Spans, merged_ids_column
@@ -49,7 +51,7 @@ def build_shard_state(form: StateForm, parts: list[SegmentContent]) -> ShardStat
     counts = [part.key_count for part in parts]
     return ShardState(
         keys_of(parts),
-        _clocks_of(parts, counts),
+        _clocks_of(form, parts, counts),
         decode_or_default([part.arrival_counts for part in parts], counts, 0),
         decode_or_default([part.entry_counts for part in parts], counts, 0),
         decode_or_default([part.counted_values for part in parts], counts, 0),
@@ -58,12 +60,15 @@ def build_shard_state(form: StateForm, parts: list[SegmentContent]) -> ShardStat
     )
 
 
-def _clocks_of(parts: list[SegmentContent], counts: list[int]) -> KeyClocks:
+def _clocks_of(form: StateForm, parts: list[SegmentContent], counts: list[int]) -> KeyClocks:
+    if isinstance(form.clock, LogicShardClock):
+        pickles = [one for part in parts for one in part.clock_logics]
+        return form.clock.restored_clocks(map(load_pickle, pickles))
     held_us: Ints | None = None
     if any(part.held_watermark_us for part in parts):
         held = [part.held_watermark_us for part in parts]
         held_us = decode_or_default(held, counts, NO_WATERMARK)
-    return KeyClocks(
+    return KeyColumns(
         decode_or_default([part.base_us for part in parts], counts, NO_WATERMARK),
         decode_or_default([part.set_at_us for part in parts], counts, 0),
         # Segments of steps whose keys do not expire lack the column.

@@ -12,6 +12,7 @@ from flow.instants import NEVER
 from flow.keyed.due import split_dues
 from flow.keyed.shard_logic import SegmentDump
 from flow.keyed.state_counts import StateCounts
+from flow_windowing.columnar.admission.key_clocks import KeyClocks, KeyColumns, KeyLogics
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import Spans
 from flow_windowing.columnar.state.state_form import StateForm
@@ -20,6 +21,7 @@ from flow_windowing.columnar.storage.segments import (
     encode_column,
     encode_unless_default,
 )
+from flow_windowing.columnar.values.encoding import pickle_values
 from flow_windowing.columnar.values.retained_values import encoder_of
 from flow_windowing.rules.watermark import NO_WATERMARK
 
@@ -61,16 +63,11 @@ class _SegmentWriter:
 
     def __init__(self, form: StateForm, state: ShardState, due_us: Ints) -> None:
         column, counts = encode_unless_default, form.counts_arrivals
-        windows, buffered, clocks = state.windows, state.buffered, state.clocks
-        expires = form.expires
-        held_us = clocks.held_watermark_us
+        windows, buffered = state.windows, state.buffered
         self._named, self._kind = form.named, form.kind
         self._text_ends, self._texts = _texts_of(state.keys)
         self._lengths = encode_column(np.diff(self._text_ends), "<i4")
-        self._base = column(clocks.base_us, NO_WATERMARK)
-        self._set_at = column(clocks.set_at_us, 0)
-        self._last_value = column(clocks.last_value_us, 0) if expires else b""
-        self._held = b"" if held_us is None else column(held_us, NO_WATERMARK)
+        self._encode_clocks(state.clocks, form.clock.expires)
         self._arrivals = column(state.arrival_counts, 0) if counts else b""
         self._entries = column(state.entry_counts, 0) if counts else b""
         self._counted = column(state.counted_values, 0)
@@ -87,6 +84,18 @@ class _SegmentWriter:
         self._times = encode_column(buffered.times_us)
         self._numbers = encode_column(buffered.numbers)
         self._values = encoder_of(buffered.values)
+
+    def _encode_clocks(self, clocks: KeyClocks, expires: bool) -> None:
+        self._base = self._set_at = self._last_value = self._held = b""
+        self._logics: list[bytes] = []
+        if isinstance(clocks, KeyLogics):
+            self._logics = pickle_values(clocks.snapshots())
+        elif isinstance(clocks, KeyColumns):
+            column, held_us = encode_unless_default, clocks.held_watermark_us
+            self._base = column(clocks.base_us, NO_WATERMARK)
+            self._set_at = column(clocks.set_at_us, 0)
+            self._last_value = column(clocks.last_value_us, 0) if expires else b""
+            self._held = b"" if held_us is None else column(held_us, NO_WATERMARK)
 
     def segment(self, begin: int, end: int) -> SegmentDump:
         """Return the segment of the slots from `begin` to `end`, exclusive."""
@@ -121,6 +130,7 @@ class _SegmentWriter:
             values=self._values(first_value, last_value),
             named=self._named,
             kind=self._kind,
+            clock_logics=self._logics[begin:end],
             held_watermark_us=self._held[keys],
         )
         due_us, held_us = self._due_us[begin:end].min(), self._held_due_us[begin:end].min()

@@ -46,6 +46,7 @@ class SegmentContent(NamedTuple):
         values: the buffered values.
         named: True if the snapshot of a window is a list of states, one for each aggregate.
         kind: the kind of the windows.
+        clock_logics: a pickle of the snapshot of each key's clock, for a clock without columns.
         held_watermark_us: the last watermark that each key used under a hold; empty if no key is
             held.
     """
@@ -73,6 +74,7 @@ class SegmentContent(NamedTuple):
     values: EncodedValues
     named: bool
     kind: WindowKind
+    clock_logics: list[bytes]
     held_watermark_us: bytes
 
     def encode(self) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from flow_windowing.aggregates.edges import Earliest, First, Last, Latest
 from flow_windowing.aggregates.extremes import Max, Min
 from flow_windowing.aggregates.numbers import Count, Mean, Sum
 from flow_windowing.clocks.event_clock import ClockState
+from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.aggregates.forms import FORM_OF_KIND
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
@@ -29,7 +30,12 @@ from flow_windowing.columnar.storage.segments import (
     encode_unless_default,
     keys_of,
 )
-from flow_windowing.columnar.values.encoding import decode_values, encode_values, slice_values
+from flow_windowing.columnar.values.encoding import (
+    decode_values,
+    encode_values,
+    pickle_values,
+    slice_values,
+)
 from flow_windowing.rules.key_state import DriverState, IntervalState
 from flow_windowing.rules.waiting import Waiting, WaitQueue
 from flow_windowing.rules.watermark import NO_WATERMARK
@@ -38,13 +44,16 @@ from flow_windowing.rules.watermark import NO_WATERMARK
 def content_of_snapshots(
     form: StateForm,
     keys: list[str],
-    snapshots: Sequence[DriverState | IntervalState],
+    states: list[DriverState],
     due_us: Ints,
 ) -> SegmentContent:
-    """Return the snapshots of keys as the content of a segment."""
-    states = [_driver_state(one) for one in snapshots]
+    """Return the states of keys as the content of a segment."""
     texts = [key.encode() for key in keys]
-    clocks: list[ClockState] = [state.clock or (NO_WATERMARK, 0) for state in states]
+    has_logics = isinstance(form.clock, LogicShardClock)
+    logics = pickle_values([state.clock for state in states]) if has_logics else []
+    clocks: list[ClockState] = [
+        (not has_logics and state.clock) or (NO_WATERMARK, 0) for state in states
+    ]
     kind = form.kind
     windows = [sorted(state.windows.items()) for state in states]
     bounds = [
@@ -90,6 +99,7 @@ def content_of_snapshots(
         values=encode_values([one.value for one in buffered]),
         named=form.named,
         kind=kind,
+        clock_logics=logics,
         held_watermark_us=_encode_unless(
             [clock[3] if len(clock) > 3 else NO_WATERMARK for clock in clocks], NO_WATERMARK
         ),
@@ -107,7 +117,7 @@ def snapshots_of_content(
     """
     count = content.key_count
     keys = keys_of([content]).to_pylist()
-    clocks = _clocks_in(content)
+    clocks = _clocks_in(content, load)
     arrivals, entries, counted = (
         decode_or_default([column], [count], 0).tolist()
         for column in (content.arrival_counts, content.entry_counts, content.counted_values)
@@ -200,6 +210,7 @@ def split_by_key(content: SegmentContent) -> Iterator[tuple[str, bytes, int]]:
             values=slice_values(content.values, of_values),
             named=content.named,
             kind=content.kind,
+            clock_logics=content.clock_logics[of_key],
             held_watermark_us=_slice(content.held_watermark_us, of_key),
         )
         yield key, alone.encode(), dues[at]
@@ -257,8 +268,10 @@ def _accumulators_in(
     )
 
 
-def _clocks_in(content: SegmentContent) -> list[ClockState | None]:
+def _clocks_in(content: SegmentContent, load: Callable[[bytes], Any]) -> list[Any]:
     """Return the state of each key's clock, ``None`` before its first value."""
+    if content.clock_logics:
+        return list(map(load, content.clock_logics))
     count = content.key_count
     columns = (
         decode_or_default([content.base_us], [count], NO_WATERMARK),
@@ -275,14 +288,6 @@ def _clocks_in(content: SegmentContent) -> list[ClockState | None]:
         else:
             clocks.append((base, set_at, last_value) if content.last_value_us else (base, set_at))
     return clocks
-
-
-def _driver_state(state: DriverState | IntervalState) -> DriverState:
-    """Return a snapshot as that of a windowing step; retained values become buffered values."""
-    if isinstance(state, DriverState):
-        return state
-    waiting = ([Waiting(*one) for one in state.retained], list[Any]())
-    return DriverState(state.clock, None, waiting, state.arrived, 0, {}, (), {}, {})
 
 
 def _buffered_in(state: DriverState) -> Iterator[Waiting]:

@@ -12,13 +12,13 @@ from flow.columns.arrays import Ints
 from flow.instants import NEVER
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import Fold, Reduce
+from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.aggregates.forms import (
     has_columns,
     keeps_first_of_equals,
     needs_arrival_numbers,
 )
 from flow_windowing.columnar.state.state_form import StateForm
-from flow_windowing.columnar.state.watermarks import WatermarkRule
 from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.rules.settings import Emit
@@ -30,7 +30,7 @@ class WindowPlan:
     """A windowing step that runs over columns.
 
     Attributes:
-        rule: the watermark rule.
+        clock: the clock.
         windowing: the windows.
         aggregators: the aggregates of each window.
         result_columns: the name and the empty value of each aggregate's results.
@@ -42,7 +42,7 @@ class WindowPlan:
         emits_accumulators: True if windows emit their accumulators in the place of results.
     """
 
-    rule: WatermarkRule
+    clock: ShardClock[Any]
     windowing: Windowing
     aggregators: tuple[Aggregator[Any, Any, Any], ...]
     result_columns: tuple[ResultColumn, ...]
@@ -80,10 +80,10 @@ class WindowPlan:
         """The form of the state in segments."""
         return StateForm(
             self.windowing.kind,
+            self.clock,
             self.aggregators,
             self.named,
             self.counts_arrivals,
-            self.rule.forget_after_us < NEVER,
         )
 
     def timestamps_us(self, bounds_us: tuple[Ints, Ints], latest_us: Ints) -> Ints | None:

@@ -24,6 +24,7 @@ class EnteringRows(NamedTuple):
         times_us: the timestamps, int64 µs.
         numbers: the arrival numbers.
         watermark_us: the watermark of the key as each row enters.
+        sources: the number of each row's source partition in the epoch; ``None`` if unknown.
     """
 
     rows: Ints
@@ -31,10 +32,12 @@ class EnteringRows(NamedTuple):
     times_us: Ints
     numbers: Ints
     watermark_us: Ints
+    sources: Ints | None = None
 
     def take(self, chosen: Ints | Mask) -> EnteringRows:
         """Return the chosen rows."""
-        return EnteringRows(*(column[chosen] for column in self))
+        sources = None if self.sources is None else self.sources[chosen]
+        return EnteringRows(*(column[chosen] for column in self[:5]), sources)
 
 
 class RowBatch(NamedTuple):

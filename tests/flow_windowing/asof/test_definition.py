@@ -39,7 +39,7 @@ from tests.support.windowed_flows import (
     ORIGIN_US,
     SECOND,
     Epoch,
-    OneKey,
+    OneKeyOverColumns,
     heard,
     moments,
 )
@@ -87,7 +87,7 @@ def test_a_value_leaves_as_soon_as_its_partner_is_final(
         clock_of(*clock, getter=time_of_pair), Asof(tolerance, direction), events_of(single), quote
     )
     config = AsofJoin(clock_of(*clock), tolerance_of(tolerance), direction, right_value=quote)
-    one, at_each = OneKey(config), list[int]()
+    one, at_each = OneKeyOverColumns(config), list[int]()
     for epoch, moment in zip(single, moments(single), strict=False):
         one.epoch(epoch.values, moment)
         at_each.append(len(one.heard.down))

@@ -1,0 +1,407 @@
+"""Clocks of all keys of a shard: timestamps of rows, watermarks of keys and refused rows.
+
+Within an epoch the inputs' clock does not move, so only rows advance a key's watermark there: it is
+the maximum of its value before and of the rows' candidates so far, limited by the bound of other
+source partitions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from typing_extensions import override
+
+from flow.columns.arrays import Ints, Mask, running_max
+from flow.instants import NEVER, Moment
+from flow.keyed.logic import RejectedValue
+from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, SystemClock
+from flow_windowing.clocks.event_clock import EventClock
+from flow_windowing.clocks.timestamp_columns import read_times
+from flow_windowing.columnar.admission.key_clocks import KeyClocks, KeyColumns, KeyLogics
+from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows
+from flow_windowing.contract.metadata import LateReason
+from flow_windowing.rules.lateness import REASONS
+from flow_windowing.rules.watermark import (
+    COLUMNS,
+    LEAST_TAKEN,
+    NO_WATERMARK,
+    advanced,
+    due_at,
+    expires_at,
+    floor,
+    held,
+)
+
+C = TypeVar("C", bound=KeyClocks)
+
+_TOO_FAR_AHEAD = REASONS.index(LateReason.TOO_FAR_AHEAD)
+
+
+class ShardClock(ABC, Generic[C]):
+    """The clock of a step, for all keys of a shard; the state of the clocks is an argument.
+
+    Attributes:
+        expires: True if the clocks of silent keys expire.
+    """
+
+    expires = False
+
+    @abstractmethod
+    def new_clocks(self, count: int) -> C:
+        """Return the clocks of new keys."""
+
+    @abstractmethod
+    def admit(self, clocks: C, rows: ArrivingRows, before: Moment, after: Moment) -> AdmittedRows:
+        """Return the rows with a timestamp, and advance the clocks to the end of an epoch.
+
+        Args:
+            clocks: the clocks of all keys, which are changed.
+            rows: the rows.
+            before: the moment before the rows.
+            after: the moment after the rows.
+
+        Raises:
+            KeyFailure: when a value has no timestamp, and the clock does not drop such values.
+        """
+
+    @abstractmethod
+    def watermarks_us(self, clocks: C, moment: Moment) -> Ints:
+        """Return the watermark of each slot at a moment; the array may be that of the clocks."""
+
+    @abstractmethod
+    def due_us(self, target_us: Ints, clocks: C, moment: Moment) -> Ints:
+        """Return the system time at which each slot's watermark reaches `target_us`.
+
+        In the encoding of `flow.keyed.due`; `NEVER` where `target_us` is. For a step whose
+        watermark is the stream progress, `target_us` itself is returned.
+        """
+
+    def record_holds(self, clocks: C, touched: Sequence[Ints], moment: Moment) -> None:
+        """Record the watermarks that keys have used under a hold, below which they may not fall.
+
+        Args:
+            clocks: the clocks of all keys, which are changed.
+            touched: the slots whose watermark closed a window or released a value; may repeat.
+            moment: the moment of the watermarks.
+        """
+
+    def expires_us(self, clocks: C, moment: Moment) -> Ints:  # noqa: ARG002
+        """Return the system time at which each slot's clock expires without values."""
+        return np.full(len(clocks), NEVER)
+
+
+class SystemShardClock(ShardClock[KeyColumns]):
+    """A `SystemClock`: timestamps and watermarks are system time."""
+
+    @override
+    def new_clocks(self, count: int) -> KeyColumns:
+        return KeyColumns.initial(count)
+
+    @override
+    def admit(
+        self, clocks: KeyColumns, rows: ArrivingRows, before: Moment, after: Moment
+    ) -> AdmittedRows:
+        count = len(rows.order)
+        return AdmittedRows(rows, np.full(count, after.now_us), np.full(count, before.now_us))
+
+    @override
+    def watermarks_us(self, clocks: KeyColumns, moment: Moment) -> Ints:
+        return np.full(len(clocks), moment.now_us)
+
+    @override
+    def due_us(self, target_us: Ints, clocks: KeyColumns, moment: Moment) -> Ints:
+        return target_us
+
+
+class EventShardClock(ShardClock[KeyColumns]):
+    """An `EventClock` with a watermark for each key."""
+
+    def __init__(self, clock: EventClock[Any]) -> None:
+        self._clock = clock
+        self._advances = clock.on_idle == "advance"
+        self.expires = clock.forget_after_us is not None
+
+    @override
+    def new_clocks(self, count: int) -> KeyColumns:
+        return KeyColumns.initial(count)
+
+    @override
+    def admit(
+        self, clocks: KeyColumns, rows: ArrivingRows, before: Moment, after: Moment
+    ) -> AdmittedRows:
+        admitted = self._with_times(rows)
+        refused = self._too_far_ahead(admitted.times_us, after)
+        if refused is not None:
+            admitted = admitted._replace(refusals=np.where(refused, _TOO_FAR_AHEAD, 0))
+        return self._advance(clocks, admitted, refused, before, after)
+
+    def _with_times(self, rows: ArrivingRows) -> AdmittedRows:
+        """Return the rows that have a timestamp, before the clock gives them watermarks."""
+        no_watermarks = np.empty(0, np.int64)
+        read = read_times(rows.plain, self._clock.ts_getter)
+        if read is not None and read[1].all():
+            return AdmittedRows(rows, read[0][rows.order], no_watermarks)
+        count = len(rows.order)
+        times, is_known = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+        if read is not None:
+            times, is_known = read[0][rows.order], read[1][rows.order]
+        is_dropped, note = np.zeros(count, np.bool_), ""
+        for row in np.flatnonzero(~is_known).tolist():
+            try:
+                times[row] = self._clock.timestamp_us(rows.plain_of(int(rows.order[row])))
+            except DroppedValue as error:
+                is_dropped[row], note = True, str(error)
+            except RejectedValue as error:
+                raise rows.failure(row, error) from error
+        kept = ~is_dropped
+        dropped = int(is_dropped.sum())
+        if dropped:
+            rows, times = rows.where(kept), times[kept]
+        return AdmittedRows(rows, times, no_watermarks, dropped=dropped, note=note)
+
+    def _too_far_ahead(self, times_us: Ints, moment: Moment) -> Mask | None:
+        """Return the mask of timestamps too far ahead of system time; ``None`` if none is."""
+        limit_us = self._clock.max_ahead_us
+        if limit_us >= NEVER:
+            return None
+        refused: Mask = times_us - moment.now_us > limit_us
+        return refused if refused.any() else None
+
+    def _advance(
+        self,
+        clocks: KeyColumns,
+        admitted: AdmittedRows,
+        refused: Mask | None,
+        before: Moment,
+        after: Moment,
+    ) -> AdmittedRows:
+        """Return rows with watermarks, and advance the clocks of their keys."""
+        rows = admitted.arriving
+        if not len(rows.slots):
+            return admitted
+        candidates = admitted.times_us - self._clock.wait_us
+        if refused is not None:
+            candidates = np.where(refused, NO_WATERMARK, candidates)
+        starts = rows.starts
+        greatest_us = np.maximum.reduceat(candidates, starts)
+        watermark_us = self._row_watermarks(clocks, rows, candidates, before)
+        admitted = admitted._replace(watermark_us=watermark_us)
+        is_accepted = None if refused is None else np.add.reduceat(~refused, starts) > 0
+        self._end_epoch(clocks, rows.slots, greatest_us, admitted.of_keys_us, is_accepted, after)
+        return admitted
+
+    def _row_watermarks(
+        self, clocks: KeyColumns, rows: ArrivingRows, candidates: Ints, before: Moment
+    ) -> Ints:
+        """Return the watermark of each row's key after the row; `candidates` is overwritten."""
+        starts, run_of_row = rows.starts, rows.run_of_row
+        of_keys = clocks.take(rows.slots)
+        free_us = self._free_us(of_keys, before.inputs_us)
+        if rows.bound_us is None or rows.own_progress_us is None:
+            candidates[starts] = np.maximum(candidates[starts], free_us)
+            return running_max(candidates, run_of_row)
+        bound_us = np.minimum(rows.bound_us, np.maximum(rows.own_progress_us, candidates))
+        candidates[starts] = np.maximum(candidates[starts], free_us)
+        bounded_us = np.minimum(running_max(candidates, run_of_row), bound_us)
+        bounded_us[starts] = np.maximum(bounded_us[starts], self._floor_us(of_keys, before))
+        return running_max(bounded_us, run_of_row)
+
+    def _end_epoch(
+        self,
+        clocks: KeyColumns,
+        slots: Ints,
+        greatest_us: Ints,
+        watermark_us: Ints,
+        is_accepted: Mask | None,
+        moment: Moment,
+    ) -> None:
+        """Advance the clocks of the keys with rows to the end of an epoch.
+
+        Args:
+            clocks: the clocks of all keys, which are changed.
+            slots: the slots of the keys with rows.
+            greatest_us: the greatest candidate of each of these keys, `NO_WATERMARK` without any.
+            watermark_us: the watermark of each of these keys after its last row.
+            is_accepted: True for a key with a row that was not refused; ``None`` for all keys.
+            moment: the moment after the rows.
+        """
+        free_us = self._free_us(clocks.take(slots), moment.inputs_us)
+        if moment.bound_us < NEVER:
+            held_us = np.minimum(np.maximum(free_us, greatest_us), moment.bound_us)
+            least_us = np.maximum(watermark_us, LEAST_TAKEN)
+            clocks.ensure_held_watermark()[slots] = np.maximum(least_us, held_us)
+        elif clocks.held_watermark_us is not None:
+            clocks.held_watermark_us[slots] = NO_WATERMARK
+        moves = greatest_us > free_us
+        clocks.base_us[slots[moves]] = greatest_us[moves]
+        clocks.set_at_us[slots[moves]] = moment.running_us
+        accepted = slots if is_accepted is None else slots[is_accepted]
+        clocks.last_value_us[accepted] = moment.running_us
+
+    @override
+    def watermarks_us(self, clocks: KeyColumns, moment: Moment) -> Ints:
+        free_us = self._free_us(clocks, moment.inputs_us)
+        if moment.bound_us >= NEVER:
+            return free_us
+        return held(COLUMNS, free_us, moment.bound_us, self._floor_us(clocks, moment))
+
+    def _free_us(self, clocks: KeyColumns, clock_us: int) -> Ints:
+        """Return the watermark of each slot without the bound of other source partitions."""
+        if not self._advances:
+            return clocks.base_us
+        return advanced(COLUMNS, clocks.base_us, clocks.set_at_us, clock_us)
+
+    def _floor_us(self, clocks: KeyColumns, moment: Moment) -> Ints:
+        """Return the watermark of each slot below which a hold does not lower it."""
+        since_us = moment.held_since_us
+        free_us = self._free_us(clocks, since_us)
+        if clocks.held_watermark_us is None:
+            return free_us
+        return floor(COLUMNS, clocks.held_watermark_us, clocks.set_at_us, free_us, since_us)
+
+    @override
+    def record_holds(self, clocks: KeyColumns, touched: Sequence[Ints], moment: Moment) -> None:
+        if moment.bound_us < NEVER:
+            watermark_us = self.watermarks_us(clocks, moment)
+            for slots in touched:
+                held_us = np.maximum(watermark_us[slots], LEAST_TAKEN)
+                clocks.ensure_held_watermark()[slots] = held_us
+        elif clocks.held_watermark_us is not None:
+            for slots in touched:
+                clocks.held_watermark_us[slots] = NO_WATERMARK
+
+    @override
+    def due_us(self, target_us: Ints, clocks: KeyColumns, moment: Moment) -> Ints:
+        is_held = moment.bound_us < NEVER
+        # A watermark that no partition holds has reached its target when the target is due.
+        watermark_us = self.watermarks_us(clocks, moment) if is_held else target_us
+        base_us, set_at_us = clocks.base_us, clocks.set_at_us
+        return due_at(COLUMNS, target_us, base_us, set_at_us, watermark_us, moment, self._advances)
+
+    @override
+    def expires_us(self, clocks: KeyColumns, moment: Moment) -> Ints:
+        after_us = self._clock.forget_after_us
+        if after_us is None:
+            return super().expires_us(clocks, moment)
+        after_us += self._clock.wait_us
+        return expires_at(COLUMNS, clocks.last_value_us, after_us, moment.downtime_us)
+
+
+class StreamShardClock(EventShardClock):
+    """An `EventClock` with one watermark for all keys: the stream progress."""
+
+    @override
+    def watermarks_us(self, clocks: KeyColumns, moment: Moment) -> Ints:
+        return np.full(len(clocks), moment.progress_us)
+
+    @override
+    def _advance(
+        self,
+        clocks: KeyColumns,
+        admitted: AdmittedRows,
+        refused: Mask | None,
+        before: Moment,
+        after: Moment,
+    ) -> AdmittedRows:
+        progress_us = admitted.arriving.progress_us
+        if progress_us is None:
+            raise TypeError("rows of a stream clock need progress_us, got None")
+        return admitted._replace(watermark_us=progress_us)
+
+    @override
+    def record_holds(self, clocks: KeyColumns, touched: Sequence[Ints], moment: Moment) -> None:
+        pass
+
+    @override
+    def due_us(self, target_us: Ints, clocks: KeyColumns, moment: Moment) -> Ints:
+        return target_us
+
+
+class LogicShardClock(ShardClock[KeyLogics]):
+    """A clock without a form over columns, such as a user's: its `ClockLogic` of each key."""
+
+    def __init__(self, clock: Clock[Any, Any]) -> None:
+        self._clock = clock
+        logic = type(clock.build(None))
+        self.expires = logic.forget_us is not ClockLogic.forget_us
+
+    @override
+    def new_clocks(self, count: int) -> KeyLogics:
+        return self.restored_clocks([None] * count)
+
+    def restored_clocks(self, snapshots: Iterable[Any]) -> KeyLogics:
+        """Return the clocks of keys from their snapshots, ``None`` for a new key."""
+        return KeyLogics(self._clock.build, list(map(self._clock.build, snapshots)))
+
+    @override
+    def admit(
+        self, clocks: KeyLogics, rows: ArrivingRows, before: Moment, after: Moment
+    ) -> AdmittedRows:
+        count = len(rows.order)
+        times_us, watermark_us = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        refusals, is_dropped, note = np.zeros(count, np.int64), np.zeros(count, np.bool_), ""
+        for row, run in enumerate(rows.run_of_row.tolist()):
+            logic = clocks.logics[rows.slots[run]]
+            value = rows.plain_of(int(rows.order[row]))
+            try:
+                reading = logic.on_item(value, _moment_at(rows, row, before))
+            except DroppedValue as error:
+                is_dropped[row], note = True, str(error)
+                continue
+            except RejectedValue as error:
+                raise rows.failure(row, error) from error
+            times_us[row], watermark_us[row] = reading.timestamp_us, reading.watermark_us
+            refusals[row] = REASONS.index(reading.refused)
+        for slot in rows.slots.tolist():
+            clocks.logics[slot].settle(after)
+        dropped, kept = int(is_dropped.sum()), ~is_dropped
+        if dropped:
+            rows, refusals = rows.where(kept), refusals[kept]
+            times_us, watermark_us = times_us[kept], watermark_us[kept]
+        refused = refusals if refusals.any() else None
+        return AdmittedRows(rows, times_us, watermark_us, refused, dropped, note)
+
+    @override
+    def watermarks_us(self, clocks: KeyLogics, moment: Moment) -> Ints:
+        return _ints([logic.watermark(moment) for logic in clocks.logics])
+
+    @override
+    def record_holds(self, clocks: KeyLogics, touched: Sequence[Ints], moment: Moment) -> None:
+        for slot in {slot for slots in touched for slot in slots.tolist()}:
+            clocks.logics[slot].settle(moment)
+
+    @override
+    def due_us(self, target_us: Ints, clocks: KeyLogics, moment: Moment) -> Ints:
+        targets = zip(clocks.logics, target_us.tolist(), strict=True)
+        return _ints([NEVER if at >= NEVER else one.due_us(at, moment) for one, at in targets])
+
+    @override
+    def expires_us(self, clocks: KeyLogics, moment: Moment) -> Ints:
+        return _ints([logic.forget_us(moment) for logic in clocks.logics])
+
+
+def _moment_at(rows: ArrivingRows, row: int, before: Moment) -> Moment:
+    """Return the moment before an epoch's rows, with the progress and the bound at a row."""
+    if rows.progress_us is not None:
+        return replace(before, progress_us=int(rows.progress_us[row]))
+    if rows.bound_us is None or rows.own_progress_us is None:
+        return before
+    bound_us, own_us = int(rows.bound_us[row]), int(rows.own_progress_us[row])
+    return replace(before, bound_us=bound_us, progress_us=own_us)
+
+
+def _ints(values: list[int]) -> Ints:
+    return np.array(values, np.int64)
+
+
+def shard_clock_of(clock: Clock[Any, Any]) -> ShardClock[Any]:
+    """Return the clock of all keys of a shard."""
+    if type(clock) is SystemClock:
+        return SystemShardClock()
+    if type(clock) is EventClock:
+        return EventShardClock(clock) if clock.scope == "key" else StreamShardClock(clock)
+    return LogicShardClock(clock)
