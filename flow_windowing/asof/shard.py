@@ -18,10 +18,9 @@ from flow.keyed.logic import RejectedValue
 from flow.keyed.shard_logic import KeyFailure
 from flow_windowing.asof.config import AsofJoinConfig
 from flow_windowing.asof.matching import AsofRows, partners_at_arrival
-from flow_windowing.columnar.admission.rows import ArrivingRows
+from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.columnar.windows.row_batch import EnteringRows
 from flow_windowing.interval.emitting import JoinedRows
 from flow_windowing.interval.join_shard import JoinShard
 from flow_windowing.interval.rules import LEFT, RIGHT

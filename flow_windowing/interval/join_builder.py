@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,7 @@ from typing_extensions import override
 
 from flow.instants import Moment
 from flow.keyed.state_counts import StateCounter
+from flow.keyed.step import OverColumns
 from flow_windowing.clocks.clocked_builder import ClockedBuilder
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content
@@ -17,10 +19,15 @@ from flow_windowing.rules.key_state import IntervalState, counts_of
 from flow_windowing.rules.tags import side_of
 
 
-class TimeJoinBuilder(ClockedBuilder):
+class TimeJoinBuilder(ClockedBuilder, ABC):
     """A builder of a join whose retained values are those of an `IntervalState`."""
 
     has_keyed_form = False
+
+    @abstractmethod
+    @override
+    def lower(self) -> OverColumns:
+        """Return the lowering to columns."""
 
     @property
     @override

@@ -14,14 +14,13 @@ from typing_extensions import override
 from flow.columns.arrays import Ints
 from flow.columns.chunks import pick
 from flow.columns.sided_records import SidedRecords
-from flow_windowing.columnar.admission.rows import ArrivingRows
+from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.state.state_form import StateForm
 from flow_windowing.columnar.step.clocked_shard import ClockedShard
 from flow_windowing.columnar.values.buffered_values import BufferedValues, RetainedValues
 from flow_windowing.columnar.values.plain_records import plain_records
 from flow_windowing.columnar.values.records import Values
-from flow_windowing.columnar.windows.row_batch import EnteringRows
 from flow_windowing.contract.metadata import LateReason, WindowMetadata
 from flow_windowing.interval.emitting import JoinedRows, JoinEmitter
 from flow_windowing.interval.rules import Interval

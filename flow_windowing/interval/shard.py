@@ -13,10 +13,9 @@ from typing_extensions import override
 
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
-from flow_windowing.columnar.admission.rows import ArrivingRows
+from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.columnar.windows.row_batch import EnteringRows
 from flow_windowing.interval.config import IntervalJoinConfig
 from flow_windowing.interval.emitting import JoinedRows
 from flow_windowing.interval.join_shard import JoinShard

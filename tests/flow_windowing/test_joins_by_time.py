@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +15,7 @@ from flow.engine.plan.compiler import compile_flow
 from flow.errors import DurationError, FlowTypeError
 from flow.instants import from_us
 from flow.reports.graph import to_mermaid
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing import EventClock, SystemClock
 from recovery.identity.fingerprint import Effect, compare, fingerprint
 from tests.support.asof_flows import asof_flow
@@ -29,13 +27,6 @@ SECOND = 1_000_000
 def clock(wait: str = "100s", **options: Any) -> Any:
     """Return a clock of values that are ``(seconds, name)``."""
     return EventClock(lambda value: value[0], wait, **options)
-
-
-@pytest.fixture(autouse=True, params=["over columns", "key by key"])
-def path(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test runs over columns and key by key."""
-    with nullcontext() if request.param == "over columns" else key_by_key():
-        yield
 
 
 # --- metadata and values -------------------------------------------------------------------------

@@ -70,6 +70,12 @@ OVER_COLUMNS = {
     ),
     "an as-of join": lambda up: win.join_asof("w", up, up, win.SystemClock(), "5s"),
     "an as-of join of a stream": lambda up: win.join_asof("w", up, up, STREAM_CLOCK, "5s"),
+    "an as-of join at once": lambda up: win.join_asof("w", up, up, CLOCK, "5s", emit="now"),
+    "own clock": collected(Clock("at", "1m")),
+    "a join by one's own clock": lambda up: win.join_interval(
+        "w", up, up, Clock("at", "1m"), "5s", "2s"
+    ),
+    "deduplication by one's own clock": lambda up: win.dedup("w", up, Clock("at", "1m"), ttl="5s"),
     "a join of last values": lambda up: win.join_window("w", CLOCK, HOURS, up, up),
     "updates": collected(emit="update", ordered=False),
     "updates of counts": collected(windower=win.CountWindower(3), emit="update", ordered=False),
@@ -117,19 +123,6 @@ KEY_BY_KEY = {
         "each value is in more than 64 count windows",
     ),
     "own windower": (collected(windower=Hours("1h")), "Hours has no columnar form"),
-    "an interval join by one's own clock": (
-        lambda up: win.join_interval("w", up, up, Clock("at", "1m"), "5s", "2s"),
-        "Clock has no columnar form",
-    ),
-    "an as-of join by one's own clock": (
-        lambda up: win.join_asof("w", up, up, Clock("at", "1m"), "5s"),
-        "Clock has no columnar form",
-    ),
-    "an as-of join at once": (
-        lambda up: win.join_asof("w", up, up, CLOCK, "5s", emit="now"),
-        "`emit='now'` pairs each value with those that arrived before it",
-    ),
-    "own clock": (collected(Clock("at", "1m")), "Clock has no columnar form"),
     "own logic": (
         lambda up: win.window("w", up, CLOCK, HOURS, lambda _: Runs()),
         "<lambda> is called for each window and value",
@@ -162,6 +155,13 @@ def test_the_switch_runs_every_step_of_a_flow_key_by_key() -> None:
         plan = compile_flow(flow)
     assert plan.lowered["w"] == KeyByKey("`flow.testing.key_by_key` asks for it")
     assert isinstance(compile_flow(flow).lowered["w"], OverColumns)
+
+
+def test_a_step_of_one_form_keeps_it() -> None:
+    with key_by_key():
+        assert isinstance(
+            lowering_of(lambda up: win.join_interval("w", up, up, CLOCK, "5s", "2s")), OverColumns
+        )
 
 
 def test_fields_are_narrowed_only_over_columns_and_while_nobody_reads_late_values() -> None:

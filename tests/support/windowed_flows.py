@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -417,7 +418,8 @@ class OneKeyOverColumns:
         epoch = ShardEpoch(moment, moment.before, end, ports)
         made = self._logic.run(rows if count else None, epoch)
         for port, chunks in enumerate(made.chunks):
-            self.heard.add((port, value) for chunk in chunks for value in as_pairs(chunk, "").values)
+            items = [item for chunk in chunks for item in as_pairs(chunk, "").values]
+            self.heard.add(zip(repeat(port), items, strict=False))
         self.heard.add((COUNTED, counted) for counted in made.counted)
         if self._rebuilt:
             (segment,) = self._logic.dump(np.zeros(len(self._logic.keys()), np.int64), [0])

@@ -13,8 +13,7 @@ from flow.columns.chunks import Pairs
 from flow.instants import MIN_US
 from flow.keyed.logic import Counted
 from flow.keyed.shard_logic import ShardOutput
-from flow_windowing.columnar.admission.rows import AdmittedRows
-from flow_windowing.columnar.windows.row_batch import EnteringRows
+from flow_windowing.columnar.admission.rows import AdmittedRows, EnteringRows
 from flow_windowing.contract.metadata import LateReason, LateValue, WindowMetadata
 from flow_windowing.rules.lateness import REASONS, counted_late, is_behind
 from flow_windowing.rules.streams import LATE

@@ -1,4 +1,4 @@
-"""The rows of a shard's epoch as they arrive, and as a clock has admitted them."""
+"""The rows of a shard's epoch: as they arrive, as a clock admits them, and as they enter a step."""
 
 from __future__ import annotations
 
@@ -128,6 +128,31 @@ class AdmittedRows(NamedTuple):
     def of_keys_us(self) -> Ints:
         """The watermark of each key after its last row."""
         return self.watermark_us[np.cumsum(self.arriving.counts) - 1]
+
+
+class EnteringRows(NamedTuple):
+    """Rows that enter windows, grouped by key, each key's rows in order of entering.
+
+    Attributes:
+        rows: the index of each row's value among the values of the batch.
+        slots: the slot of each row's key, ascending.
+        times_us: the timestamps, int64 µs.
+        numbers: the arrival numbers.
+        watermark_us: the watermark of the key as each row enters.
+        sources: the number of each row's source partition in the epoch; ``None`` if unknown.
+    """
+
+    rows: Ints
+    slots: Ints
+    times_us: Ints
+    numbers: Ints
+    watermark_us: Ints
+    sources: Ints | None = None
+
+    def take(self, chosen: Ints | Mask) -> EnteringRows:
+        """Return the chosen rows."""
+        sources = None if self.sources is None else self.sources[chosen]
+        return EnteringRows(*(column[chosen] for column in self[:5]), sources=sources)
 
 
 def _without_sides(values: Values, sides: int) -> tuple[Values, Callable[[int], Any]]:

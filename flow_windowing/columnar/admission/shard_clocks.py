@@ -123,7 +123,9 @@ class EventShardClock(ShardClock[KeyColumns]):
     def __init__(self, clock: EventClock[Any]) -> None:
         self._clock = clock
         self._advances = clock.on_idle == "advance"
-        self.expires = clock.forget_after_us is not None
+        after_us = clock.forget_after_us
+        self._expires_after_us = NEVER if after_us is None else after_us + clock.wait_us
+        self.expires = self._expires_after_us < NEVER
 
     @override
     def new_clocks(self, count: int) -> KeyColumns:
@@ -284,10 +286,9 @@ class EventShardClock(ShardClock[KeyColumns]):
 
     @override
     def expires_us(self, clocks: KeyColumns, moment: Moment) -> Ints:
-        after_us = self._clock.forget_after_us
-        if after_us is None:
+        if not self.expires:
             return super().expires_us(clocks, moment)
-        after_us += self._clock.wait_us
+        after_us = self._expires_after_us
         return expires_at(COLUMNS, clocks.last_value_us, after_us, moment.downtime_us)
 
 

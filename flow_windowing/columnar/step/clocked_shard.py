@@ -22,14 +22,13 @@ from flow.instants import NEVER, Moment
 from flow.keyed.due import split_dues
 from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardOutput, ShardRows
 from flow_windowing.columnar.admission.late_items import LateItems
-from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows
+from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.state_form import StateForm
 from flow_windowing.columnar.storage.segment_reader import build_shard_state, read_segment
 from flow_windowing.columnar.storage.segment_writer import write_segments
 from flow_windowing.columnar.storage.segments import SegmentContent
-from flow_windowing.columnar.windows.row_batch import EnteringRows
 from flow_windowing.contract.metadata import LateReason, WindowMetadata
 from flow_windowing.rules.streams import PORTS
 

@@ -25,9 +25,8 @@ from flow.keyed.shard_ids import add_passing, emit, ids_of
 from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardOutput, ShardRows
 from flow_windowing.columnar.admission.key_clocks import KeyColumns, KeyLogics
 from flow_windowing.columnar.admission.late_items import LateItems
-from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows
+from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import LogicShardClock, ShardClock
-from flow_windowing.columnar.windows.row_batch import EnteringRows
 from flow_windowing.rules.streams import DEDUP_PORTS, DOWN, DUPLICATES
 
 

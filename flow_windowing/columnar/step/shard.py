@@ -16,14 +16,14 @@ from flow.columns.arrays import Ints, order_by, run_starts
 from flow.columns.chunks import AFTER_ITEMS, BEFORE_ITEMS, value_reader
 from flow.instants import NEVER
 from flow.keyed.shard_logic import KeyFailure
-from flow_windowing.columnar.admission.rows import ArrivingRows
+from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.aggregates.accumulators import FailedRow
 from flow_windowing.columnar.step.clocked_shard import ClockedShard, numbers_in_runs
 from flow_windowing.columnar.step.emitting import Emitter, missed_windows
 from flow_windowing.columnar.values.buffered_values import BufferedValues, objects_of
 from flow_windowing.columnar.values.records import Values, fields_as_records, object_reader
 from flow_windowing.columnar.windows.plan import WindowPlan
-from flow_windowing.columnar.windows.row_batch import EnteringRows, RowBatch
+from flow_windowing.columnar.windows.row_batch import RowBatch
 from flow_windowing.contract.metadata import LateReason, WindowMetadata
 from flow_windowing.rules.lateness import has_closed
 from flow_windowing.rules.settings import owes_updates

@@ -49,11 +49,6 @@ def content_of_snapshots(
 ) -> SegmentContent:
     """Return the states of keys as the content of a segment."""
     texts = [key.encode() for key in keys]
-    has_logics = isinstance(form.clock, LogicShardClock)
-    logics = pickle_values([state.clock for state in states]) if has_logics else []
-    clocks: list[ClockState] = [
-        (not has_logics and state.clock) or (NO_WATERMARK, 0) for state in states
-    ]
     kind = form.kind
     windows = [sorted(state.windows.items()) for state in states]
     bounds = [
@@ -74,11 +69,7 @@ def content_of_snapshots(
     return SegmentContent(
         key_lengths=_encode([len(text) for text in texts], "<i4"),
         key_texts=b"".join(texts),
-        base_us=_encode_unless([clock[0] for clock in clocks], NO_WATERMARK),
-        set_at_us=_encode_unless([clock[1] for clock in clocks], 0),
-        last_value_us=_encode_unless(
-            [clock[2] if len(clock) > 2 else clock[1] for clock in clocks], 0
-        ),
+        **_encoded_clocks(form, [state.clock for state in states]),
         arrival_counts=_encode_unless([state.arrived for state in states], 0),
         entry_counts=_encode_unless([state.entered for state in states], 0),
         counted_values=_encode_unless(counted, 0),
@@ -99,11 +90,24 @@ def content_of_snapshots(
         values=encode_values([one.value for one in buffered]),
         named=form.named,
         kind=kind,
-        clock_logics=logics,
-        held_watermark_us=_encode_unless(
-            [clock[3] if len(clock) > 3 else NO_WATERMARK for clock in clocks], NO_WATERMARK
-        ),
     )
+
+
+def _encoded_clocks(form: StateForm, snapshots: list[Any]) -> dict[str, Any]:
+    """Return the snapshots of clocks as columns of a segment, by name."""
+    if isinstance(form.clock, LogicShardClock):
+        names = ("base_us", "set_at_us", "last_value_us", "held_watermark_us")
+        return {**dict.fromkeys(names, b""), "clock_logics": pickle_values(snapshots)}
+    clocks: list[ClockState] = [one or (NO_WATERMARK, 0) for one in snapshots]
+    last_us = [clock[2] if len(clock) > 2 else clock[1] for clock in clocks]
+    held_us = [clock[3] if len(clock) > 3 else NO_WATERMARK for clock in clocks]
+    return {
+        "base_us": _encode_unless([clock[0] for clock in clocks], NO_WATERMARK),
+        "set_at_us": _encode_unless([clock[1] for clock in clocks], 0),
+        "last_value_us": _encode_unless(last_us, 0),
+        "held_watermark_us": _encode_unless(held_us, NO_WATERMARK),
+        "clock_logics": [],
+    }
 
 
 def snapshots_of_content(

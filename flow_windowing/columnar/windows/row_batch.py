@@ -6,38 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flow.columns.arrays import Ints, Mask
+from flow.columns.arrays import Ints
+from flow_windowing.columnar.admission.rows import EnteringRows
 from flow_windowing.columnar.aggregates.groups import Groups
 from flow_windowing.columnar.state.open_windows import OpenWindows, WindowRefs, window_order
 from flow_windowing.columnar.values.records import Values, object_reader
 from flow_windowing.columnar.windows.updates import Update
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.rules.settings import Emit
-
-
-class EnteringRows(NamedTuple):
-    """Rows that enter windows, grouped by key, each key's rows in order of entering.
-
-    Attributes:
-        rows: the index of each row's value among the values of the batch.
-        slots: the slot of each row's key, ascending.
-        times_us: the timestamps, int64 µs.
-        numbers: the arrival numbers.
-        watermark_us: the watermark of the key as each row enters.
-        sources: the number of each row's source partition in the epoch; ``None`` if unknown.
-    """
-
-    rows: Ints
-    slots: Ints
-    times_us: Ints
-    numbers: Ints
-    watermark_us: Ints
-    sources: Ints | None = None
-
-    def take(self, chosen: Ints | Mask) -> EnteringRows:
-        """Return the chosen rows."""
-        sources = None if self.sources is None else self.sources[chosen]
-        return EnteringRows(*(column[chosen] for column in self[:5]), sources)
 
 
 class RowBatch(NamedTuple):

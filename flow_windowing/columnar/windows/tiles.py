@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from flow.columns.arrays import Ints, order_by, ranges, run_starts, starts_of
+from flow_windowing.columnar.admission.rows import EnteringRows
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
 from flow_windowing.columnar.aggregates.runs import Column, GroupRuns
 from flow_windowing.columnar.state.open_windows import OpenWindows, WindowRefs
 from flow_windowing.columnar.state.shard_state import ShardState
-from flow_windowing.columnar.windows.row_batch import EnteringRows, RowBatch
+from flow_windowing.columnar.windows.row_batch import RowBatch
 from flow_windowing.columnar.windows.window_ranges import WindowRanges, grouped_chunks
 
 _LEAST = 8

@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from flow.columns.arrays import Ints, Mask, ranges
+from flow_windowing.columnar.admission.rows import EnteringRows
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
-from flow_windowing.columnar.windows.row_batch import EnteringRows, WindowGroups, group_by_window
+from flow_windowing.columnar.windows.row_batch import WindowGroups, group_by_window
 
 _PAIRS = 1 << 18
 

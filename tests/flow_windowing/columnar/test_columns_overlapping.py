@@ -30,8 +30,8 @@ from flow_windowing import (
     Sum,
 )
 from flow_windowing.aggregates.folding import FoldingBuilder
+from flow_windowing.columnar.admission.rows import EnteringRows
 from flow_windowing.columnar.windows import tiles, window_ranges
-from flow_windowing.columnar.windows.row_batch import EnteringRows
 from flow_windowing.columnar.windows.tiles import tiles_of
 from flow_windowing.columnar.windows.window_ranges import WindowRanges
 from flow_windowing.lowering import DriverBuilder

@@ -1,4 +1,4 @@
-"""Joins over columns, compared with key by key: in windows, within intervals, and as of a time."""
+"""Joins of records and of objects, by a clock over columns and by one key by key, agree."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
 from flow.errors import StepError
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing import EventClock
 from tests.support import asof_flows, interval_flows
 from tests.support.asof_flows import asof_flow
 from tests.support.columns import WAYS, Way, clocks, windowers
 from tests.support.interval_flows import SidedValue, clock_of, duration, hows, interval_flow
+from tests.support.own_clock import own
 from tests.support.sampling import sampled
 from tests.support.two_sides import Counting, Epoch, epochs_of_sides, play, sided
 from tests.support.window_flow import START, add_outputs, on_path, results_by_key
@@ -130,29 +131,26 @@ def as_of(tolerance: Any, **options: Any) -> Add:
 @example(as_of(None), (0, "hold", None), "key", sided(b"\x00\x03\x1a\x00"), [])
 @sampled(900, by_default=50)
 @given(
-    interval_joins() | asof_joins(st.just("complete")),
+    interval_joins() | asof_joins(asof_flows.emits),
     interval_flows.clocks,
     st.sampled_from(["key", "key", "stream"]),
     bytes_up_to(40).map(sided),
     st.lists(st.sampled_from([(), ("left",), ("right",)]), max_size=6),
 )
-def test_columns_agree_to_the_microsecond_also_while_an_input_is_behind(
+def test_clocks_over_columns_and_key_by_key_agree_also_while_an_input_is_behind(
     add: Add, clock: Any, scope: Any, epochs: list[Epoch], behind: list[tuple[str, ...]]
 ) -> None:
-    flow = Dataflow("join")
-    sides = [op.input(name, flow, TestingSource([])) for name in ("left", "right")]
-    add_outputs(add(*sides, replace(clock_of(*clock), scope=scope)))
-
-    def found() -> Any:
+    def found(clock: Any) -> Any:
+        flow = Dataflow("join")
+        sides = [op.input(name, flow, TestingSource([])) for name in ("left", "right")]
+        add_outputs(add(*sides, replace(clock, scope=scope)))
         with TestDriver(flow, now=ORIGIN, shards=2) as t:
             for epoch, names in zip_longest(epochs, behind[: len(epochs)], fillvalue=()):
                 play(t, epoch, list, names)
             t.end()
             return results_by_key(t)
 
-    over_columns = found()
-    with key_by_key():
-        assert over_columns == found()
+    assert found(clock_of(*clock)) == found(own(clock_of(*clock)))
 
 
 @sampled(300, by_default=30)
@@ -190,11 +188,9 @@ def test_cutting_the_input_into_epochs_differently_changes_nothing(
     assert outcome([[one] for one in sent]) == whole
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_a_right_value_without_the_part_to_pair_is_named(alone: bool) -> None:
+def test_a_right_value_without_the_part_to_pair_is_named() -> None:
     flow = asof_flow(EventClock("at", "0s"), "5s", right_value="bid")
     with (
-        on_path(alone),
         TestDriver(flow) as t,
         pytest.raises(StepError, match=r"(?s)'w': right_value 'bid' gave nothing.*'k'"),
     ):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 COLUMNAR = ROOT / "flow_windowing/columnar"
-ROOMS = ["values", "aggregates", "state", "windows", "storage", "step"]
+ROOMS = ["values", "aggregates", "admission", "state", "windows", "storage", "step"]
 """The rooms, each of which imports only itself and those before it."""
 
 

@@ -16,7 +16,7 @@ from flow import Dataflow
 from flow.columns.chunks import KeyedRecords
 from flow.dataflow import KeyedStream
 from flow.engine.steps.keyed_step import KeyedStep
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from flow.testing import TestDriver, TestingSink, TestingSource
 
 Join = Callable[..., Any]
 
@@ -60,11 +60,9 @@ def test_pairs_of_records_and_of_dicts_are_equal(join: Join) -> None:
         ("b", (LEFT[1], None)),
     ]
     assert [pair.left for key, (_, pair) in pairs if key == "a"] == [LEFT[0]]
-    with key_by_key():
-        by_key = joined(join, LEFT, RIGHT)
-    for found in (joined(join, LEFT, RIGHT), by_key):
-        assert sorted(found[0]) == sorted(pairs)
-        assert sorted(found[1], key=str) == sorted(rows, key=str)
+    of_objects, rows_of_objects = joined(join, LEFT, RIGHT)
+    assert sorted(of_objects) == sorted(pairs)
+    assert sorted(rows_of_objects, key=str) == sorted(rows, key=str)
 
 
 def test_the_columns_of_a_pair_are_its_window_and_its_sides() -> None:

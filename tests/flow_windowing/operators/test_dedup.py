@@ -1,10 +1,9 @@
-"""Deduplication by event time: bounds, late values, state, and the two paths."""
+"""Deduplication by event time: bounds, late values, state, and a clock of a user's own."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -16,8 +15,9 @@ import flow_windowing as win
 from flow import Dataflow
 from flow.engine.epoch.watermark_lag import WatermarkLag, watermark_lags
 from flow.errors import FlowTypeError, StepError
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key, run_once, swap_clock
+from flow.testing import TestDriver, TestingSink, TestingSource, run_once, swap_clock
 from flow_windowing import Clock, EventClock, LateReason, SystemClock
+from tests.support.own_clock import own
 from tests.support.sampling import sampled
 
 CLOCK: EventClock[Any] = EventClock("at", "5s")
@@ -38,13 +38,6 @@ def a_driver(clock: Clock[Any, Any] = CLOCK, ttl: str = "10s") -> TestDriver:
     return TestDriver(a_flow(clock, ttl), now=0)
 
 
-@pytest.fixture(params=["over columns", "key by key"])
-def path(request: pytest.FixtureRequest) -> Any:
-    """The test runs over columns and key by key."""
-    with nullcontext() if request.param == "over columns" else key_by_key():
-        yield
-
-
 def click(at: float, found: Any = 1, key: str = "k") -> Item:
     return key, {"at": at, "id": found}
 
@@ -53,7 +46,6 @@ def times(items: Sequence[Any]) -> list[float]:
     return [value["at"] for _, value in items]
 
 
-@pytest.mark.usefixtures("path")
 def test_the_watermark_of_a_silent_key_empties_the_state() -> None:
     #  at 0 s: value at 20, watermark 15    at 14.999999 s: 29.999999    at 15 s: 30, forgotten
     with a_driver() as t:
@@ -65,7 +57,6 @@ def test_the_watermark_of_a_silent_key_empties_the_state() -> None:
         assert t.stats.gauges["once", "state_bytes"] == 0
 
 
-@pytest.mark.usefixtures("path")
 def test_the_lag_of_watermarks_is_reported() -> None:
     #  now 40 s; watermarks: k 20 - 5 = 15, j 30 - 5 = 25
     driver = TestDriver(a_flow(), now=40)
@@ -73,7 +64,6 @@ def test_the_lag_of_watermarks_is_reported() -> None:
     assert watermark_lags(driver.stats.lags) == {"once": WatermarkLag(15.0, 15.0, 25.0, 2)}
 
 
-@pytest.mark.usefixtures("path")
 def test_values_that_are_too_far_ahead_or_have_no_timestamp() -> None:
     clock: EventClock[Any] = EventClock("at", "5s", max_ahead="1m", on_invalid="drop")
     with a_driver(clock) as t:
@@ -88,7 +78,6 @@ def test_values_that_are_too_far_ahead_or_have_no_timestamp() -> None:
         assert t.stats.gauges["once", "keys"] == 0
 
 
-@pytest.mark.usefixtures("path")
 def test_system_time_gives_what_the_operator_of_system_time_gives() -> None:
     with a_driver(SystemClock()) as t:
         for after in ("0s", "9.999999s", "0.000001s"):
@@ -99,7 +88,6 @@ def test_system_time_gives_what_the_operator_of_system_time_gives() -> None:
         assert t.stats.gauges["once", "keys"] == 0
 
 
-@pytest.mark.usefixtures("path")
 def test_a_value_without_a_timestamp_or_an_id_stops_the_flow() -> None:
     with a_driver() as t, pytest.raises(StepError, match="gave no timestamp"):
         t.send("in", [("k", {"id": 1})])
@@ -155,19 +143,18 @@ def by_key(items: Sequence[Any]) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize("scope", ["key", "stream"])
 @sampled(100, by_default=10)
-@given(items=ITEMS, cuts=CUTS, paths=st.lists(st.booleans(), min_size=1, max_size=5))
-def test_streams_are_as_defined_in_any_epochs_and_on_any_path(
-    scope: Any, items: Any, cuts: list[int], paths: list[bool]
+@given(items=ITEMS, cuts=CUTS, is_own=st.booleans())
+def test_streams_are_as_defined_in_any_epochs(
+    scope: Any, items: Any, cuts: list[int], is_own: bool
 ) -> None:
-    """The two paths take turns, so each restores what the other has written."""
     sent = [click(at, found, key) for key, at, found in items]
     received: dict[str, Any] = {}
-    with a_driver(EventClock("at", f"{WAIT}s", scope=scope), f"{TTL}s") as t:
+    clock: EventClock[Any] = EventClock("at", f"{WAIT}s", scope=scope)
+    with a_driver(own(clock) if is_own else clock, f"{TTL}s") as t:
         rest, number = list(sent), 0
         while rest:
             size = cuts[number % len(cuts)]
-            with key_by_key() if paths[number % len(paths)] else nullcontext():
-                t.send("in", rest[:size])
+            t.send("in", rest[:size])
             rest, number = rest[size:], number + 1
         received = {name: t.received(name) for name in ("down", "late", "duplicates")}
         t.end()
@@ -190,12 +177,11 @@ def test_streams_are_as_defined_in_any_epochs_and_on_any_path(
     scope=st.sampled_from(["key", "stream"]),
     waited=st.booleans(),
 )
-def test_both_paths_are_equal_as_time_passes_and_partitions_fall_behind(
+def test_a_clock_of_ones_own_gives_the_same_as_time_passes_and_partitions_fall_behind(
     epochs: Any, scope: Any, waited: bool
 ) -> None:
-    def play() -> Any:
+    def play(clock: EventClock[Any]) -> Any:
         seen: list[Any] = []
-        clock: EventClock[Any] = EventClock("at", f"{WAIT}s", scope=scope, max_ahead="30s")
         with a_driver(clock, f"{TTL}s") as t:
             for seconds, first, second, behind in epochs:
                 sent = {
@@ -209,6 +195,5 @@ def test_both_paths_are_equal_as_time_passes_and_partitions_fall_behind(
                 seen.append((streams, t.stats.gauges["once", "keys"], dict(t.stats.counts)))
         return seen
 
-    over_columns = play()
-    with key_by_key():
-        assert play() == over_columns
+    clock: EventClock[Any] = EventClock("at", f"{WAIT}s", scope=scope, max_ahead="30s")
+    assert play(own(clock)) == play(clock)

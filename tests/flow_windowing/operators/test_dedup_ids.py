@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -13,19 +12,20 @@ from hypothesis import strategies as st
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing import EventClock
+from tests.support.own_clock import own
 from tests.support.sampling import sampled
 
 WAIT, TTL = 4, 10
 
 
-def a_driver(scope: Any) -> TestDriver:
+def a_driver(scope: Any, is_own: bool = False) -> TestDriver:
     """Return a driver of a flow that keys records by the field `key`."""
     flow = Dataflow("dedup")
     keyed = op.key_on("key", op.input("in", flow, TestingSource([])), "key")
     clock: EventClock[Any] = EventClock("at", f"{WAIT}s", scope=scope)
-    out = win.dedup("once", keyed, clock, "id", ttl=f"{TTL}s")
+    out = win.dedup("once", keyed, own(clock) if is_own else clock, "id", ttl=f"{TTL}s")
     for name, stream in out._asdict().items():
         op.output(name, stream, TestingSink([]))
     return TestDriver(flow, now=0)
@@ -60,12 +60,10 @@ COLUMNS: dict[str, pa.DataType] = {
 @pytest.mark.parametrize("kind", IDS)
 @sampled(80, by_default=3)
 @given(data=st.data(), scope=st.sampled_from(["key", "stream"]))
-def test_both_paths_and_their_mixture_give_the_same(kind: str, data: Any, scope: str) -> None:
-    """The paths that take turns restore each other's state at each change."""
+def test_a_clock_of_ones_own_gives_the_same(kind: str, data: Any, scope: str) -> None:
     row = st.tuples(st.sampled_from("abc"), st.integers(0, 40), IDS[kind])
     epochs = data.draw(st.lists(st.lists(row, min_size=1, max_size=6), min_size=1, max_size=5))
     as_records = kind in COLUMNS and data.draw(st.booleans())
-    turns = data.draw(st.lists(st.booleans(), min_size=len(epochs), max_size=len(epochs)))
 
     def sent(rows: list[Any]) -> Any:
         values = [
@@ -77,12 +75,11 @@ def test_both_paths_and_their_mixture_give_the_same(kind: str, data: Any, scope:
         types = [("key", pa.string()), ("at", pa.int64()), ("id", COLUMNS[kind])]
         return pa.RecordBatch.from_pylist(values, pa.schema(types))
 
-    def play(paths: list[bool]) -> Any:
+    def play(is_own: bool) -> Any:
         seen: list[Any] = []
-        with a_driver(scope) as t:
-            for rows, by_key in zip(epochs, paths, strict=True):
-                with key_by_key() if by_key else nullcontext():
-                    t.send("in", sent(rows))
+        with a_driver(scope, is_own=is_own) as t:
+            for rows in epochs:
+                t.send("in", sent(rows))
                 taken = {name: t.take(name) for name in ("down", "late", "duplicates")}
                 seen.append(
                     (
@@ -96,19 +93,16 @@ def test_both_paths_and_their_mixture_give_the_same(kind: str, data: Any, scope:
                 )
         return seen
 
-    expected = play([True] * len(epochs))
-    assert play([False] * len(epochs)) == expected
-    assert play(turns) == expected
+    assert play(is_own=True) == play(is_own=False)
 
 
-@pytest.mark.parametrize("restores", ["over columns", "key by key"])
-def test_equal_numbers_of_several_types_are_one_id_after_a_restore(restores: str) -> None:
+@pytest.mark.parametrize("is_own", [False, True])
+def test_equal_numbers_of_several_types_are_one_id_after_a_restore(is_own: bool) -> None:
     def click(found: Any) -> dict[str, Any]:
         return {"key": "k", "at": 1, "id": found}
 
-    with a_driver("key") as t:
+    with a_driver("key", is_own=is_own) as t:
         t.send("in", [click(1), click("x")])
-        with key_by_key() if restores == "key by key" else nullcontext():
-            t.send("in", [click(1.0), click(True), click("1"), click(0), click(False)])
+        t.send("in", [click(1.0), click(True), click("1"), click(0), click(False)])
         t.send("in", [click(1), click(0.0), click(True)])
         assert [value["id"] for _, value in t.received("down")] == [1, "x", "1", 0]

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from flow.columns.arrays import Ints, Mask, order_by, run_starts, running_max
+from flow_windowing.columnar.admission.rows import EnteringRows
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.spans import Spans
-from flow_windowing.columnar.windows.row_batch import EnteringRows
 
 
 class Clusters(NamedTuple):

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flow_windowing.columnar.admission.rows import EnteringRows
 from flow_windowing.columnar.aggregates.accumulators import FailedRow
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.spans import Bounds, Spans
-from flow_windowing.columnar.windows.row_batch import EnteringRows, RowBatch
+from flow_windowing.columnar.windows.row_batch import RowBatch
 from flow_windowing.columnar.windows.sessions.additions import row_operations
 from flow_windowing.columnar.windows.sessions.assignment import SessionAssignment, refs_of
 from flow_windowing.columnar.windows.sessions.history import (
