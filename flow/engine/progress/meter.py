@@ -112,6 +112,11 @@ class Growth:
         self.positions: Positions = np.empty(0, np.int64)
         self.values: Positions = np.empty(0, np.int64)
 
+    @classmethod
+    def of(cls, partition: Partition, run_bits: int = 0) -> Growth:
+        """Return the growth of a partition, before its first item."""
+        return cls(MOST_MARKS if partition.is_source else None, run_bits)
+
     def add(self, measured: Positions, pos: Positions) -> Positions:
         """Add items, and return the greatest measure so far at each, int64 µs, shape (items,)."""
         so_far = np.concatenate([[self._reached_us], np.minimum(measured, NEVER)])
@@ -147,7 +152,8 @@ class Meter:
         partition: the partition of the items.
         moment: the epoch's system time.
         in_columns: True if the step that reads the edge takes records as columns.
-        run_bits: the number of low bits of a position that rows have in common.
+        growth: the greatest measure of the partition's items, which the meters of several edges to
+            the step may share.
     """
 
     def __init__(
@@ -157,13 +163,13 @@ class Meter:
         partition: Partition,
         moment: Moment,
         in_columns: bool = False,
-        run_bits: int = 0,
+        growth: Growth | None = None,
     ) -> None:
         self._edge = edge
         self._measure = Measure(edge, progress, moment)
         self._partition = partition
         self._in_columns = in_columns
-        self._growth = Growth(MOST_MARKS if partition.is_source else None, run_bits)
+        self.growth = growth or Growth.of(partition)
 
     def stamp(self, chunk: Chunk) -> Chunk:
         """Measure items, in order of position, and stamp each with the greatest measure so far.
@@ -175,21 +181,52 @@ class Meter:
         Raises:
             StepError: when the measure raises.
         """
+        (stamped,) = stamp_together([(self, chunk)])
+        return stamped
+
+    def measured(self, chunk: Chunk) -> tuple[KeyedRecords | Pairs, Positions]:
+        """Return items in the form in which they are stamped, and the measure of each.
+
+        Raises:
+            StepError: when the measure raises.
+        """
         if self._in_columns and isinstance(chunk, KeyedRecords):
             measured = self._measure.of_rows(chunk)
             if measured is not None:
                 check_free(chunk.batch, REACHED)
-                reached = pa.array(self._growth.add(measured, chunk.pos))
-                batch = chunk.batch.append_column(REACHED, reached)
-                return KeyedRecords(chunk.keys, batch, chunk.pos)
+                return chunk, measured
         pairs = as_pairs(chunk, self._edge.step_id)
-        stamps = self._growth.add(self._measure.of_pairs(pairs), pairs.pos)
-        return Pairs(pairs.keys, list(zip(pairs.values, stamps.tolist(), strict=True)), pairs.pos)
+        return pairs, self._measure.of_pairs(pairs)
 
     def marks(self) -> Marks:
         """Return the marks of all stamped items."""
-        growth = self._growth
+        growth = self.growth
         return Marks(self._edge.dest, self._partition, growth.positions, growth.values)
+
+
+def stamp_together(parts: Sequence[tuple[Meter, Chunk]]) -> list[Chunk]:
+    """Stamp items of one partition on several edges to a step, in order of position; see `Meter`.
+
+    Args:
+        parts: chunks with the meters of their edges, which share a growth; the chunks of an edge
+            in order of position.
+    """
+    measured = [meter.measured(chunk) for meter, chunk in parts]
+    pos = np.concatenate([chunk.pos for chunk, _ in measured])
+    order = np.argsort(pos, kind="stable")
+    stamps = np.empty(len(pos), np.int64)
+    measures = np.concatenate([of_chunk for _, of_chunk in measured])
+    stamps[order] = parts[0][0].growth.add(measures[order], pos[order])
+    ends = np.cumsum([len(chunk) for chunk, _ in measured])
+    pieces = zip(measured, np.split(stamps, ends[:-1]), strict=True)
+    return [_stamped(chunk, of_chunk) for (chunk, _), of_chunk in pieces]
+
+
+def _stamped(chunk: KeyedRecords | Pairs, stamps: Positions) -> Chunk:
+    if isinstance(chunk, KeyedRecords):
+        batch = chunk.batch.append_column(REACHED, pa.array(stamps))
+        return KeyedRecords(chunk.keys, batch, chunk.pos)
+    return Pairs(chunk.keys, list(zip(chunk.values, stamps.tolist(), strict=True)), chunk.pos)
 
 
 class HoldMeter:

@@ -36,7 +36,9 @@ from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.keyed.logic import Progress, Stamped
 
 StreamPartition: TypeAlias = tuple[int, str, int]
-"""A partition of one of a step's streams: the side, and the `Partition`."""
+"""A partition of a step's stream: the side, for items of a level, and the `Partition`.
+
+The branches of one input are one partition, on whichever side of the step they arrive."""
 
 
 class Sent(NamedTuple):
@@ -139,7 +141,8 @@ class Timeline:
         self._partitions: dict[tuple[int, int], StreamPartition] = {}
         marks: dict[StreamPartition, list[Marks]] = {partition: [] for partition in kept.reached}
         for origin, side, new_marks in sent:
-            partition = self._partitions[new_marks.dest, origin] = (side, *new_marks.partition)
+            its_side = 0 if new_marks.partition.is_source else side
+            partition = self._partitions[new_marks.dest, origin] = (its_side, *new_marks.partition)
             if len(new_marks.positions):
                 marks.setdefault(partition, []).append(new_marks)
         clock = moment.before.inputs_us

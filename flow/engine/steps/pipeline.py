@@ -19,7 +19,7 @@ from flow.engine.packets.packets import (
     encode_whole,
 )
 from flow.engine.plan.plan import Edge, EdgeKind, Plan
-from flow.engine.progress.meter import HoldMeter, Meter, Partition
+from flow.engine.progress.meter import Growth, HoldMeter, Meter, Partition, stamp_together
 from flow.engine.steps.kernels import run_step
 from flow.keyed.step import OverColumns, Stateful
 
@@ -53,6 +53,7 @@ class Pipeline:
         self._partition = partition
         self._context = context
         self._meters: dict[int, Meter | None] = {}
+        self._growths: dict[str, Growth] = {}
         self._hold_meters: dict[int, HoldMeter | None] = {}
         self._buffered: dict[int, list[Chunk]] = {}
         self._packet_count = 0
@@ -84,12 +85,14 @@ class Pipeline:
         position, and each step of the level starts at the first position again.
         """
         chunks_of, self._buffered = self._buffered, {}
-        for dest, chunks in chunks_of.items():
-            edge = self._plan.edges[dest]
-            if self._partition.is_source or not self._is_measured(edge):
-                yield from self._pack(edge, chunks, slice_number)
-            else:
-                self._buffered[dest] = chunks
+        if not self._partition.is_source:
+            self._buffered = {
+                dest: chunks
+                for dest, chunks in chunks_of.items()
+                if self._is_measured(self._plan.edges[dest])
+            }
+        ready = {dest: chunks_of[dest] for dest in chunks_of if dest not in self._buffered}
+        yield from self._pack(ready, slice_number)
         self.buffered_items = 0
 
     def finish(self, slice_number: int = 0) -> Iterator[Packet]:
@@ -98,8 +101,7 @@ class Pipeline:
         No chunk may be pushed afterwards.
         """
         chunks_of, self._buffered, self.buffered_items = self._buffered, {}, 0
-        for dest, chunks in chunks_of.items():
-            yield from self._pack(self._plan.edges[dest], chunks, slice_number)
+        yield from self._pack(chunks_of, slice_number)
         all_marks = [meter.marks() for meter in self._meters.values() if meter is not None]
         for hold_meter in self._hold_meters.values():
             all_marks += [] if hold_meter is None else hold_meter.marks()
@@ -134,19 +136,38 @@ class Pipeline:
         self._buffered.setdefault(edge.dest, []).append(chunk)
         self.buffered_items += len(chunk)
 
-    def _pack(self, edge: Edge, chunks: list[Chunk], slice_number: int) -> Iterator[Packet]:
-        """Yield the packets of an edge's chunks, measured and stamped if the step needs it."""
-        packets = self._packed(edge, chunks, slice_number)
+    def _pack(self, chunks_of: dict[int, list[Chunk]], slice_number: int) -> Iterator[Packet]:
+        """Yield the packets of chunks by edge, measured and stamped if their steps need it."""
+        packets = self._packed(chunks_of, slice_number)
         return self._context.work.iterated(WorkPhase.LEVELS, packets)
 
-    def _packed(self, edge: Edge, chunks: list[Chunk], slice_number: int) -> Iterator[Packet]:
-        meter, hold_meter = self._meter(edge), self._hold_meter(edge)
-        for chunk in in_order(chunks):
-            if hold_meter is not None:
-                hold_meter.add(chunk)
-            measured = chunk if meter is None else meter.stamp(chunk)
-            for shard, payload in self._encode(edge, measured):
+    def _packed(self, chunks_of: dict[int, list[Chunk]], slice_number: int) -> Iterator[Packet]:
+        for edge, chunk in self._measured(chunks_of):
+            for shard, payload in self._encode(edge, chunk):
                 yield self._packet(edge.dest, shard, slice_number, payload)
+
+    def _measured(self, chunks_of: dict[int, list[Chunk]]) -> Iterator[tuple[Edge, Chunk]]:
+        """Yield chunks with their edges, stamped if the step needs it.
+
+        The branches of a source partition that reach a step are one partition there, so they are
+        measured together.
+        """
+        of_step: dict[str, list[tuple[Edge, Meter, Chunk]]] = {}
+        for dest, chunks in chunks_of.items():
+            edge = self._plan.edges[dest]
+            meter, hold_meter = self._meter(edge), self._hold_meter(edge)
+            for chunk in in_order(chunks):
+                if hold_meter is not None:
+                    hold_meter.add(chunk)
+                if meter is None:
+                    yield edge, chunk
+                elif self._partition.is_source:
+                    of_step.setdefault(edge.step_id, []).append((edge, meter, chunk))
+                else:
+                    yield edge, meter.stamp(chunk)
+        for parts in of_step.values():
+            stamped = stamp_together([(meter, chunk) for _, meter, chunk in parts])
+            yield from zip((edge for edge, _, _ in parts), stamped, strict=True)
 
     def _packet(self, dest: int, shard: int, slice_number: int, payload: bytes) -> Packet:
         seq = (slice_number << SLICE_BITS) | self._packet_count
@@ -193,9 +214,11 @@ class Pipeline:
         control = self._context.control
         many = None if control is None else control.many
         run_bits = SOURCE_BITS if self._plan.has_source_numbers(many) else 0
-        return Meter(
-            edge, operator.progress, self._partition, self._context.moment, in_columns, run_bits
-        )
+        growth = Growth.of(self._partition, run_bits)
+        if self._partition.is_source:
+            growth = self._growths.setdefault(edge.step_id, growth)
+        moment = self._context.moment
+        return Meter(edge, operator.progress, self._partition, moment, in_columns, growth)
 
     def _encode(self, edge: Edge, chunk: Chunk) -> Iterator[tuple[int, bytes]]:
         made_by = edge.stream.step_id
