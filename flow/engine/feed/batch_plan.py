@@ -7,6 +7,7 @@ the others, and steps buffer few values.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -97,7 +98,10 @@ def _readings(
 def _behind(
     slices: Mapping[str, Sequence[Slice]], run_slices: Mapping[str, list[int]], number: int
 ) -> frozenset[SourcePartition]:
-    """Return the partitions that slices of the run after slice `number` read.
+    """Return the partitions that are behind after a slice of the run, as in a streaming run.
+
+    They are those that the slices say, and those that have been read and are read again. So a part
+    of a source that follows another one, and has not been reached, holds no watermark.
 
     Args:
         slices: the slices of each input.
@@ -106,7 +110,9 @@ def _behind(
     """
     behind: set[SourcePartition] = set()
     for name, planned in slices.items():
-        for run_slice, each in zip(run_slices[name], planned, strict=True):
-            if run_slice > number:
-                behind.update((name, split.partition) for split in each.splits)
+        done = bisect.bisect_right(run_slices[name], number)
+        read = {split.partition for each in planned[:done] for split in each.splits}
+        rest = {split.partition for each in planned[done:] for split in each.splits}
+        said = planned[done - 1].behind if done else ()
+        behind.update((name, partition) for partition in {*(read & rest), *said})
     return frozenset(behind)

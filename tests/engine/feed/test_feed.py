@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import flow.operators as op
 from flow import Dataflow, SourceError, StepError
 from flow.connectors.source import Json, Planner, Slice, Split
+from flow.connectors.then import Then
 from flow.engine.epoch.context import Control
 from flow.engine.feed.batch_plan import batch_plan
 from flow.engine.feed.feed import HEARTBEAT_US, Feed
@@ -27,6 +28,7 @@ from flow.engine.planning.planner_calls import plan_everything
 from flow.engine.steps.reading import Reading
 from flow.instants import Moment
 from flow.testing import TestingSink, TestingSource
+from tests.support.reading_files import JsonLog
 from tests.support.sampling import sampled
 
 SECOND, MINUTE = 1_000_000, 60_000_000
@@ -455,6 +457,16 @@ def test_a_batch_reads_all_slices_numbered_by_slice_and_task() -> None:
         Reading("a", Split("z"), 2, 1),
         Reading("b", Split("piece 0"), 3, 0),
     ]
+
+
+def test_in_a_batch_a_source_after_a_history_is_not_behind_before_it_is_reached() -> None:
+    source = Then(TestingSource([1, 2, 3], 2), TestingSource([4, 5], 1))
+    flow = Dataflow("then")
+    op.output("out", op.input("in", flow, source), TestingSink([]))
+    slices_of = plan_everything({"in": source.planner(JsonLog(), 1)})
+    planned = batch_plan(compile_flow(flow), slices_of, Control(Moment(0)))
+    history, live = ("in", 0), ("in", 1)
+    assert [set(one.behind) for one in planned.controls] == [{history}, {history}, {live}, set()]
 
 
 def test_a_batch_waits_for_an_idle_source_that_has_not_ended() -> None:
