@@ -7,29 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from types import FunctionType
-from typing import Any, ClassVar
+from typing import Any
 
 from typing_extensions import override
 
 from flow.columns.stream_columns import StreamColumns
 from flow.fields import field_path
-from flow.instants import MAX_US, MIN_US, Moment, from_us
-from flow.keyed.id_segments import IdState
-from flow.keyed.ids import IdOf
+from flow.instants import Moment
 from flow.keyed.state_counts import StateCounter
 from flow.keyed.step import KeyByKey, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now
 from flow_windowing.aggregates.sides import OneOfEachSide
-from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.clocks.clocked_builder import ClockedBuilder
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
 from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free, reads_a_field
-from flow_windowing.columnar.step.dedup import ShardTimedIds
 from flow_windowing.columnar.step.shard import ShardWindows
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content
@@ -47,8 +42,7 @@ from flow_windowing.object.driver import WindowDriver
 from flow_windowing.object.pane_driver import PaneDriver
 from flow_windowing.result_columns import columns_of_port
 from flow_windowing.rules.key_state import DriverState, counts_of
-from flow_windowing.rules.settings import settings_of
-from flow_windowing.rules.streams import DOWN, DUPLICATES, LATE
+from flow_windowing.rules.streams import LATE
 from flow_windowing.rules.waiting import WaitQueue
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.windowers.calendar import CalendarWindower
@@ -113,59 +107,6 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
         if not isinstance(self.builder, FoldingBuilder):
             return state
         return result_now(self.builder.aggregator, state[0])
-
-
-@dataclass(frozen=True)
-class DedupBuilder(ClockedBuilder):
-    """Builder of a step that drops repeated values by a clock, over columns.
-
-    Attributes:
-        clock: the clock.
-        id_of: the id of a value.
-        ttl_us: how long an id is remembered, in µs.
-    """
-
-    HARMLESS: ClassVar[frozenset[str]] = frozenset({"ttl_us"})
-    has_keyed_form = False
-
-    clock: Clock[Any, Any]
-    id_of: IdOf
-    ttl_us: int
-
-    def __post_init__(self) -> None:
-        check_clock(self.clock)
-
-    @property
-    @override
-    def settings(self) -> str:
-        return f"{settings_of('close', self.clock, None)} ttl {self.ttl_us}"
-
-    @override
-    def lower(self) -> OverColumns:
-        clock = shard_clock_of(self.clock)
-        shard_logic = partial(ShardTimedIds, clock, self.id_of, self.ttl_us)
-        return OverColumns(shard_logic, self._fields, frozenset({DOWN, LATE, DUPLICATES}))
-
-    @property
-    def _fields(self) -> frozenset[str] | None:
-        """The fields of records that the step reads; ``None`` if it may read any field."""
-        fields = self.id_of.fields
-        if not isinstance(self.clock, EventClock) or fields is None:
-            return fields
-        getter = self.clock.ts_getter
-        return fields | field_path(getter).record_fields if isinstance(getter, str) else None
-
-    @override
-    def watermark(self, snapshot: IdState | None, moment: Moment) -> datetime | None:
-        clock = self.clock.build(None if snapshot is None else snapshot[0])
-        watermark_us = clock.watermark(moment)
-        return from_us(watermark_us) if MIN_US <= watermark_us <= MAX_US else None
-
-    @override
-    def view(self, snapshot: IdState, moment: Moment) -> dict[str, Any]:
-        _, ids, first_us = snapshot
-        pairs = list(zip(ids, map(from_us, first_us), strict=True))
-        return {"watermark": self.watermark(snapshot, moment), "ids": pairs}
 
 
 def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:

@@ -21,7 +21,7 @@ WINDOWS = bytes([VERSION]) + b"W"
 """A segment of windows in columns, which the `ShardLogic` of a step defines; also the snapshot of a
 key in a segment of whole keys after a move to another layout."""
 IDS = bytes([VERSION]) + b"I"
-"""A segment of remembered ids in columns, see `flow.keyed.id_segments`."""
+"""A segment of remembered ids in columns, see `flow_windowing.deduplication.segments`."""
 PACKED = bytes([VERSION]) + b"P"
 """A packed segment: its content is a segment of another kind."""
 

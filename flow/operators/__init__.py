@@ -16,7 +16,6 @@ from flow.keyed.state_counts import StateCounts
 from flow.keyed.step import LogicBuilder
 from flow.operators.batching import map_batches, records
 from flow.operators.calling import CallId, Retry, call_id, map_async
-from flow.operators.dedup import dedup
 from flow.operators.edges import input, output, try_input
 from flow.operators.enriching import TTLCache, enrich_cached
 from flow.operators.expiring import ExpiringOut
@@ -87,7 +86,6 @@ __all__ = [
     "call_id",
     "collect",
     "count_final",
-    "dedup",
     "enrich_cached",
     "filter",
     "filter_map",
@@ -160,8 +158,8 @@ _ELSEWHERE = {
     "reduce": "use reduce_final, or win.reduce_window of flow_windowing",
     "fold": "use fold_final, or win.fold_window of flow_windowing",
     **dict.fromkeys(
-        ("deduplicate", "distinct", "drop_duplicates", "dropDuplicates", "unique"),
-        "use dedup(step_id, stream, id, ttl=...), or win.dedup of flow_windowing by event time",
+        ("dedup", "deduplicate", "distinct", "drop_duplicates", "dropDuplicates", "unique"),
+        f"{_WINDOWS}dedup(step_id, stream, clock, id, ttl=...), whose clock may be SystemClock()",
     ),
     **dict.fromkeys(
         ("broadcast", "broadcast_state", "connect", "control_stream", "global_table", "ktable"),

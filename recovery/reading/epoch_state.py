@@ -17,7 +17,6 @@ from flow.engine.state.packed import unpack
 from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.errors import CheckpointError
 from flow.instants import NEVER
-from flow.keyed.id_segments import IdSegment, snapshots_of_segment
 from flow.keyed.segments import IDS, WINDOWS, WholeKeys, kind_of
 from flow.keyed.state_counts import StateCounts
 from flow_windowing.columnar.storage.segments import SegmentContent
@@ -26,6 +25,7 @@ from flow_windowing.columnar.storage.snapshots import (
     snapshots_of_content,
     split_by_key,
 )
+from flow_windowing.deduplication.segments import IdSegment, snapshots_of_segment
 from recovery.reading.checkpoint import CheckpointReader
 from recovery.reading.inert import load_inert
 from recovery.reading.problems import java_reason

@@ -63,7 +63,7 @@ def make_flow(home: Path, size: Size, fault: Fault = NO_FAULT) -> Dataflow:
     symbols = op.key_on("by_symbol", op.map("charged_trade", charged, value_of), "symbol")
     quotes_by_symbol = op.key_on("quotes_by_symbol", quotes, "symbol")
 
-    once = op.dedup("once", symbols, "id", ttl="20m")
+    once = win.dedup("once", symbols, win.SystemClock(), "id", ttl="20m").down
     log = [
         op.map("charged_call", charged, call_of),
         op.map_with("edition", trades, editions, edition_of),

@@ -178,7 +178,7 @@ def latest(_: Any, value: int) -> tuple[int, int]:
 
 
 STEPS: dict[str, Build] = {
-    "by system time": lambda s: op.dedup("step", s, ttl="1h"),
+    "by system time": lambda s: win.dedup("step", s, win.SystemClock(), ttl="1h").down,
     "by event time": lambda s: win.dedup("step", s, CLOCK, ttl="1h").down,
     "a map": lambda s: op.stateful_map("step", s, latest, ttl="1h").down,
 }

@@ -37,7 +37,7 @@ class Case:
         streams = {
             "by_time": by_time.down,
             "time_expired": by_time.expired,
-            "system": op.dedup("system", s, "id", ttl=ttl),
+            "system": win.dedup("system", s, win.SystemClock(), "id", ttl=ttl).down,
             "event": event.down,
         }
         if isinstance(counted, op.ExpiringOut):

@@ -15,8 +15,7 @@ import numpy as np
 
 from flow.instants import NEVER
 from flow.keyed.due import held_watermark_us
-from flow.keyed.id_segments import IdSegment, snapshots_of_segment
-from flow.keyed.segments import IDS, WINDOWS, WholeKeys, kind_of
+from flow.keyed.segments import WINDOWS, WholeKeys, kind_of
 from flow.keyed.state_counts import StateCounter, StateCounts
 
 _OVERHEAD_BYTES = 24
@@ -93,8 +92,6 @@ class Segment:
         """
         if content is None:
             return cls()
-        if kind_of(content) == IDS:
-            return cls._of_states(snapshots_of_segment(IdSegment.decode(content)), counter)
         if kind_of(content) == WINDOWS and snapshots_in is not None:
             return cls._of_states(snapshots_in(content), counter)
         stored = WholeKeys.decode(content, f"the state of step {step_id!r}")

@@ -64,7 +64,7 @@ class KeyColumns(KeyClocks):
 
     @classmethod
     def of_columns(cls, columns: Ints) -> KeyColumns:
-        """Return the clocks in the columns of stored state, see `flow.keyed.id_segments`.
+        """Return the clocks in the columns of a segment of ids, see `KeyedIds`.
 
         Args:
             columns: the fields in their order, int64, shape (fields, keys); `NO_WATERMARK` where

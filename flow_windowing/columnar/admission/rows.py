@@ -152,7 +152,8 @@ class EnteringRows(NamedTuple):
     def take(self, chosen: Ints | Mask) -> EnteringRows:
         """Return the chosen rows."""
         sources = None if self.sources is None else self.sources[chosen]
-        return EnteringRows(*(column[chosen] for column in self[:5]), sources=sources)
+        rows, slots, times_us, numbers, watermark_us = (column[chosen] for column in self[:5])
+        return EnteringRows(rows, slots, times_us, numbers, watermark_us, sources)
 
 
 def _without_sides(values: Values, sides: int) -> tuple[Values, Callable[[int], Any]]:

@@ -10,7 +10,6 @@ import numpy as np
 from flow.columns.arrays import Ints, Mask
 from flow.instants import NEVER
 from flow.keyed.segments import WINDOWS, WholeKeys, kind_of
-from flow.pickles import load_pickle
 from flow_windowing.columnar.admission.key_clocks import KeyClocks, KeyColumns
 from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
@@ -63,7 +62,7 @@ def build_shard_state(form: StateForm, parts: list[SegmentContent]) -> ShardStat
 def _clocks_of(form: StateForm, parts: list[SegmentContent], counts: list[int]) -> KeyClocks:
     if isinstance(form.clock, LogicShardClock):
         pickles = [one for part in parts for one in part.clock_logics]
-        return form.clock.restored_clocks(map(load_pickle, pickles))
+        return form.clock.restored_clocks(map(pickle.loads, pickles))
     held_us: Ints | None = None
     if any(part.held_watermark_us for part in parts):
         held = [part.held_watermark_us for part in parts]

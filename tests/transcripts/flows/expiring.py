@@ -11,13 +11,13 @@ from tests.support.transcript import In, Order, Out, Step, builder
 
 @builder(shares_time=True)
 def dedup(step: Step, s: In, *, ttl: str) -> Out:
-    return {"out": op.dedup(step("once"), s, ttl=ttl)}
+    return {"out": win.dedup(step("once"), s, win.SystemClock(), ttl=ttl).down}
 
 
 @builder(shares_time=True)
 def dedup_records(step: Step, s: In, *, ttl: str) -> Out:
     keyed = op.key_on(step("by_user"), s, "user")
-    return {"out": op.dedup(step("once"), keyed, "id", ttl=ttl)}
+    return {"out": win.dedup(step("once"), keyed, win.SystemClock(), "id", ttl=ttl).down}
 
 
 @builder(shares_time=True, **dict.fromkeys(("down", "late", "duplicates"), Order.KEY))

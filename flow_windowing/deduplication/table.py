@@ -1,7 +1,7 @@
 """The keys of a shard with their remembered ids, and the segments that hold them.
 
-Ids that are all text, or all integers of 64 bits, are stored in columns, see
-`flow.keyed.id_segments`. A segment with other ids has the format of a step that runs key by key,
+Ids that are all text, or all integers of 64 bits, are stored in columns, see `IdSegment`. A segment
+with other ids, or with a clock without columns, has the format of a step that runs key by key,
 `WholeKeys`, where the snapshot of a key is a pickle of `IdState`. The tools of recovery thus move
 ids of any class without unpickling them.
 """
@@ -22,7 +22,10 @@ from flow.columns.arrays import Ints, Mask
 from flow.columns.chunks import pick, radix_order
 from flow.instants import NEVER
 from flow.keyed.due import split_dues
-from flow.keyed.id_segments import (
+from flow.keyed.segments import IDS, WholeKeys, kind_of
+from flow.keyed.shard_logic import SegmentDump
+from flow_windowing.deduplication.remembered import Ids, SeenIds, id_objects, take_ids
+from flow_windowing.deduplication.segments import (
     IdSegment,
     IdState,
     IdWriter,
@@ -30,9 +33,6 @@ from flow.keyed.id_segments import (
     clock_states,
     read_segments,
 )
-from flow.keyed.seen_ids import Ids, SeenIds, id_objects, take_ids
-from flow.keyed.segments import IDS, WholeKeys, kind_of
-from flow.keyed.shard_logic import SegmentDump
 
 _TYPES = {str: pa.large_string(), int: pa.int64()}
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from flow.checks import check_getter
 from flow.dataflow import KeyedStream
 from flow.durations import Duration
 from flow.errors import FlowTypeError, shorten
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step
-from flow.operators.dedup import checked_id
 from flow.operators.expiring import check_ttl
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.contract.metadata import LateValue
-from flow_windowing.lowering import DedupBuilder
+from flow_windowing.deduplication.builder import DedupBuilder
+from flow_windowing.deduplication.ids import IdOf
 from flow_windowing.rules.streams import DEDUP_PORTS
 
 V = TypeVar("V")
@@ -39,11 +40,11 @@ def dedup(
     step_id: str,
     up: KeyedStream[V],
     clock: Clock[Any, Any],
-    id: Callable[[V], Any] | str | None = None,  # The field's word, as in op.dedup.
+    id: Callable[[V], Any] | str | None = None,  # The field's word, as `filter` is.
     *,
     ttl: Duration,
 ) -> DedupOut[V]:
-    """Pass the first value of each key and id, and drop its repeats, by event time.
+    """Pass the first value of each key and id, and drop its repeats for a time.
 
     In order of arrival, a value behind the watermark of its key goes to the stream ``late``. Any
     other value passes, unless a value of the same key and id passed whose timestamp differs by less
@@ -51,14 +52,19 @@ def dedup(
     the time. So no two values of an id that pass are closer than `ttl`, in any order of arrival.
 
     An id is forgotten once the watermark reaches the timestamp of its value and `ttl`; a key whose
-    ids are all forgotten has no state, and its clock starts again with the next value.
+    ids are all forgotten has no state, and its clock starts again with the next value. The state of
+    a key is its remembered ids, which an epoch reads and writes as a whole: for ids that are unique
+    in the stream, key on the id.
 
     Args:
         step_id: the step's id, unique in the flow.
         up: the keyed stream to read.
-        clock: the clock, such as an `EventClock`. With ``scope="stream"`` a value is late by the
-            watermark of the step, also for a key without state.
-        id: as in `flow.operators.dedup`.
+        clock: the clock: an `EventClock`, or a `SystemClock`, by which no value is late. With
+            ``scope="stream"`` a value is late by the watermark of the step, also for a key without
+            state.
+        id: a function of the value, or the path of a field, such as ``"order.id"``, that gives the
+            id; by default the id is the whole value. Ids are compared with ``==`` and must be plain
+            values, or dicts, lists, sets and tuples of plain values.
         ttl: the least difference in time of two values of an id that pass; positive.
 
     Raises:
@@ -74,7 +80,9 @@ def dedup(
         >>> [click["at"] for _, click in run_once(clicks, once)]
         [0, 600]
     """
-    id_of, ttl_us = checked_id(step_id, id), check_ttl(step_id, ttl)
+    if id is not None:
+        check_getter(f"step {shorten(step_id)}: id", id, "order.id")
+    id_of, ttl_us = IdOf(id), check_ttl(step_id, ttl)
     try:
         builder = DedupBuilder(clock, id_of, ttl_us)
     except FlowTypeError as error:

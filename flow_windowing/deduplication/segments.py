@@ -16,8 +16,8 @@ import pyarrow as pa
 from flow.columns.arrays import Ints
 from flow.errors import CheckpointError
 from flow.instants import NEVER
-from flow.keyed.seen_ids import Ids, id_objects
 from flow.keyed.segments import IDS
+from flow_windowing.deduplication.remembered import Ids, id_objects
 
 NO_CLOCK = -NEVER
 """In the first column of clocks, the key has no clock; in others, its clock has no such number."""

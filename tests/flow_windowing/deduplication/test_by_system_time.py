@@ -1,4 +1,4 @@
-"""Deduplication by system time: the operator, its state, and its two paths."""
+"""Deduplication by system time: the operator and its state."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flow.operators as op
+import flow_windowing as win
 from flow.errors import FlowBuildError, FlowTypeError, StepError
-from flow.testing import key_by_key, run_once
+from flow.testing import run_once
 from recovery.reading.epoch_state import decode_segment, load_snapshot
 from tests.support.one_stream import Build, driver
 from tests.support.sampling import sampled
@@ -20,18 +21,13 @@ from tests.support.sampling import sampled
 MICRO = timedelta(microseconds=1)
 
 
+def dedup(step_id: str, stream: Any, *args: Any, **options: Any) -> Any:
+    """Return the values that pass by system time."""
+    return win.dedup(step_id, stream, win.SystemClock(), *args, **options).down
+
+
 def once(step: Any) -> Any:
-    return op.dedup("once", step, "id", ttl="10s")
-
-
-@pytest.fixture(params=["over columns", "key by key"], autouse=True)
-def path(request: pytest.FixtureRequest) -> Any:
-    """Each test runs over columns and key by key."""
-    if request.param == "over columns":
-        yield
-        return
-    with key_by_key():
-        yield
+    return dedup("once", step, "id", ttl="10s")
 
 
 def test_the_first_value_of_each_key_and_id_passes() -> None:
@@ -91,7 +87,7 @@ IDS: dict[str, tuple[Any, list[Any], list[Any]]] = {
 @pytest.mark.parametrize(("getter", "values", "passing"), IDS.values(), ids=IDS)
 def test_ids(getter: Any, values: list[Any], passing: list[Any]) -> None:
     items = [("k", value) for value in values]
-    with driver(lambda s: op.dedup("once", s, getter, ttl="1h")) as t:
+    with driver(lambda s: dedup("once", s, getter, ttl="1h")) as t:
         t.send("in", items)
         assert [value for _, value in t.take("out")] == passing
         t.send("in", items)
@@ -113,7 +109,7 @@ def test_ids_in_columns(column: pa.Array) -> None:
     table = pa.RecordBatch.from_arrays([pa.array(list("kkkkk")), column], names=["key", "id"])
 
     def build(stream: Any) -> Any:
-        return op.dedup("once", op.key_on("key", stream, "key"), "id", ttl="1h")
+        return dedup("once", op.key_on("key", stream, "key"), "id", ttl="1h")
 
     with driver(build) as t:
         t.send("in", table)
@@ -140,20 +136,10 @@ def test_a_value_without_an_id_stops_the_flow(value: Any, problem: str) -> None:
 
 
 WRONG: dict[str, tuple[Build, type[Exception], str]] = {
-    "no time": (lambda s: op.dedup("d", s, ttl="0s"), FlowBuildError, "ttl must be positive"),
-    "a wrong time": (lambda s: op.dedup("d", s, ttl="soon"), ValueError, "ttl"),
-    "no path": (lambda s: op.dedup("d", s, "a..b", ttl="1s"), FlowBuildError, "a field's path"),
-    "no id": (lambda s: op.dedup("d", s, 5, ttl="1s"), FlowTypeError, "id must be a function"),  # type: ignore[call-overload, arg-type]
-    "event time": (
-        lambda s: op.dedup("d", s, ttl="1s", by="event"),  # type: ignore[arg-type]
-        FlowBuildError,
-        "flow_windowing.dedup",
-    ),
-    "another time": (
-        lambda s: op.dedup("d", s, ttl="1s", by="clock"),  # type: ignore[arg-type]
-        FlowBuildError,
-        "by must be 'system' or 'event'",
-    ),
+    "no time": (lambda s: dedup("d", s, ttl="0s"), FlowBuildError, "ttl must be positive"),
+    "a wrong time": (lambda s: dedup("d", s, ttl="soon"), ValueError, "ttl"),
+    "no path": (lambda s: dedup("d", s, "a..b", ttl="1s"), FlowBuildError, "a field's path"),
+    "no id": (lambda s: dedup("d", s, 5, ttl="1s"), FlowTypeError, "id must be a function"),
 }
 
 
@@ -165,9 +151,9 @@ def test_wrong_arguments(build: Build, error: type[Exception], problem: str) -> 
 
 @pytest.mark.parametrize(("before", "after", "keys"), [("10s", "5s", 0), ("5s", "10s", 1)])
 def test_a_changed_time_to_live_holds_for_restored_ids(before: str, after: str, keys: int) -> None:
-    first = driver(lambda s: op.dedup("once", s, ttl=before))
+    first = driver(lambda s: dedup("once", s, ttl=before))
     first.send("in", [("a", 1)])
-    second = driver(lambda s: op.dedup("once", s, ttl=after))
+    second = driver(lambda s: dedup("once", s, ttl=after))
     second._engine._stores = first._engine._stores
     second._now_us = first._now_us
     second.advance("5s")
@@ -207,7 +193,7 @@ def test_values_pass_as_defined(epochs: list[Any], micros: int) -> None:
     """A value passes unless its id passed less than ten seconds before."""
     ttl = timedelta(seconds=10) + micros * MICRO
     now, last, passing = timedelta(0), dict[Any, timedelta](), list[Any]()
-    with driver(lambda s: op.dedup("once", s, ttl=ttl)) as t:
+    with driver(lambda s: dedup("once", s, ttl=ttl)) as t:
         for seconds, items in epochs:
             now += timedelta(seconds=seconds)
             for item in items:

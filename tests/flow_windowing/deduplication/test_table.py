@@ -1,4 +1,4 @@
-"""Segments of remembered ids: in columns, and of whole keys as a step key by key writes them."""
+"""Segments of remembered ids: in columns, and of whole keys."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.engine.state.segment import Segment
 from flow.errors import CheckpointError
 from flow.instants import NEVER
-from flow.keyed.id_segments import NO_CLOCK, IdSegment, snapshots_of_segment
-from flow.keyed.id_table import IdTable
-from flow.keyed.seen_ids import SeenIds
 from flow.keyed.segments import IDS, WholeKeys
-from flow.keyed.shard_ids import add_passing
+from flow_windowing.deduplication.remembered import SeenIds
+from flow_windowing.deduplication.segments import NO_CLOCK, IdSegment, snapshots_of_segment
+from flow_windowing.deduplication.shard import add_passing
+from flow_windowing.deduplication.table import IdTable
 from recovery.reading.epoch_state import decode_segment, load_snapshot
 from tests.support.sampling import sampled
 
@@ -41,9 +40,9 @@ def a_table(ids_of_keys: dict[str, list[Any]], kind: pa.DataType | None) -> IdTa
 
 
 def snapshots(contents: list[bytes | None]) -> dict[str, tuple[Any, int]]:
-    """Return the snapshot and the due time of each key, as a step that runs key by key reads it."""
-    kept = [Segment.decode(content, "once").kept.items() for content in contents]
-    return {key: (pickle.loads(one), due) for of in kept for key, (one, due) in of}
+    """Return the snapshot and the due time of each key."""
+    kept = [decode_segment(content, 0, 0, "once") for content in contents if content is not None]
+    return {one.key: (load_snapshot(one, "once"), one.due_us) for of in kept for one in of}
 
 
 @pytest.mark.parametrize(("ids", "kind"), COLUMNS.values(), ids=COLUMNS)
@@ -96,7 +95,7 @@ def test_a_segment_of_whole_keys_goes_on_in_columns() -> None:
     table = IdTable()
     assert table.load(whole.encode()) == 2
     (clocks,) = table.add_loaded()
-    assert clocks.tolist() == [[90, 80], [7, 6], [NO_CLOCK, 5], [NO_CLOCK, 40]]
+    assert clocks == [(90, 7), (80, 6, 5, 40)]
     slots = table.slots_of(pa.array(["b", "a", "c"]))
     times_us = np.array([10, 111, 10])
     passes = add_passing(table, slots, pa.array(["x", "x", "x"], pa.large_string()), times_us, 10)

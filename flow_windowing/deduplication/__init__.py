@@ -1,0 +1,1 @@
+"""Deduplication: values of an id that repeat one that passed are dropped."""
