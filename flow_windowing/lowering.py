@@ -20,7 +20,6 @@ from flow.keyed.state_counts import StateCounter
 from flow.keyed.step import KeyByKey, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now
-from flow_windowing.aggregates.sides import OneOfEachSide
 from flow_windowing.clocks.clocked_builder import ClockedBuilder
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
@@ -193,10 +192,7 @@ def _is_free_of_order(config: WindowingConfig, windowing: Windowing) -> bool:
         or not isinstance(folding, FoldingBuilder)
     ):
         return False
-    return all(
-        is_order_free(one) or isinstance(one, OneOfEachSide)
-        for one in _aggregators_of(folding.aggregator).values()
-    )
+    return all(map(is_order_free, _aggregators_of(folding.aggregator).values()))
 
 
 def _is_own(windower: object) -> bool:

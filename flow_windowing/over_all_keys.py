@@ -13,8 +13,6 @@ from flow.operators.building import add_step, flow_of
 from flow.operators.combining import Bucket, Combine, Rekey
 from flow.operators.stateless import map as map_items
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.aggregates.collections import Collect, CollectUnique
-from flow_windowing.aggregates.edges import First, Last
 from flow_windowing.aggregates.folding import Partials
 from flow_windowing.aggregates.numbers import Count
 from flow_windowing.all_keys.merging import ALL_KEYS, PORTS, GatherPartials, MergeBuilder
@@ -30,8 +28,6 @@ V = TypeVar("V")
 
 BUCKETS = 64
 """The number of buckets: enough for all cores, few enough to merge for each window."""
-
-_BY_ARRIVAL = (First, Last, Collect, CollectUnique)
 
 
 def aggregate_window_all(
@@ -84,7 +80,7 @@ def aggregate_window_all(
     options = {"timestamp": timestamp}
     named = named_aggregates(step_id, "aggregate_window_all", aggregates, options)
     for name, one in aggregates.items():
-        if isinstance(one, _BY_ARRIVAL):
+        if not one.spans_keys:
             raise FlowBuildError(
                 f"step {shorten(step_id)}: {name}: {type(one).__name__} goes by the order of "
                 "arrival, which does not span keys: use Earliest or Latest, or give all items one "

@@ -30,6 +30,7 @@ from flow.instants import Instant, instant_us
 from flow.keyed.logic import FailedCall
 from flow.operators import RejectedValue
 from flow.wrong_names import KnownArguments
+from flow_windowing.aggregates.form import Form
 from flow_windowing.contract.arrival import Arrival
 
 V = TypeVar("V")
@@ -69,6 +70,11 @@ class Aggregator(KnownArguments, ABC, Generic[V, S, R]):
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {}
     """Names, for errors, of the user's functions behind methods: ``{"add": "the folder"}``."""
+
+    # Read by `form_of`: the form of the class alone, as a subclass may compute another result.
+    form: ClassVar[Form] = Form()
+    # False if the result is by the order of arrival of all values, which does not span keys.
+    spans_keys: ClassVar[bool] = True
 
     @abstractmethod
     def initialize(self) -> S:
@@ -128,6 +134,12 @@ class Aggregator(KnownArguments, ABC, Generic[V, S, R]):
     def empty_result(self) -> R | None:
         """Return the result of a window without values; by default, that of `initialize`."""
         return self.result(self.initialize())
+
+
+def form_of(aggregator: Aggregator[Any, Any, Any]) -> Form:
+    """Return the form that an aggregator's own class declares."""
+    form: Form = vars(type(aggregator)).get("form", Aggregator.form)
+    return form
 
 
 def aggregate(
@@ -236,8 +248,6 @@ class FieldAggregator(Aggregator[Any, S, R]):
 
     # The number of arguments that a repr shows without their names.
     _positional: ClassVar[int] = 2
-    # True if `_take` uses the arrival of a value.
-    by_arrival: ClassVar[bool] = True
 
     field: Field = None
 
@@ -245,6 +255,12 @@ class FieldAggregator(Aggregator[Any, S, R]):
     @override
     def field_read(self) -> Field:
         return self.field
+
+    @property
+    def column_read(self) -> str | None:
+        """The path of the field, if `add_found` adds values by their field alone."""
+        field, is_added_alone = self.field, type(self).add_at is FieldAggregator.add_at
+        return field if isinstance(field, str) and is_added_alone else None
 
     def __post_init__(self) -> None:
         if self.field is not None:

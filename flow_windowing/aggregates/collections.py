@@ -35,10 +35,8 @@ class Collect(FieldAggregator[list[tuple[int, Any]], list[Any]]):
     ['home', 'cart', 'home']
     """
 
-    @property
-    @override
-    def depends_on_order(self) -> bool:
-        return True
+    depends_on_order = True
+    spans_keys = False
 
     @override
     def result_type(self, field_type: Any) -> Any:
@@ -81,10 +79,8 @@ class CollectUnique(FieldAggregator[dict[Any, tuple[int, Any]], list[Any]]):
     ['home', 'cart']
     """
 
-    @property
-    @override
-    def depends_on_order(self) -> bool:
-        return True
+    depends_on_order = True
+    spans_keys = False
 
     @override
     def result_type(self, field_type: Any) -> Any:
@@ -122,10 +118,7 @@ class CollectUnique(FieldAggregator[dict[Any, tuple[int, Any]], list[Any]]):
 class _EntryAggregator(Aggregator[Any, Any, Any]):
     """An aggregator that needs the entry number of each value, and includes ``None`` values."""
 
-    @property
-    @override
-    def depends_on_order(self) -> bool:
-        return True
+    depends_on_order = True
 
     @override
     def add(self, state: Any, value: Any) -> Any:

@@ -12,23 +12,18 @@ from typing import Any, ClassVar, TypeAlias
 from typing_extensions import override
 
 from flow_windowing.aggregates.aggregator import FieldAggregator
+from flow_windowing.aggregates.form import EdgeForm
 from flow_windowing.contract.arrival import Arrival
 
-OrderedValue: TypeAlias = tuple[Any, Any] | None
-"""The key of a value in the order, and the value; ``None`` before the first value."""
+OrderedValue: TypeAlias = tuple[tuple[int, int], Any] | None
+"""The place of a value in the order, (timestamp in µs or 0, arrival number), and the value."""
 
 
 @dataclass(frozen=True, repr=False)
 class Edge(FieldAggregator[OrderedValue, Any]):
-    """The first or the last value in an order of arrivals; the state is (key of order, value).
+    """The first or the last value in an order of arrivals, which the form gives."""
 
-    Attributes:
-        is_by_time: True if the order is by timestamp, then by arrival; False if by arrival only.
-        is_last: True for the last value of the order, False for the first.
-    """
-
-    is_by_time: ClassVar[bool]
-    is_last: ClassVar[bool]
+    form: ClassVar[EdgeForm]
 
     @override
     def result_type(self, field_type: Any) -> Any:
@@ -44,14 +39,14 @@ class Edge(FieldAggregator[OrderedValue, Any]):
 
     @override
     def _take(self, state: OrderedValue, found: Any, at: Arrival) -> OrderedValue:
-        key = (at.timestamp_us, at.number) if self.is_by_time else at.number
-        return self._join(state, (key, found))
+        timestamp_us = at.timestamp_us if self.form.is_by_time else 0
+        return self._join(state, ((timestamp_us, at.number), found))
 
     @override
     def _join(self, state: OrderedValue, other: OrderedValue) -> OrderedValue:
         if state is None or other is None:
             return other if state is None else state
-        wins = other[0] >= state[0] if self.is_last else other[0] < state[0]
+        wins = other[0] >= state[0] if self.form.is_last else other[0] < state[0]
         return other if wins else state
 
 
@@ -70,8 +65,8 @@ class First(Edge):
     5
     """
 
-    is_by_time: ClassVar[bool] = False
-    is_last: ClassVar[bool] = False
+    form = EdgeForm(is_by_time=False, is_last=False)
+    spans_keys = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,8 +84,8 @@ class Last(Edge):
     7
     """
 
-    is_by_time: ClassVar[bool] = False
-    is_last: ClassVar[bool] = True
+    form = EdgeForm(is_by_time=False, is_last=True)
+    spans_keys = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,8 +102,7 @@ class Earliest(Edge):
     'b'
     """
 
-    is_by_time: ClassVar[bool] = True
-    is_last: ClassVar[bool] = False
+    form = EdgeForm(is_by_time=True, is_last=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,5 +119,4 @@ class Latest(Edge):
     'b'
     """
 
-    is_by_time: ClassVar[bool] = True
-    is_last: ClassVar[bool] = True
+    form = EdgeForm(is_by_time=True, is_last=True)

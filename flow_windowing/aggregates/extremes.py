@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 from typing_extensions import override
 
 from flow_windowing.aggregates.aggregator import FieldAggregator
+from flow_windowing.aggregates.form import ExtremeForm
 from flow_windowing.aggregates.value_order import compare
 from flow_windowing.contract.arrival import Arrival
 
@@ -23,8 +24,7 @@ NumberedValue: TypeAlias = tuple[int, Any] | None
 class _Extreme(FieldAggregator[NumberedValue, Any]):
     """The best value by comparison; of equal values, the first to arrive."""
 
-    # 1 if the least value is the best, -1 if the greatest is.
-    _sign: ClassVar[int]
+    form: ClassVar[ExtremeForm]
 
     @override
     def result_type(self, field_type: Any) -> Any:
@@ -46,7 +46,7 @@ class _Extreme(FieldAggregator[NumberedValue, Any]):
     def _join(self, state: NumberedValue, other: NumberedValue) -> NumberedValue:
         if state is None or other is None:
             return other if state is None else state
-        order = self._sign * compare(other[1], state[1])
+        order = compare(other[1], state[1]) * (-1 if self.form.is_greatest else 1)
         return other if order < 0 or (order == 0 and other[0] < state[0]) else state
 
 
@@ -65,7 +65,7 @@ class Min(_Extreme):
     5
     """
 
-    _sign: ClassVar[int] = 1
+    form = ExtremeForm(is_greatest=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,4 +83,4 @@ class Max(_Extreme):
     7
     """
 
-    _sign: ClassVar[int] = -1
+    form = ExtremeForm(is_greatest=True)

@@ -122,11 +122,7 @@ class Fold(Aggregator[Any, Any, Any]):
     folder: Callable[[Any, Any], Any]
     merger: Callable[[Any, Any], Any] | None
     copies: bool
-
-    @property
-    @override
-    def depends_on_order(self) -> bool:
-        return True
+    depends_on_order = True
 
     @override
     def initialize(self) -> Any:
@@ -160,11 +156,7 @@ class Reduce(Aggregator[Any, Any, Any]):
 
     reducer: Callable[[Any, Any], Any]
     copies: bool
-
-    @property
-    @override
-    def depends_on_order(self) -> bool:
-        return True
+    depends_on_order = True
 
     @override
     def initialize(self) -> tuple[Any, ...]:

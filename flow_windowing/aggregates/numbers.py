@@ -26,6 +26,7 @@ from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow_windowing.aggregates import exact_totals
 from flow_windowing.aggregates.aggregator import FieldAggregator, UnfitError, described
 from flow_windowing.aggregates.exact_totals import Total, total_of, with_number
+from flow_windowing.aggregates.form import CountForm, Form, MeanForm, SumForm
 from flow_windowing.aggregates.value_order import key_of
 from flow_windowing.contract.arrival import Arrival
 
@@ -45,6 +46,8 @@ class Count(FieldAggregator[int, int]):
     >>> aggregate(Count(), values), aggregate(Count("tip"), values)
     (3, 1)
     """
+
+    form = CountForm()
 
     @override
     def result_type(self, field_type: Any) -> Any:
@@ -89,7 +92,7 @@ class CountDistinct(FieldAggregator[set[Any], int]):
     2
     """
 
-    by_arrival: ClassVar[bool] = False
+    form = Form(ignores_order=True, ignores_arrival=True)
 
     @override
     def result_type(self, field_type: Any) -> Any:
@@ -134,6 +137,8 @@ class Sum(FieldAggregator[Total | None, Any]):
     1.0
     """
 
+    form = SumForm()
+
     @override
     def result_type(self, field_type: Any) -> Any:
         return _type_of_sums(field_type)
@@ -173,6 +178,8 @@ class Mean(FieldAggregator[tuple[int, Total], Any]):
     >>> aggregate(Mean("latency"), [{"latency": 2}, {"latency": 3}, {"latency": None}])
     2.5
     """
+
+    form = MeanForm()
 
     @override
     def result_type(self, field_type: Any) -> Any:
@@ -225,7 +232,7 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
     (1.0, 1.0)
     """
 
-    by_arrival: ClassVar[bool] = False
+    form = Form(ignores_arrival=True)
     _positional: ClassVar[int] = 1
 
     sample: bool = True
@@ -297,7 +304,7 @@ class Quantile(FieldAggregator["array[float]", float | None]):
     9.0
     """
 
-    by_arrival: ClassVar[bool] = False
+    form = Form(ignores_order=True, ignores_arrival=True)
 
     q: float = None  # type: ignore[assignment]  # Fields after `field` need a default.
 

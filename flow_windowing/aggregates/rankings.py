@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from flow.checks import check_whole
 from flow_windowing.aggregates.aggregator import FieldAggregator
+from flow_windowing.aggregates.form import Form
 from flow_windowing.aggregates.value_order import compare, key_of
 from flow_windowing.contract.arrival import Arrival
 
@@ -41,6 +42,8 @@ class TopK(FieldAggregator[dict[Any, tuple[int, int, Any]], list[Any]]):
     >>> aggregate(TopK(k=2), ["a", "b", "c", "b", "c", "d"])
     ['b', 'c']
     """
+
+    form = Form(ignores_order=True)
 
     k: int = None  # type: ignore[assignment]  # Fields after `field` need a default.
 
@@ -183,6 +186,7 @@ class MaxK(_BestK):
     [9, 9]
     """
 
+    form = Form(ignores_order=True)
     _sign: ClassVar[int] = -1
 
 
@@ -202,6 +206,7 @@ class MinK(_BestK):
     [5, 5]
     """
 
+    form = Form(ignores_order=True)
     _sign: ClassVar[int] = 1
 
 
@@ -221,6 +226,7 @@ class MaxKUnique(_BestKUnique):
     [9, 7]
     """
 
+    form = Form(ignores_order=True)
     _sign: ClassVar[int] = -1
 
 
@@ -240,4 +246,5 @@ class MinKUnique(_BestKUnique):
     [5, 7]
     """
 
+    form = Form(ignores_order=True)
     _sign: ClassVar[int] = 1

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from flow.operators.joins import InsertMode
 from flow_windowing.aggregates.aggregator import Aggregator
+from flow_windowing.aggregates.form import Form
 from flow_windowing.contract.arrival import Arrival
 
 OrderKey: TypeAlias = tuple[int, int]
@@ -20,13 +21,13 @@ Entry: TypeAlias = tuple[OrderKey, Any]
 class OneOfEachSide(Aggregator[tuple[int, Any], "tuple[Entry | None, ...]", "tuple[Any, ...]"]):
     """The first, or the last, value of each side, in a tuple.
 
-    The result does not depend on the order in which values enter the window.
-
     Attributes:
         sides: the number of sides.
         insert_mode: the value of a side that is held, ``"first"`` or ``"last"``.
         ordered: True if the order is by timestamp, then by arrival; False if by arrival only.
     """
+
+    form = Form(ignores_order=True)
 
     sides: int
     insert_mode: InsertMode

@@ -10,7 +10,7 @@ CPC sketches are smaller, but their estimates depend on the order and on merges.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 from typing_extensions import override
@@ -19,6 +19,7 @@ from flow.checks import check_whole
 from flow.errors import FlowBuildError, package_of_extra
 from flow_windowing.aggregates.aggregator import FieldAggregator
 from flow_windowing.aggregates.approximate.canonical import canonical_text
+from flow_windowing.aggregates.form import Form
 from flow_windowing.contract.arrival import Arrival
 
 LEAST_PRECISION, MOST_PRECISION = 5, 20
@@ -124,7 +125,7 @@ class ApproxCountDistinct(FieldAggregator[DistinctSketch, int]):
     2
     """
 
-    by_arrival: ClassVar[bool] = False
+    form = Form(ignores_order=True, ignores_arrival=True)
 
     precision: int = 12
 

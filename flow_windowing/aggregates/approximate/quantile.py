@@ -13,13 +13,14 @@ import math
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from typing_extensions import override
 
 from flow.errors import FlowBuildError, shorten
 from flow_windowing.aggregates.aggregator import FieldAggregator
+from flow_windowing.aggregates.form import Form
 from flow_windowing.aggregates.numbers import check_share, float_of
 from flow_windowing.contract.arrival import Arrival
 
@@ -60,7 +61,7 @@ class ApproxQuantile(FieldAggregator[Bins, "float | None"]):
     True
     """
 
-    by_arrival: ClassVar[bool] = False
+    form = Form(ignores_order=True, ignores_arrival=True)
 
     q: float = None  # type: ignore[assignment]  # Fields after `field` need a default.
     accuracy: float = 0.01

@@ -49,6 +49,8 @@ class ApproxTopK(TopK):
     ['b', 'c']
     """
 
+    depends_on_order = True
+
     counters: int = 1000
 
     @override
@@ -59,11 +61,6 @@ class ApproxTopK(TopK):
             raise FlowBuildError(
                 f"ApproxTopK: counters must be at least k={self.k}, got {self.counters}"
             )
-
-    @property
-    @override
-    def depends_on_order(self) -> bool:
-        return True
 
     @override
     def _take(self, state: Counts, found: Any, at: Arrival) -> Counts:

@@ -16,12 +16,7 @@ from flow_windowing.columnar.aggregates.accumulators import (
     RowOperation,
     UnfitForColumns,
 )
-from flow_windowing.columnar.aggregates.forms import (
-    FORM_OF_KIND,
-    form_for,
-    has_columns,
-    keeps_first_of_equals,
-)
+from flow_windowing.columnar.aggregates.forms import FORM_OF_KIND, form_for, has_columns
 from flow_windowing.columnar.aggregates.groups import Groups
 from flow_windowing.columnar.aggregates.number_accumulators import NumberAccumulators
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
@@ -90,7 +85,7 @@ class AccumulatorColumn:
 
     def add(self, rows: Ints, groups: Groups) -> None:
         """Add one group of values to each of the given rows, which are distinct."""
-        self._accumulators = self._in_form(self._form_for(groups))
+        self._accumulators = self._in_form(form_for(self._aggregator, groups))
         try:
             self._accumulators.add(rows, groups)
         except UnfitForColumns:
@@ -103,7 +98,7 @@ class AccumulatorColumn:
         Returns:
             True if the values were added.
         """
-        accumulators = self._accumulators = self._in_form(self._form_for(groups))
+        accumulators = self._accumulators = self._in_form(form_for(self._aggregator, groups))
         if not isinstance(accumulators, NumberAccumulators):
             return False
         try:
@@ -114,7 +109,7 @@ class AccumulatorColumn:
 
     def add_each(self, rows: Ints, groups: Groups) -> pa.Array | list[Any]:
         """Add groups as `add` does, and return the result after each value, group after group."""
-        self._accumulators = self._in_form(self._form_for(groups))
+        self._accumulators = self._in_form(form_for(self._aggregator, groups))
         try:
             return self._accumulators.add_each(rows, groups)
         except UnfitForColumns:
@@ -173,12 +168,6 @@ class AccumulatorColumn:
     def encode(self, begin: int, end: int) -> EncodedAccumulators:
         """Return the rows from `begin` to `end`, exclusive, as plain data."""
         return self._chosen_or_objects().encode(begin, end)
-
-    def _form_for(self, groups: Groups) -> type[NumberAccumulators] | None:
-        """Return the form to which values can be added; ``None`` for objects."""
-        if not groups.is_in_arrival_order and keeps_first_of_equals(self._aggregator):
-            return None  # Columns of extremes hold no arrival numbers.
-        return form_for(self._aggregator, groups.values)
 
     def _chosen_or_objects(self) -> Accumulators:
         accumulators = self._accumulators

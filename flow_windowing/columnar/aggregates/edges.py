@@ -11,11 +11,10 @@ from typing_extensions import override
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.aggregates.edges import Edge
 from flow_windowing.columnar.aggregates.groups import Groups
 from flow_windowing.columnar.aggregates.number_accumulators import (
     NumberAccumulators,
-    is_int64,
+    fits,
     with_nulls,
 )
 from flow_windowing.columnar.aggregates.runs import Column, take_rows
@@ -36,11 +35,7 @@ class _Edges(NumberAccumulators):
     @override
     def states(self) -> list[Any]:
         rows = zip(*(column.tolist() for column in self._columns), strict=True)
-        by_time = self._edge.is_by_time
-        return [
-            ((time_us, number) if by_time else number, value) if has_number else None
-            for has_number, time_us, number, value in rows
-        ]
+        return [(tuple(order), value) if has_number else None for has_number, *order, value in rows]
 
     @classmethod
     @override
@@ -48,17 +43,15 @@ class _Edges(NumberAccumulators):
         if state is None:
             return 0, 0, 0, 0
         order, value = state
-        time_us, number = order if isinstance(order, tuple) else (0, order)
-        fits = is_int64(value) if cls.types[-1] == "<i8" else type(value) is float
-        return (1, time_us, number, value) if fits else None
+        return (1, *order, value) if fits(value, cls.types[-1]) else None
 
     @override
     def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
-        numbers = self._numbers(groups, self.types[-1][1])
+        numbers = self._numbers(groups)
         times_us, arrivals, _ = groups.arrival_columns
         if numbers.entries is not None:
             times_us, arrivals = times_us[numbers.entries], arrivals[numbers.entries]
-        if not self._edge.is_by_time:
+        if not self._form.is_by_time:
             times_us = np.zeros_like(times_us)
         chosen = self._edges(times_us, arrivals, numbers.starts, numbers.counts)
         has_number = np.ones(len(chosen), np.int8)
@@ -69,8 +62,8 @@ class _Edges(NumberAccumulators):
         """Return the index of each group's edge; arrival numbers of a group are distinct."""
         if not len(starts):
             return starts
-        best, worst = (np.maximum, -NEVER) if self._edge.is_last else (np.minimum, NEVER)
-        if self._edge.is_by_time:
+        best, worst = (np.maximum, -NEVER) if self._form.is_last else (np.minimum, NEVER)
+        if self._form.is_by_time:
             edge_us = np.repeat(best.reduceat(times_us, starts), counts)
             arrivals = np.where(times_us == edge_us, arrivals, worst)
         return np.flatnonzero(arrivals == np.repeat(best.reduceat(arrivals, starts), counts))
@@ -79,12 +72,8 @@ class _Edges(NumberAccumulators):
     def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
         (_, left_us, left_number, _), (_, right_us, right_number, _) = left, right
         later = (right_us > left_us) | ((right_us == left_us) & (right_number >= left_number))
-        wins = later if self._edge.is_last else ~later
+        wins = later if self._form.is_last else ~later
         return [np.where(wins, new, old) for old, new in zip(left, right, strict=True)]
-
-    @property
-    def _edge(self) -> Edge:
-        return self._aggregator  # type: ignore[return-value]
 
 
 class WholeEdges(_Edges):

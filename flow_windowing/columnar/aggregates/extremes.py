@@ -11,12 +11,11 @@ from typing_extensions import override
 
 from flow.columns.arrays import Ints
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.aggregates.extremes import Max
 from flow_windowing.columnar.aggregates.accumulators import UnfitForColumns
 from flow_windowing.columnar.aggregates.groups import Groups
 from flow_windowing.columnar.aggregates.number_accumulators import (
     NumberAccumulators,
-    is_int64,
+    fits,
     with_nulls,
 )
 from flow_windowing.columnar.aggregates.runs import Column
@@ -25,8 +24,11 @@ from flow_windowing.columnar.aggregates.runs import Column
 class _Extremes(NumberAccumulators):
     """Minima or maxima of numbers of one type.
 
-    The columns: 1 if there is a number, else 0; the number.
+    The columns: 1 if there is a number, else 0; the number. They hold no arrival numbers, which
+    decide between equal values.
     """
+
+    needs_order_of_arrival = True
 
     @override
     def results(self, rows: Ints) -> pa.Array:
@@ -45,14 +47,12 @@ class _Extremes(NumberAccumulators):
         if state is None:
             return 0, 0
         value = state[1]
-        if cls.types[1] == "<i8":
-            return (1, value) if is_int64(value) else None
-        is_negative_zero = value == 0 and math.copysign(1.0, value) < 0
-        return (1, value) if type(value) is float and not is_negative_zero else None
+        is_fit = fits(value, cls.types[1]) and (value != 0 or math.copysign(1.0, value) > 0)
+        return (1, value) if is_fit else None
 
     @override
     def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
-        numbers = self._numbers(groups, self.types[1][1])
+        numbers = self._numbers(groups)
         values, starts = numbers.values, numbers.starts
         if values.dtype.kind == "f" and ((values == 0) & np.signbit(values)).any():
             raise UnfitForColumns  # The result of the equal values -0.0 and 0.0 is the first one.
@@ -66,7 +66,7 @@ class _Extremes(NumberAccumulators):
     @property
     def _best(self) -> np.ufunc:
         # NaN counts as greater than every number, so a minimum is NaN only if all numbers are.
-        return np.maximum if isinstance(self._aggregator, Max) else np.fmin
+        return np.maximum if self._form.is_greatest else np.fmin
 
 
 class WholeExtremes(_Extremes):

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from flow.columns.arrays import Ints
 from flow.columns.chunks import as_objects
+from flow.fields import field_path
 from flow_windowing.columnar.values.records import Values
 from flow_windowing.contract.arrival import Arrival
 
@@ -57,6 +58,12 @@ class Groups:
     def objects(self) -> list[Any]:
         """The values as Python objects, aligned with `rows`."""
         return self._objects(self.rows)
+
+    def column(self, field: Any) -> pa.Array | None:
+        """Return a column of all values; ``None`` if the field is in no column of records."""
+        values = self.values
+        is_path = isinstance(field, str) and isinstance(values, pa.RecordBatch)
+        return field_path(field).column_in(values) if is_path else None
 
     def field_objects(self, field: str) -> list[Any] | None:
         """Return a field of the values as Python objects, aligned with `rows`.

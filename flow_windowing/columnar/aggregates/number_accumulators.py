@@ -16,7 +16,6 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, run_starts
-from flow.fields import field_path
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.columnar.aggregates.accumulators import (
     Accumulators,
@@ -53,42 +52,6 @@ class FieldNumbers:
         return rows if self.groups is None else rows[self.groups]
 
 
-def field_numbers(groups: Groups, field: Any) -> FieldNumbers:
-    """Return the numbers in a field of values.
-
-    Raises:
-        UnfitForColumns: when the values are not records, or the field is not a column of numbers.
-    """
-    batch = groups.values
-    if not isinstance(batch, pa.RecordBatch) or not isinstance(field, str):
-        raise UnfitForColumns
-    column = field_path(field).column_in(batch)
-    if column is None:
-        raise UnfitForColumns
-    values = _to_numbers(column)
-    if not column.null_count:
-        return FieldNumbers(values[groups.rows], groups.starts, None, None)
-    entries = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)[groups.rows])
-    group_of_number = groups.group_of_value[entries]
-    starts = run_starts(group_of_number)
-    return FieldNumbers(values[groups.rows][entries], starts, group_of_number[starts], entries)
-
-
-def _to_numbers(column: pa.Array) -> Column:
-    kind = column.type
-    if column.null_count:
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            raise UnfitForColumns
-        column = column.fill_null(0)
-    if pa.types.is_integer(kind) and kind != pa.uint64():
-        whole: Column = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        return whole
-    if pa.types.is_floating(kind):
-        real: Column = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        return real
-    raise UnfitForColumns
-
-
 class NumberAccumulators(Accumulators):
     """Accumulators in columns of equal length; the first column is 0 for a window without values.
 
@@ -98,13 +61,16 @@ class NumberAccumulators(Accumulators):
     Attributes:
         kind: the name of the form in a segment.
         types: the numpy type of each column.
+        needs_order_of_arrival: True if values must enter in the order in which they arrived.
     """
 
     kind: ClassVar[str]
     types: ClassVar[tuple[str, ...]]
+    needs_order_of_arrival: ClassVar[bool] = False
 
     def __init__(self, aggregator: Aggregator[Any, Any, Any], columns: Sequence[Column]) -> None:
         self._aggregator = aggregator
+        self._form: Any = aggregator.form
         self._columns = list(columns)
 
     @classmethod
@@ -233,16 +199,24 @@ class NumberAccumulators(Accumulators):
         columns = (one[begin:end].tobytes() for one in self._columns)
         return self.kind, type(self._aggregator).__name__, *columns
 
-    def _numbers(self, groups: Groups, *kinds: str) -> FieldNumbers:
-        """Return the numbers of the aggregator's field.
+    def _numbers(self, groups: Groups) -> FieldNumbers:
+        """Return the numbers of the aggregator's field, which are in a column of ints or floats.
 
         Raises:
-            UnfitForColumns: when the numbers have none of these numpy kinds.
+            UnfitForColumns: when the column is of unsigned ints of 64 bits.
         """
-        numbers = field_numbers(groups, self._aggregator.field_read)
-        if numbers.values.dtype.kind not in kinds:
+        column = groups.column(self._aggregator.field_read)
+        if column is None or column.type == pa.uint64():
             raise UnfitForColumns
-        return numbers
+        number = pa.int64() if pa.types.is_integer(column.type) else pa.float64()
+        filled = column.fill_null(0) if column.null_count else column
+        values = filled.cast(number).to_numpy(zero_copy_only=False)[groups.rows]
+        if not column.null_count:
+            return FieldNumbers(values, groups.starts, None, None)
+        entries = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)[groups.rows])
+        group_of_number = groups.group_of_value[entries]
+        starts = run_starts(group_of_number)
+        return FieldNumbers(values[entries], starts, group_of_number[starts], entries)
 
     @classmethod
     @abstractmethod
@@ -267,6 +241,8 @@ def with_nulls(values: Column, is_valid: Mask) -> pa.Array:
     return pa.array(values) if is_valid.all() else pa.array(values, mask=~is_valid)
 
 
-def is_int64(value: Any) -> bool:
-    """Return True if a value is an int that a column of 64 bits can hold."""
+def fits(value: Any, kind: str) -> bool:
+    """Return True if a column of a numpy type, int64 or float64, can hold a value."""
+    if kind == "<f8":
+        return type(value) is float
     return type(value) is int and -(1 << 63) <= value < 1 << 63

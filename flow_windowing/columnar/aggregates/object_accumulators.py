@@ -21,6 +21,7 @@ from flow_windowing.aggregates.aggregator import (
     UnfitError,
     called,
     failure_of,
+    form_of,
 )
 from flow_windowing.aggregates.folding import Fold, result_now
 from flow_windowing.columnar.aggregates.accumulators import (
@@ -215,11 +216,11 @@ class ObjectAccumulators(Accumulators):
         inputs = _field_objects(aggregator, groups)
         if inputs is None or not isinstance(aggregator, FieldAggregator):
             add_at, inputs = aggregator.add_at, groups.objects
-        elif aggregator.by_arrival:
-            add_at = aggregator.add_found
-        else:
+        elif form_of(aggregator).ignores_arrival:
             add_found = aggregator.add_found
             return inputs, lambda state, value: add_found(state, value, AT_ONCE)
+        else:
+            add_at = aggregator.add_found
         items = list(zip(inputs, groups.arrivals(), strict=True))
         return items, lambda state, item: add_at(state, item[0], item[1])
 
@@ -269,7 +270,5 @@ def _adder_without_arrival(
 
 def _field_objects(aggregator: Aggregator[Any, Any, Any], groups: Groups) -> list[Any] | None:
     """Return the aggregator's field of each value; ``None`` if the field is not in a column."""
-    if not isinstance(aggregator, FieldAggregator) or not isinstance(aggregator.field, str):
-        return None
-    is_overridden = type(aggregator).add_at is not FieldAggregator.add_at
-    return None if is_overridden else groups.field_objects(aggregator.field)
+    field = aggregator.column_read if isinstance(aggregator, FieldAggregator) else None
+    return None if field is None else groups.field_objects(field)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -11,11 +13,9 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints
-from flow.fields import field_path
 from flow_windowing.aggregates import exact_totals
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.exact_totals import Floats
-from flow_windowing.aggregates.numbers import Sum
 from flow_windowing.columnar.aggregates import exact_sums
 from flow_windowing.columnar.aggregates.accumulators import UnfitForColumns
 from flow_windowing.columnar.aggregates.exact_sums import Totals
@@ -44,18 +44,8 @@ class Counts(NumberAccumulators):
 
     @override
     def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
-        field = self._aggregator.field_read
-        if field is None:
-            return rows, [groups.counts]
-        batch = groups.values
-        column = (
-            field_path(field).column_in(batch)
-            if isinstance(field, str) and isinstance(batch, pa.RecordBatch)
-            else None
-        )
-        if column is None:
-            raise UnfitForColumns
-        if not column.null_count:
+        column = groups.column(self._aggregator.field_read)
+        if column is None or not column.null_count:
             return rows, [groups.counts]
         valid = column.is_valid().to_numpy(zero_copy_only=False)[groups.rows]
         return rows, [np.add.reduceat(valid.astype(np.int64), groups.starts)]
@@ -70,80 +60,113 @@ class Counts(NumberAccumulators):
         return (state,)
 
 
-class WholeSums(NumberAccumulators):
-    """Sums and means of ints: the count, and the total, which stays below 2**62 in magnitude."""
-
-    kind = "whole"
-    types = ("<i8", "<i8")
+class _Totals(NumberAccumulators):
+    """Totals of numbers of one type: the count, and the columns of the total."""
 
     @override
     def results(self, rows: Ints) -> pa.Array:
-        counts, totals = (column[rows] for column in self._columns)
-        return pa.array(totals) if _is_sum(self) else _whole_means(counts, totals)
+        counts, totals = self._columns[0][rows], self._columns[1][rows]
+        # Null means the total of no values, which a column of floats may not hold.
+        return with_nulls(totals, counts > 0)
 
     @override
     def states(self) -> list[Any]:
-        rows = zip(*(column.tolist() for column in self._columns), strict=True)
-        if _is_sum(self):
-            return [total if count else None for count, total in rows]
-        return [(count, total) for count, total in rows]
-
-    @override
-    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
-        numbers = self._numbers(groups, "i")
-        values = numbers.values
-        if len(values) and max(-int(values.min()), int(values.max())) * len(values) >= _MOST_WHOLE:
-            raise UnfitForColumns
-        totals = np.add.reduceat(values, numbers.starts) if len(values) else values
-        return numbers.rows(rows), [numbers.counts, totals]
-
-    @override
-    def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
-        total = left[1] + right[1]
-        if (np.abs(total) >= _MOST_WHOLE).any():
-            raise UnfitForColumns
-        return [left[0] + right[0], total]
+        return [total if count else None for count, total in self._counts_and_totals()]
 
     @classmethod
     @override
     def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
-        count, total = _count_and_total(aggregator, state)
+        return cls._row(*((0, 0) if state is None else (1, state)))
+
+    @abstractmethod
+    def _counts_and_totals(self) -> Iterable[tuple[int, Any]]:
+        """Return the count and the exact total of each row; any total for a count of 0."""
+
+    @classmethod
+    @abstractmethod
+    def _row(cls, count: int, total: Any) -> tuple[Any, ...] | None:
+        """Return a count and a total as a value for each column; ``None`` if it does not fit."""
+
+
+class _Means(_Totals):
+    """Means of numbers of one type, with the columns of totals."""
+
+    @override
+    def states(self) -> list[Any]:
+        return [(count, total if count else 0) for count, total in self._counts_and_totals()]
+
+    @classmethod
+    @override
+    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
+        return cls._row(*state)
+
+
+class WholeTotals(_Totals):
+    """Totals of ints, which stay below 2**62 in magnitude."""
+
+    kind = "whole total"
+    types = ("<i8", "<i8")
+
+    @override
+    def _counts_and_totals(self) -> Iterable[tuple[int, Any]]:
+        return zip(*(column.tolist() for column in self._columns), strict=True)
+
+    @override
+    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
+        numbers = self._numbers(groups)
+        values, counts = numbers.values, numbers.counts
+        if not len(values):
+            return numbers.rows(rows), [counts, values]
+        combine, greatest = self._form.combine, max(-int(values.min()), int(values.max()))
+        with np.errstate(over="ignore"):
+            if combine.reduce(np.full(counts.max(), float(greatest))) >= _MOST_WHOLE:
+                raise UnfitForColumns
+        return numbers.rows(rows), [counts, combine.reduceat(values, numbers.starts)]
+
+    @override
+    def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
+        combine = self._form.combine
+        if (np.abs(combine(left[1], right[1], dtype=np.float64)) >= _MOST_WHOLE).any():
+            raise UnfitForColumns
+        return [left[0] + right[0], combine(left[1], right[1])]
+
+    @classmethod
+    @override
+    def _row(cls, count: int, total: Any) -> tuple[Any, ...] | None:
         if not count:
             return 0, 0
         fits = type(total) is int and abs(total) < _MOST_WHOLE
         return (count, total) if fits else None
 
 
-class RealSums(NumberAccumulators):
-    """Sums and means of floats: the count, and the exact total in two floats."""
+class WholeMeans(_Means, WholeTotals):
+    """Means of ints."""
 
-    kind = "real"
-    types = ("<i8", "<f8", "<f8")
+    kind = "whole mean"
 
     @override
     def results(self, rows: Ints) -> pa.Array:
-        counts, high, low = (column[rows] for column in self._columns)
-        if _is_sum(self):
-            # Null means the sum of no values, the int 0, which a column of floats cannot hold.
-            return with_nulls(high, counts > 0)
-        quotient, certain = exact_sums.quotients(Totals(high, low), np.maximum(counts, 1))
-        for row in np.flatnonzero(~certain & (counts > 0)).tolist():
-            total = _floats(float(high[row]), float(low[row]))
-            mean = exact_totals.mean(total, int(counts[row]))
-            quotient[row] = float(mean)  # type: ignore[arg-type]
-        return with_nulls(quotient, counts > 0)
+        counts, totals = (column[rows] for column in self._columns)
+        means = totals / np.maximum(counts, 1)
+        for row in np.flatnonzero(np.abs(totals) >= _EXACT_FLOAT).tolist():
+            means[row] = int(totals[row]) / max(int(counts[row]), 1)
+        return with_nulls(means, counts > 0)
+
+
+class RealSums(_Totals):
+    """Sums of floats: the count, and the exact total in two floats."""
+
+    kind = "real sum"
+    types = ("<i8", "<f8", "<f8")
 
     @override
-    def states(self) -> list[Any]:
+    def _counts_and_totals(self) -> Iterable[tuple[int, Any]]:
         rows = zip(*(column.tolist() for column in self._columns), strict=True)
-        totals = [(count, _floats(high, low)) for count, high, low in rows]
-        if _is_sum(self):
-            return [total if count else None for count, total in totals]
-        return [(count, total if count else 0) for count, total in totals]
+        return ((count, _floats(high, low)) for count, high, low in rows)
 
     @override
     def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
-        numbers = self._numbers(groups, "f")
+        numbers = self._numbers(groups)
         if not len(numbers.values):
             return numbers.rows(rows), [numbers.counts, numbers.values, numbers.values]
         totals = exact_sums.group_totals(numbers.values, numbers.starts)
@@ -160,8 +183,7 @@ class RealSums(NumberAccumulators):
 
     @classmethod
     @override
-    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
-        count, total = _count_and_total(aggregator, state)
+    def _row(cls, count: int, total: Any) -> tuple[Any, ...] | None:
         if not count:
             return 0, 0.0, 0.0
         if not isinstance(total, Floats):
@@ -176,11 +198,20 @@ class RealSums(NumberAccumulators):
         return (count, high, float(low)) if Fraction(float(low)) == low else None
 
 
-def _count_and_total(aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[int, Any]:
-    """Return the count of numbers and their total from a state; a sum's count is 0 or 1."""
-    if type(aggregator) is not Sum:
-        return state  # type: ignore[no-any-return]
-    return (0, 0) if state is None else (1, state)
+class RealMeans(_Means, RealSums):
+    """Means of floats."""
+
+    kind = "real mean"
+
+    @override
+    def results(self, rows: Ints) -> pa.Array:
+        counts, high, low = (column[rows] for column in self._columns)
+        quotient, certain = exact_sums.quotients(Totals(high, low), np.maximum(counts, 1))
+        for row in np.flatnonzero(~certain & (counts > 0)).tolist():
+            total = _floats(float(high[row]), float(low[row]))
+            mean = exact_totals.mean(total, int(counts[row]))
+            quotient[row] = float(mean)  # type: ignore[arg-type]
+        return with_nulls(quotient, counts > 0)
 
 
 def _floats(high: float, low: float) -> Floats:
@@ -190,14 +221,3 @@ def _floats(high: float, low: float) -> Floats:
     if not isinstance(total, Floats):
         raise TypeError(f"two floats make a total of floats, not {type(total).__name__}")
     return total
-
-
-def _is_sum(accumulators: NumberAccumulators) -> bool:
-    return type(accumulators._aggregator) is Sum
-
-
-def _whole_means(counts: Column, totals: Column) -> pa.Array:
-    means = totals / np.maximum(counts, 1)
-    for row in np.flatnonzero(np.abs(totals) >= _EXACT_FLOAT).tolist():
-        means[row] = int(totals[row]) / max(int(counts[row]), 1)
-    return with_nulls(means, counts > 0)

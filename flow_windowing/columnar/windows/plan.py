@@ -10,14 +10,9 @@ import numpy as np
 
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
-from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.aggregates.folding import Fold, Reduce
+from flow_windowing.aggregates.aggregator import Aggregator, form_of
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
-from flow_windowing.columnar.aggregates.forms import (
-    has_columns,
-    keeps_first_of_equals,
-    needs_arrival_numbers,
-)
+from flow_windowing.columnar.aggregates.forms import has_columns
 from flow_windowing.columnar.state.state_form import StateForm
 from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.columnar.windows.windowing import Windowing
@@ -105,8 +100,5 @@ class WindowPlan:
 
 def _ignores_arrivals(aggregator: Aggregator[Any, Any, Any]) -> bool:
     """Return True if an aggregate does not depend on the arrivals of its values."""
-    if keeps_first_of_equals(aggregator) or needs_arrival_numbers(aggregator):
-        return False
-    if isinstance(aggregator, (Fold, Reduce)) or has_columns(aggregator):
-        return True
-    return type(aggregator).add_at is Aggregator.add_at
+    is_added_alone = type(aggregator).add_at is Aggregator.add_at
+    return is_added_alone or form_of(aggregator).ignores_arrival
