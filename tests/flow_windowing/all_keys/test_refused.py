@@ -44,6 +44,10 @@ def rank(
             "Earliest or Latest, or give all items one key with op.key_on",
         ),
         (
+            lambda: aggregate(pages=win.CollectUnique("page")),
+            "step 'w': pages: CollectUnique goes by the order of arrival, which does not span keys",
+        ),
+        (
             lambda: aggregate(windower=win.SessionWindower("5s"), n=win.Count()),
             "step 'w': the windows of SessionWindower differ from key to key: use TumblingWindower",
         ),
