@@ -39,8 +39,8 @@ class TotalForm(CountForm):
     """Totals of ints; the state is the total, ``None`` without values.
 
     Attributes:
-        combine: adds a number to a total; of numbers in any order and any groups the total is the
-            same, and none is greater than that of their magnitudes.
+        combine: the function of two ints, associative and commutative. The magnitude of a total is
+            at most the total of the greatest magnitude of its ints, taken as many times.
     """
 
     combine: np.ufunc = np.add

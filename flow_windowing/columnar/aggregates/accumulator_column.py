@@ -16,7 +16,7 @@ from flow_windowing.columnar.aggregates.accumulators import (
     RowOperation,
     UnfitForColumns,
 )
-from flow_windowing.columnar.aggregates.forms import FORM_OF_KIND, form_for, has_columns
+from flow_windowing.columnar.aggregates.forms import FORM_OF_KIND, has_columns, kernel_for
 from flow_windowing.columnar.aggregates.groups import Groups
 from flow_windowing.columnar.aggregates.number_accumulators import NumberAccumulators
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
@@ -85,7 +85,7 @@ class AccumulatorColumn:
 
     def add(self, rows: Ints, groups: Groups) -> None:
         """Add one group of values to each of the given rows, which are distinct."""
-        self._accumulators = self._in_form(form_for(self._aggregator, groups))
+        self._accumulators = self._in_form(kernel_for(self._aggregator, groups))
         try:
             self._accumulators.add(rows, groups)
         except UnfitForColumns:
@@ -98,7 +98,7 @@ class AccumulatorColumn:
         Returns:
             True if the values were added.
         """
-        accumulators = self._accumulators = self._in_form(form_for(self._aggregator, groups))
+        accumulators = self._accumulators = self._in_form(kernel_for(self._aggregator, groups))
         if not isinstance(accumulators, NumberAccumulators):
             return False
         try:
@@ -109,7 +109,7 @@ class AccumulatorColumn:
 
     def add_each(self, rows: Ints, groups: Groups) -> pa.Array | list[Any]:
         """Add groups as `add` does, and return the result after each value, group after group."""
-        self._accumulators = self._in_form(form_for(self._aggregator, groups))
+        self._accumulators = self._in_form(kernel_for(self._aggregator, groups))
         try:
             return self._accumulators.add_each(rows, groups)
         except UnfitForColumns:

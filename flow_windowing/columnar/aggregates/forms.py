@@ -1,4 +1,4 @@
-"""The kernels of the forms that aggregates declare, and the choice of one for values."""
+"""The kernels of the forms that aggregates declare, and the choice of a kernel for values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from flow_windowing.columnar.aggregates.sums import (
 
 
 class _Kernels(NamedTuple):
-    """The accumulators of a form for ints, for floats, and for values of other types."""
+    """The accumulators in columns of a form: for ints, for floats, and for other values."""
 
     whole: type[NumberAccumulators]
     real: type[NumberAccumulators] | None = None
@@ -48,7 +48,7 @@ _KERNELS: dict[type[Form], _Kernels] = {
 FORM_OF_KIND: dict[str, type[NumberAccumulators]] = {
     kernel.kind: kernel for kernels in _KERNELS.values() for kernel in kernels if kernel is not None
 }
-"""The accumulators by their kind in a segment."""
+"""The kernels by their kind in a segment."""
 
 
 def has_columns(aggregator: Aggregator[Any, Any, Any]) -> bool:
@@ -71,10 +71,10 @@ def is_order_free(aggregator: Aggregator[Any, Any, Any]) -> bool:
     )
 
 
-def form_for(
+def kernel_for(
     aggregator: Aggregator[Any, Any, Any], groups: Groups
 ) -> type[NumberAccumulators] | None:
-    """Return the accumulators in columns for groups of values; ``None`` if there are none."""
+    """Return the kernel that adds groups of values; ``None`` if only objects can."""
     if not has_columns(aggregator):
         return None
     kernels, field = _KERNELS[type(form_of(aggregator))], aggregator.field_read
