@@ -16,7 +16,7 @@ from flow.columns.arrays import Ints, Mask
 from flow_windowing.columnar.aggregates.groups import Groups
 
 EncodedAccumulators: TypeAlias = tuple[Any, ...]
-"""Accumulators as plain data: their kind, the type of their aggregator, then the kind's columns."""
+"""Accumulators as plain data: their kind, then the kind's columns."""
 
 
 class RowOperation(NamedTuple):

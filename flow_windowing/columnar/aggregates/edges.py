@@ -32,9 +32,10 @@ class _Edges(NumberAccumulators):
         has_number, _, _, values = take_rows(self._columns, rows)
         return with_nulls(values, has_number > 0)
 
+    @classmethod
     @override
-    def states(self) -> list[Any]:
-        rows = zip(*(column.tolist() for column in self._columns), strict=True)
+    def _states(cls, columns: list[Column]) -> list[Any]:
+        rows = zip(*(column.tolist() for column in columns), strict=True)
         return [(tuple(order), value) if has_number else None for has_number, *order, value in rows]
 
     @classmethod

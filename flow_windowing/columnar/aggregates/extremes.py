@@ -35,10 +35,11 @@ class _Extremes(NumberAccumulators):
         has_number, values = (column[rows] for column in self._columns)
         return with_nulls(values, has_number > 0)
 
+    @classmethod
     @override
-    def states(self) -> list[Any]:
+    def _states(cls, columns: list[Column]) -> list[Any]:
         # An arrival number decides between equal values, but equal values in columns are identical.
-        rows = zip(*(column.tolist() for column in self._columns), strict=True)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
         return [(-1, value) if has_number else None for has_number, value in rows]
 
     @classmethod

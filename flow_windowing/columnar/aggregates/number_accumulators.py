@@ -83,13 +83,19 @@ class NumberAccumulators(Accumulators):
         cls, aggregator: Aggregator[Any, Any, Any], parts: Sequence[EncodedAccumulators]
     ) -> Self:
         """Return the accumulators of several pieces of plain data, one after the other."""
-        return cls(
-            aggregator,
-            [
-                np.frombuffer(b"".join(part[at] for part in parts), kind).astype(kind)
-                for at, kind in enumerate(cls.types, 2)
-            ],
-        )
+        return cls(aggregator, cls._decoded(parts))
+
+    @classmethod
+    def decode_states(cls, part: EncodedAccumulators) -> list[Any]:
+        """Return the aggregator's own state for each row of plain data."""
+        return cls._states(cls._decoded([part]))
+
+    @classmethod
+    def _decoded(cls, parts: Sequence[EncodedAccumulators]) -> list[Column]:
+        return [
+            np.frombuffer(b"".join(part[at] for part in parts), kind).astype(kind)
+            for at, kind in enumerate(cls.types, 1)
+        ]
 
     @classmethod
     def from_states(cls, aggregator: Aggregator[Any, Any, Any], states: list[Any]) -> Self | None:
@@ -197,7 +203,11 @@ class NumberAccumulators(Accumulators):
     @override
     def encode(self, begin: int, end: int) -> EncodedAccumulators:
         columns = (one[begin:end].tobytes() for one in self._columns)
-        return self.kind, type(self._aggregator).__name__, *columns
+        return self.kind, *columns
+
+    @override
+    def states(self) -> list[Any]:
+        return self._states(self._columns)
 
     def _numbers(self, groups: Groups) -> FieldNumbers:
         """Return the numbers of the aggregator's field, which are in a column of ints or floats.
@@ -217,6 +227,11 @@ class NumberAccumulators(Accumulators):
         group_of_number = groups.group_of_value[entries]
         starts = run_starts(group_of_number)
         return FieldNumbers(values[entries], starts, group_of_number[starts], entries)
+
+    @classmethod
+    @abstractmethod
+    def _states(cls, columns: list[Column]) -> list[Any]:
+        """Return the aggregator's own state for each row of columns."""
 
     @classmethod
     @abstractmethod

@@ -64,7 +64,7 @@ class ObjectAccumulators(Accumulators):
         cls, aggregator: Aggregator[Any, Any, Any], parts: Sequence[EncodedAccumulators]
     ) -> Accumulators:
         """Return the accumulators of several pieces of plain data, one after the other."""
-        return cls(aggregator, [one for _, _, states in parts for one in lazy_values(states)])
+        return cls(aggregator, [one for _, states in parts for one in lazy_values(states)])
 
     @override
     def __len__(self) -> int:
@@ -200,7 +200,7 @@ class ObjectAccumulators(Accumulators):
             self._state(row) if one is _NO_VALUES else one
             for row, one in enumerate(self._states[begin:end], begin)
         ]
-        return self.kind, type(self._aggregator).__name__, encode_values(states)
+        return self.kind, encode_values(states)
 
     def _items_and_adder(self, groups: Groups) -> tuple[Sequence[Any], Callable[[Any, Any], Any]]:
         """Return an item for each value, and the function that adds an item to a state.

@@ -37,9 +37,10 @@ class Counts(NumberAccumulators):
     def results(self, rows: Ints) -> pa.Array:
         return pa.array(self._columns[0][rows])
 
+    @classmethod
     @override
-    def states(self) -> list[Any]:
-        counts: list[Any] = self._columns[0].tolist()
+    def _states(cls, columns: list[Column]) -> list[Any]:
+        counts: list[Any] = columns[0].tolist()
         return counts
 
     @override
@@ -69,17 +70,19 @@ class _Totals(NumberAccumulators):
         # Null means the total of no values, which a column of floats may not hold.
         return with_nulls(totals, counts > 0)
 
+    @classmethod
     @override
-    def states(self) -> list[Any]:
-        return [total if count else None for count, total in self._counts_and_totals()]
+    def _states(cls, columns: list[Column]) -> list[Any]:
+        return [total if count else None for count, total in cls._counts_and_totals(columns)]
 
     @classmethod
     @override
     def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
         return cls._row(*((0, 0) if state is None else (1, state)))
 
+    @classmethod
     @abstractmethod
-    def _counts_and_totals(self) -> Iterable[tuple[int, Any]]:
+    def _counts_and_totals(cls, columns: list[Column]) -> Iterable[tuple[int, Any]]:
         """Return the count and the exact total of each row; any total for a count of 0."""
 
     @classmethod
@@ -91,9 +94,10 @@ class _Totals(NumberAccumulators):
 class _Means(_Totals):
     """Means of numbers of one type, with the columns of totals."""
 
+    @classmethod
     @override
-    def states(self) -> list[Any]:
-        return [(count, total if count else 0) for count, total in self._counts_and_totals()]
+    def _states(cls, columns: list[Column]) -> list[Any]:
+        return [(count, total if count else 0) for count, total in cls._counts_and_totals(columns)]
 
     @classmethod
     @override
@@ -107,9 +111,10 @@ class WholeTotals(_Totals):
     kind = "whole total"
     types = ("<i8", "<i8")
 
+    @classmethod
     @override
-    def _counts_and_totals(self) -> Iterable[tuple[int, Any]]:
-        return zip(*(column.tolist() for column in self._columns), strict=True)
+    def _counts_and_totals(cls, columns: list[Column]) -> Iterable[tuple[int, Any]]:
+        return zip(*(column.tolist() for column in columns), strict=True)
 
     @override
     def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
@@ -159,9 +164,10 @@ class RealSums(_Totals):
     kind = "real sum"
     types = ("<i8", "<f8", "<f8")
 
+    @classmethod
     @override
-    def _counts_and_totals(self) -> Iterable[tuple[int, Any]]:
-        rows = zip(*(column.tolist() for column in self._columns), strict=True)
+    def _counts_and_totals(cls, columns: list[Column]) -> Iterable[tuple[int, Any]]:
+        rows = zip(*(column.tolist() for column in columns), strict=True)
         return ((count, _floats(high, low)) for count, high, low in rows)
 
     @override

@@ -11,10 +11,6 @@ import numpy as np
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
 from flow.keyed.state_counts import StateCounts
-from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.aggregates.edges import Earliest, First, Last, Latest
-from flow_windowing.aggregates.extremes import Max, Min
-from flow_windowing.aggregates.numbers import Count, Mean, Sum
 from flow_windowing.clocks.event_clock import ClockState
 from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
@@ -233,27 +229,20 @@ def _slice(column: bytes, rows: slice, size: int = 8) -> bytes:
 
 
 def _slice_accumulators(accumulators: EncodedAccumulators, rows: slice) -> EncodedAccumulators:
-    kind, name, *columns = accumulators
+    kind, *columns = accumulators
     if kind == ObjectAccumulators.kind:
-        return kind, name, slice_values(columns[0], rows)
+        return kind, slice_values(columns[0], rows)
     sizes = [int(one[-1]) for one in FORM_OF_KIND[kind].types]
     pieces = [_slice(column, rows, size) for column, size in zip(columns, sizes, strict=True)]
-    return kind, name, *pieces
-
-
-_BY_NAME: dict[str, Aggregator[Any, Any, Any]] = {
-    type(one).__name__: one
-    for one in (Count(), Sum(), Mean(), Min(), Max(), First(), Last(), Earliest(), Latest())
-}
-"""An aggregator of each type whose accumulators may be columns of numbers."""
+    return kind, *pieces
 
 
 def _states_in(accumulators: EncodedAccumulators, load: Callable[[bytes], Any]) -> list[Any]:
     """Return the states of an aggregate, one for each window."""
-    kind, name, *columns = accumulators
+    kind, *columns = accumulators
     if kind == ObjectAccumulators.kind:
         return decode_values(columns[0], load)
-    return FORM_OF_KIND[kind].decode(_BY_NAME[name], [accumulators]).states()
+    return FORM_OF_KIND[kind].decode_states(accumulators)
 
 
 def _accumulators_in(
@@ -265,10 +254,9 @@ def _accumulators_in(
     return tuple(
         (
             ObjectAccumulators.kind,
-            type(aggregator).__name__,
             encode_values([state[at] if form.named else state for state in states]),
         )
-        for at, aggregator in enumerate(form.aggregators)
+        for at in range(len(form.aggregators))
     )
 
 
