@@ -268,3 +268,13 @@ def test_a_step_that_gets_a_counter_counts_all_its_keys(
             assert {name for _, name in t.stats.gauges} == {"keys", "state_bytes"}
         t.send("right", [])
         assert shown(t) == found_in_state(t) != (0, 0)
+
+
+@pytest.mark.parametrize("kind", ["tumbling, ordered", "interval join"])
+def test_a_step_that_no_longer_runs_over_columns_keeps_the_counts_of_all_keys(kind: str) -> None:
+    rng = random.Random(kind)
+    with TestDriver(flow_of(kind), now=START, shards=SHARDS) as t:
+        t.send("left", records(rng, 0, 25))
+        with key_by_key():
+            t.send("left", records(rng, 0, 1))
+            assert shown(t) == found_in_state(t) != (0, 0)

@@ -118,6 +118,7 @@ def test_a_killed_process_leaves_the_log_before_or_after_the_change(
             again.compact(b"third")
             again.append("more")
             assert content(disk) == (b"third", ["more"])
+            assert len(disk.names("in")) == 2
             continue
         break
     whole = (b"second", []) if action == "compact" else (b"first", [3, 4])
