@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import Dataflow, run
-from flow.errors import StepError
 from flow.testing import ABORT, TestingSink, TestingSource
 from recovery import RecoveryConfig
 
@@ -103,20 +102,3 @@ def test_a_batch_makes_each_call_once(spark: SparkSession, tmp_path: Path) -> No
     run(flow, spark=spark, engine="batch")
     assert [value for _, (value, _) in out] == list(range(20))
     assert len({found for *_, found in calls(path)}) == len(calls(path)) == 40
-
-
-async def refused(item: Any) -> None:
-    raise ConnectionRefusedError(f"no server for {item}")
-
-
-def test_the_error_of_a_call_reaches_the_driver(spark: SparkSession) -> None:
-    flow = Dataflow("refused")
-    s = op.input("in", flow, TestingSource([("ann", 7)]))
-    op.output("out", op.map_async("call", s, refused, retry=op.Retry(2, "1ms")), TestingSink([]))
-    with pytest.raises(StepError) as caught:
-        run(flow, spark=spark)
-    assert str(caught.value) == (
-        "step 'call': the call raised ConnectionRefusedError: no server for ('ann', 7), in the "
-        "last of 2 attempts\n  key:  'ann'\n  item: 7"
-    )
-    assert isinstance(caught.value.__cause__, ConnectionRefusedError)

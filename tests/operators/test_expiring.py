@@ -88,13 +88,17 @@ def test_the_state_that_expires_is_emitted_before_the_values_of_the_epoch() -> N
         assert t.take("expired") == [], "the end of input expires nothing"
 
 
-def test_a_state_of_none_leaves_nothing_that_expires() -> None:
-    with a_driver(MAPS["stateful_map"], ttl="10s", ttl_from="first") as t:
-        t.send("in", [("a", 1), ("a", 0)])
-        assert t.stats.gauges["step", "keys"] == 0
-        t.send("in", [("a", 2)], after="6s")
-        t.send("in", [("a", 3)], after="6s")
-        assert t.received("down")[-1] == ("a", 5), "the time counts from the value that made it"
+@pytest.mark.parametrize(
+    ("before", "after", "expired"), [("10s", "5s", [("k", 1)]), ("5s", "10s", [])]
+)
+def test_a_changed_time_to_live_holds_for_restored_state(
+    before: str, after: str, expired: list[Any]
+) -> None:
+    first, second = (a_driver(MAPS["stateful_map"], ttl=ttl) for ttl in (before, after))
+    first.send("in", [("k", 1)])
+    second._engine._stores = first._engine._stores
+    second.advance("5s")
+    assert second.received("expired") == expired
 
 
 def test_a_join_emits_the_sides_of_a_key_that_expires() -> None:

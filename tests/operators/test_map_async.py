@@ -492,8 +492,3 @@ def test_a_wrong_retry_is_an_error_of_the_build(arguments: Any, message: str) ->
 
 def test_one_exception_class_may_stand_for_a_tuple() -> None:
     assert op.Retry(on=OSError) == op.Retry(on=(OSError,))  # type: ignore[arg-type]
-
-
-def test_other_operators_name_map_async_for_an_async_function() -> None:
-    with pytest.raises(FlowTypeError, match=r"got async def echo: only op\.map_async awaits"):
-        run_once([], lambda s: op.map("step", s, echo))

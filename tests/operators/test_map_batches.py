@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +16,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Stream
 from flow.errors import FlowBuildError, FlowTypeError, StepError
-from flow.testing import key_by_key, run_once
+from flow.testing import run_once
 from tests.support.one_stream import driver
 from tests.support.sampling import sampled
 
@@ -28,17 +27,6 @@ def over(fn: Any, **options: Any) -> Callable[[Stream[Any]], Stream[Any]]:
 
 def same(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
-
-
-@dataclass(frozen=True)
-class Point:
-    x: int
-    y: int
-
-
-class Trade(NamedTuple):
-    share: str
-    price: float
 
 
 def test_a_function_gets_at_most_size_rows() -> None:
@@ -62,24 +50,6 @@ def test_records_reach_the_function_with_the_types_of_their_columns() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1], pa.int16())], names=["n"])
     assert run_once(batch, over(note)) == [{"n": 1}]
     assert types == [pa.int16()]
-
-
-def test_dataclasses_and_named_tuples_are_columns_by_field() -> None:
-    assert run_once([Point(1, 2)], over(same)) == [{"x": 1, "y": 2}]
-    assert run_once([Trade("A", 5.0)], over(same)) == [{"share": "A", "price": 5.0}]
-
-
-def test_results_of_windows_without_keys_are_the_same_rows_on_both_paths() -> None:
-    def build(s: Stream[Any]) -> Stream[Any]:
-        clock, hours = win.EventClock("at", "0s"), win.TumblingWindower("1h")
-        counts = win.aggregate_window("w", op.key_on("by", s, "name"), clock, hours, n=win.Count())
-        return over(lambda batch: batch.select(["n"]))(op.key_rm("values", counts.down))
-
-    visits = [{"name": name, "at": 5.0} for name in "abb"]
-    expected = run_once(visits, build)
-    assert sorted(row["n"] for row in expected) == [1, 2]
-    with key_by_key():
-        assert run_once(visits, build) == expected
 
 
 def test_a_table_may_be_returned() -> None:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, Stream, run
+from flow import Dataflow, Stream
 from flow.columns.chunks import Chunk, Records
-from flow.connectors.files import ParquetSink
 from flow.connectors.sink import to_record
 from flow.engine.steps import pipeline
 from flow.engine.steps.kernels import run_step
@@ -97,17 +93,3 @@ class Broken:
 def test_an_item_that_cannot_be_a_record_names_the_step() -> None:
     with pytest.raises(StepError, match="step 'rows': making a record raised ValueError: no"):
         run_once([Broken()], records)
-
-
-@pytest.mark.spark
-def test_a_parquet_file_of_records_is_that_of_the_results(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    flow = Dataflow("files")
-    results = totals(op.input("in", flow, TestingSource(ROWS))).down
-    op.output("results", results, ParquetSink(tmp_path / "results"))
-    op.output("records", records(results), ParquetSink(tmp_path / "records"))
-    run(flow, spark=spark, engine="batch")
-    tables = [pq.read_table(tmp_path / name) for name in ("results", "records")]
-    assert tables[0].sort_by("window_id").equals(tables[1].sort_by("window_id"))
-    assert tables[1].num_rows == 2

@@ -19,15 +19,6 @@ def running_total(total: int | None, value: int) -> tuple[int | None, int]:
     return (None if total >= 10 else total), total
 
 
-def test_stateful_map_emits_one_value_for_each() -> None:
-    items = [("a", 1), ("b", 5), ("a", 2)]
-    assert run_once(items, lambda s: op.stateful_map("sum", s, running_total)) == [
-        ("a", 1),
-        ("b", 5),
-        ("a", 3),
-    ]
-
-
 def test_stateful_map_forgets_a_key_whose_state_becomes_none() -> None:
     with driver(lambda s: op.stateful_map("sum", s, running_total)) as t:
         t.send("in", [("a", 4), ("a", 6), ("a", 1)])

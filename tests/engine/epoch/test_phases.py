@@ -20,6 +20,7 @@ from flow.engine.epoch.work import TaskWork, Work, WorkPhase
 from flow.engine.local import LocalEngine, Part
 from flow.instants import Moment
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from tests.support.monitored import Clock
 
 READING, LEVELS, SINKS = WorkPhase
 JOB = ("reading", "levels", "sinks", "spark")
@@ -36,21 +37,12 @@ def job(**phases: float) -> dict[str, float]:
     return {**dict.fromkeys(JOB, 0.0), **phases}
 
 
-class Clock:
-    """A clock that the test sets."""
-
-    seconds = 100.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 #  clock    0        1        3         6        10       15         20
 #           planning |        |         |        |
 #                    planned  job       job end  commit
 #                                                         planning (waiting: 5)
 def test_phases_follow_each_other_without_a_gap() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     timer = EpochTimer(clock)
     calls = {0.0: timer.start_planning, 1.0: timer.end_planning, 3.0: timer.start_job}
     for clock.seconds, call in calls.items():

@@ -13,6 +13,7 @@ import pytest
 import flow.operators as op
 from flow import Dataflow, FlowBuildError, run
 from flow.engine.plan.portability import obstacle_in
+from flow.errors import FlowTypeError
 from flow.operators.stateless import Map
 from flow.testing import TestDriver, TestingSink, TestingSource
 
@@ -124,5 +125,5 @@ async def fetch_all(item: Any) -> Any:
 @pytest.mark.parametrize("mapper", [fetch, fetch_all])
 def test_an_async_function_is_refused(mapper: Any) -> None:
     message = f"^step 'guarded': mapper must be a plain function, got async def {mapper.__name__}: "
-    with pytest.raises(FlowBuildError, match=message):
+    with pytest.raises(FlowTypeError, match=rf"{message}only op\.map_async awaits"):
         flow_with(mapper)

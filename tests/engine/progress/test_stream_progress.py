@@ -217,30 +217,12 @@ def test_stream_progress_is_that_of_the_slowest_partition() -> None:
         }
 
 
-def test_a_partition_ahead_does_not_make_first_items_of_another_late() -> None:
-    with driver() as t:
-        t.send_parts(parts([90, 91, 92], [None, 5, 6]))
-        assert take_by_key(t) == {
-            "p0": [(90, 5), (91, 5), (92, 6)],
-            "p1": [(None, NO_PROGRESS), (5, 5), (6, 6)],
-        }
-
-
 def test_a_partition_without_items_does_not_hold_the_stream() -> None:
     with driver() as t:
         t.send_parts(parts([1, 2], [None]))
         assert take_by_key(t) == {"p0": [(1, 1), (2, 2)], "p1": [(None, NO_PROGRESS)]}
         t.send_parts(parts([3], [None]))
         assert take_by_key(t) == {"p0": [(3, 3)], "p1": [(None, 2)]}
-
-
-def test_a_partition_that_falls_silent_holds_the_stream() -> None:
-    with driver() as t:
-        t.send_parts(parts([1], [2]))
-        t.send_parts(parts([50], []))
-        take_by_key(t)
-        t.send_parts(parts([60], [4]))
-        assert take_by_key(t) == {"p0": [(60, 4)], "p1": [(4, 4)]}
 
 
 #  epoch   1    2    3    4

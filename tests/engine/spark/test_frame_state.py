@@ -169,27 +169,6 @@ def test_a_stateful_stream_is_refused_before_anything_is_written(
     assert not path.exists()
 
 
-@pytest.mark.extended
-def test_a_stateless_stream_resumes_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    """Of all these operators together, as Spark plans them."""
-    stream = stream_of(spark, tmp_path)
-    joined = stream.join(static(spark).groupBy("id").agg(F.max("m").alias("m")), "id")
-    frame = joined.union(joined).select("id", F.explode(F.array("n", "m")).alias("n"))
-    out: list[Any] = []
-    flow = Dataflow("goes on")
-    keyed = op.key_on("by_id", op.input("in", flow, DataFrameSource(frame)), "id")
-    totals = op.stateful_map("total", keyed, lambda so_far, row: ((so_far or 0) + row["n"],) * 2)
-    op.output("out", totals, TestingSink(out))
-    options: dict[str, Any] = {"spark": spark, "trigger": "available", "shards": 4}
-    recovery = RecoveryConfig(str(tmp_path / "checkpoint"))
-    run(flow, recovery=recovery, **options)
-    assert out[-1] == ("a", 18)
-    more = spark.sql("select 'a' id, 4L n, timestamp'2024-05-01 13:00:00Z' at")
-    more.write.mode("append").parquet(str(tmp_path / "files"))
-    run(flow, recovery=recovery, **options)
-    assert out[-1] == ("a", 38)
-
-
 @pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=pytest.mark.extended)])
 def test_static_data_frames_may_use_stateful_operations(spark: SparkSession, engine: Any) -> None:
     frame = static(spark).distinct().groupBy("id").agg(F.sum("m").alias("m"))

@@ -21,7 +21,6 @@ from flow.engine.state.header import Header
 from flow.engine.state.key_states import LiveStates, SegmentedStates
 from flow.engine.state.segment import Segment
 from flow.engine.state.store import MemoryStore
-from flow.errors import StepError
 from flow.instants import NEVER
 from flow.keyed.due import DueLimit, held_due_us
 from tests.support.sampling import sampled
@@ -393,11 +392,6 @@ def test_state_of_an_unknown_format_is_refused_by_name(
     with pytest.raises(CheckpointError) as caught:
         decode(content, "step")
     assert str(caught.value) == message
-
-
-def test_a_key_that_utf_8_cannot_hold_is_refused() -> None:
-    with pytest.raises(StepError, match="a key must be text that UTF-8 can hold"):
-        states(MemoryStore()).prepare(["k\ud800"])
 
 
 def test_a_header_lists_the_bounds_of_held_keys_if_any() -> None:

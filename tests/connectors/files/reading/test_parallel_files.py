@@ -8,15 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
-import flow.operators as op
-from flow import Dataflow, StopFlag, run
 from flow.connectors.files import CsvSource, JsonLinesSource, ParquetSource, TextSource
 from flow.connectors.source import Source
 from flow.errors import FlowBuildError
-from flow.testing import TestingSink, run_source
-from recovery import RecoveryConfig
+from flow.testing import run_source
 from tests.support.reading_files import JsonLog, parquet, write
 
 # --- all kinds of files ---
@@ -69,38 +65,3 @@ def test_parallel_files_are_partitions(tmp_path: Path, kind: str, parallelism: i
     items = run_source(source)
     assert [[one for one in items if one in some] for some in expected] == expected
     assert len(items) == sum(map(len, expected))
-
-
-# --- on Spark ---
-
-
-def numbered(count: int | None, value: int) -> tuple[int, tuple[int, int]]:
-    return (count or 0) + 1, (value, (count or 0) + 1)
-
-
-#  epoch     0  stop │ 1 …
-#  file a    ▓▓      │ ▓▓▓▓▓▓▓▓
-#  file b    ▓▓      │ ▓▓
-@pytest.mark.extended
-@pytest.mark.spark
-def test_a_parallel_backlog_resumes_at_its_offsets(spark: SparkSession, tmp_path: Path) -> None:
-    counts = {"a": 30, "b": 10}
-    for name, count in counts.items():
-        lines = (json.dumps({"device": name, "n": n}) for n in range(count))
-        write(tmp_path / f"in/{name}.jsonl", "".join(f"{line}\n" for line in lines))
-    out: list[Any] = []
-    flow = Dataflow("devices")
-    source = JsonLinesSource(tmp_path / "in", bytes_per_epoch=300, order="parallel")
-    keyed = op.key_on("by_device", op.input("in", flow, source), "device")
-    numbers = op.map_value("n", keyed, lambda value: value["n"])
-    op.output("out", op.stateful_map("count", numbers, numbered), TestingSink(out))
-    recovery, stop = RecoveryConfig(tmp_path / "checkpoint"), StopFlag()
-    options: dict[str, Any] = {"spark": spark, "recovery": recovery, "shards": 2, "partitions": 1}
-    summary = run(flow, stop=stop, on_epoch=lambda _: stop.ask(), **options)
-    assert (summary.stopped, summary.epochs) == (True, 1)
-    assert {key for key, _ in out} == {"a", "b"}
-    assert len(out) < 40
-    assert run(flow, **options).stopped is False
-    for name, count in counts.items():
-        # Each value once and in order, with state that goes on over the stop.
-        assert [pair for key, pair in out if key == name] == [(n, n + 1) for n in range(count)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -122,26 +121,6 @@ def test_a_topic_is_read_once_in_bounded_epochs_over_a_stop_a_failure_and_a_new_
         f"step 'orders': messages 158 to 162 of {topic}/0 were deleted on the broker before the "
         "flow read them (on_data_loss='warn' goes on with what is left;"
     )
-
-
-@pytest.mark.extended
-def test_a_killed_broker_is_waited_for(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    topic = broker.topic(partitions=2)
-    broker.produce(topic, orders(range(300), 2))
-    case = Case(spark, tmp_path, json_source(broker, topic, max_records_per_epoch=100))
-    # While it is planned that the second epoch reads them, its messages are out of reach.
-    killed = threading.Event()
-    starting = threading.Timer(1.0, broker.start)
-
-    def on_epoch(report: EpochReport) -> None:
-        if not killed.is_set():
-            killed.set()
-            broker.kill()
-            starting.start()
-
-    case.run(on_epoch=on_epoch)
-    starting.join()
-    case.check(range(300))
 
 
 #  offsets    0 good   1 no JSON   2 good   3 without a value

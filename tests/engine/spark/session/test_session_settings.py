@@ -25,14 +25,12 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("master", ["local", "local[1]", "local[2]", "local[2,4]"])
-def test_few_cores_use_the_serial_collector(master: str) -> None:
-    assert SERIAL in options_of(master)
-
-
-@pytest.mark.parametrize("master", ["local[3]", "local[16]"])
-def test_many_cores_keep_javas_default_collector(master: str) -> None:
-    assert SERIAL not in options_of(master)
+@pytest.mark.parametrize(
+    ("masters", "is_serial"),
+    [(["local", "local[1]", "local[2]", "local[2,4]"], True), (["local[3]", "local[16]"], False)],
+)
+def test_few_cores_use_the_serial_collector(masters: list[str], is_serial: bool) -> None:
+    assert [SERIAL in options_of(master) for master in masters] == [is_serial] * len(masters)
 
 
 def test_all_cores_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
