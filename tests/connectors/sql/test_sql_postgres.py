@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import pickle
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ from tests.support.databases import (
     write,
 )
 from tests.support.postgres import PASSWORD, TELLTALE
+from tests.support.programs import printed_by
 
 
 @pytest.fixture
@@ -310,6 +310,4 @@ def test_workers_and_users_of_sqlite_do_not_need_psycopg() -> None:
         "chunks = sink.write(WriteContext('out', 0, 0, 'run'), iter([[{'n': 1}]]))\n"
         "print(chunks[0].unpack()[0].rows, sink)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    assert done.stdout.strip() == "[('1',)] table 't' of 'host=here'"
+    assert printed_by("-c", code) == "[('1',)] table 't' of 'host=here'\n"

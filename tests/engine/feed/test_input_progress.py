@@ -29,21 +29,21 @@ def after(*epochs: dict[str, int]) -> InputProgress:
 # --- inputs that are far ahead ----------------------------------------------------------------
 
 
-FIRST, SECOND = {"fast": 50, "slow": 10}, {"fast": 100, "slow": 20}
+EARLY, LATER = {"fast": 50, "slow": 10}, {"fast": 100, "slow": 20}
 
 #  lead of fast over slow    40 s · 80 s      slow gains 10 s an epoch: known from its second on
 AHEAD: dict[str, tuple[list[Any], Any, Any, set[str]]] = {
-    "a gain that is not known": ([FIRST], GROUPS, BOTH, set()),
-    "a lead over the gain": ([FIRST, SECOND], GROUPS, BOTH, {"fast"}),
+    "a gain that is not known": ([EARLY], GROUPS, BOTH, set()),
+    "a lead over the gain": ([EARLY, LATER], GROUPS, BOTH, {"fast"}),
     "a lead of the gain": (
         [{"fast": 15, "slow": 10}, {"fast": 30, "slow": 20}],
         GROUPS,
         BOTH,
         set(),
     ),
-    "read to its end": ([FIRST, SECOND], GROUPS, {("fast", 0)}, set()),
+    "read to its end": ([EARLY, LATER], GROUPS, {("fast", 0)}, set()),
     "no progress of the other": ([{"fast": 50}, {"fast": 100}], GROUPS, BOTH, set()),
-    "inputs of different steps": ([FIRST, SECOND], [("fast",), ("slow",)], BOTH, set()),
+    "inputs of different steps": ([EARLY, LATER], [("fast",), ("slow",)], BOTH, set()),
 }
 
 
@@ -55,7 +55,7 @@ def test_an_input_is_ahead_once_its_lead_exceeds_what_the_last_input_gains(
 
 
 def test_an_input_keeps_its_gain_while_it_is_postponed() -> None:
-    progress = after(FIRST, SECOND, {"slow": 25})
+    progress = after(EARLY, LATER, {"slow": 25})
     assert progress.gained == {"fast": 50 * SECOND, "slow": 5 * SECOND}
     assert progress.reached["fast", 0] == 100 * SECOND
 
@@ -67,7 +67,7 @@ def test_the_least_partition_of_an_input_counts() -> None:
 
 
 def test_progress_survives_json() -> None:
-    progress = after(FIRST, SECOND)
+    progress = after(EARLY, LATER)
     assert InputProgress.from_json(progress.to_json()) == progress
 
 

@@ -6,8 +6,6 @@ import json
 import os
 import pickle
 import socket
-import subprocess
-import sys
 import threading
 from base64 import b64decode
 from collections.abc import Iterator
@@ -36,6 +34,7 @@ from flow.engine.spark.versions.ticker_source import HOST, cloudpickle
 from flow.engine.steps.reading import Reading
 from flow.errors import SourceError
 from flow.instants import Moment
+from tests.support.programs import printed_by
 
 CONTROL = Control(Moment(7), False)
 READ = tuple(("in", Split({"file": number})) for number in range(3))
@@ -111,9 +110,8 @@ def ask(server: FeedServer, folder: Path, reader: str) -> dict[str, Any]:
     """Ask a feed server from a new process, and return the answers and the modules it imported."""
     source = source_of(server, EpochOffset().to_json())
     (folder / "source").write_bytes(cloudpickle.dumps(source))
-    command = [sys.executable, "-I", "-c", ASK, str(folder / "source"), reader]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return cast("dict[str, Any]", json.loads(done.stdout))
+    printed = printed_by("-I", "-c", ASK, folder / "source", reader)
+    return cast("dict[str, Any]", json.loads(printed))
 
 
 def test_the_source_gets_offsets_and_tasks_without_imports_of_this_project(

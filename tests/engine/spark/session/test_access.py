@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +13,7 @@ import pytest
 
 from flow.engine.spark.session.access import cores_of, disks_of
 from tests.support.java import QUICK_SUBMIT
-
-ROOT = Path(__file__).resolve().parents[4]
+from tests.support.programs import ROOT, printed_by
 
 PROGRAM = """
 import json, sys
@@ -91,17 +89,14 @@ ERROR = "flow.errors.StepError: step 'ratio'"
 @pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_flow_runs_as_a_batch_over_spark_connect(tmp_path: Path) -> None:
+def test_a_flow_runs_as_a_batch_over_spark_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    env = {**os.environ, **QUICK_SUBMIT, "PYTHONPATH": str(ROOT)}
-    env["PYSPARK_PYTHON"] = sys.executable
-    env.pop("SPARK_HOME", None)
-    command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]
-    done = subprocess.run(
-        command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=250
-    )
-    assert done.returncode == 0, done.stderr
-    printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    variables = {**QUICK_SUBMIT, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    lines = printed_by(tmp_path / "program.py", tmp_path, **variables).splitlines()
+    printed = [json.loads(line) for line in lines if line.startswith("[")]
     no_jvm = (
         "needs Spark's JVM, which a session of Spark Connect does not reach: run the program with "
         "spark-submit, or on a session without remote()"

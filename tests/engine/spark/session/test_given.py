@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,8 +23,8 @@ from flow.errors import FlowTypeError
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
 from tests.support.java import QUICK_SUBMIT
+from tests.support.programs import printed_by
 
-ROOT = Path(__file__).resolve().parents[4]
 VALUES = [("key", {"at": f"2026-03-01T10:{minute:02d}:00Z", "n": minute}) for minute in range(60)]
 
 
@@ -155,15 +153,6 @@ except FlowError as error:
 """
 
 
-def printed_by_program(checkpoint: Path, workers: str) -> list[Any]:
-    """Run `PROGRAM` with a session whose workers would run in another Python."""
-    env = {**os.environ, **QUICK_SUBMIT, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": workers}
-    command = [sys.executable, "-c", PROGRAM, str(checkpoint)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(("[", '"'))]
-
-
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["missing", "bare"])
@@ -175,8 +164,7 @@ def test_a_session_with_another_python_runs_flows_until_it_is_stopped(
     other = bare_python if workers == "bare" else str(tmp_path / "missing/python")
     expected = [sum(range(start, start + 10)) for start in range(0, 60, 10)]
     stopped = "spark= names a session that was stopped: make a new one, or leave out spark="
-    assert printed_by_program(tmp_path / "checkpoint", other) == [
-        *(expected, expected),
-        other,
-        stopped,
-    ]
+    variables = {**QUICK_SUBMIT, "PYSPARK_PYTHON": other}
+    lines = printed_by("-c", PROGRAM, tmp_path / "checkpoint", **variables).splitlines()
+    printed = [json.loads(line) for line in lines if line.startswith(("[", '"'))]
+    assert printed == [expected, expected, other, stopped]

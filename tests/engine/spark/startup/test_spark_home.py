@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from pyspark.sql import SparkSession
 from flow.engine.spark.startup import spark_home
 from flow.engine.spark.startup.spark_home import prepare_home, prepared_home, quick_spark_home
 from flow.errors import EnvironmentProblem
+from tests.support.programs import printed_by
 
 INSTALLED = Path(pyspark.__file__).parent
 
@@ -168,6 +168,7 @@ PREPARE = """
 import sys
 sys.prefix = sys.argv[1]
 from flow.prepare import main
+sys.stderr = sys.stdout
 sys.exit(main([]))
 """
 
@@ -180,25 +181,13 @@ make_session("shared", SparkSettings("local[1]")).range(3).collect()
 """
 
 
-def in_another_process(code: str, *arguments: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
-        cwd=Path(__file__).parents[4],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
 @pytest.mark.spark
 @pytest.mark.each_spark
 @pytest.mark.extended
 def test_java_loads_classes_from_the_prepared_archive(tmp_path: Path) -> None:
     environment, log = tmp_path / "an environment", tmp_path / "classes.log"
-    assert "classes.jsa" in in_another_process(PREPARE, environment)
-    in_another_process(START, environment, log)
+    assert "classes.jsa" in printed_by("-W", "error", "-c", PREPARE, environment)
+    printed_by("-W", "error", "-c", START, environment, log)
     loaded = [line for line in log.read_text().splitlines() if " org.apache.spark." in line]
     of_files = [line for line in loaded if "$$Lambda" not in line]
     shared = [line for line in of_files if "shared objects file (top)" in line]

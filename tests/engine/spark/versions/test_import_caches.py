@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pickle
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -19,8 +18,8 @@ from flow.engine.spark import level
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.ticker import TickReading
 from flow.engine.spark.versions.import_caches import forget_zip_importers
+from tests.support.programs import printed_by
 
-ROOT = Path(__file__).parents[4]
 NAMES = ("zipped_first", "zipped_second")
 
 
@@ -83,6 +82,4 @@ print([path for path in sys.path_importer_cache if path.startswith(sys.argv[1])]
 
 
 def test_the_daemon_forgets_zip_importers_before_it_forks_workers(modules: Path) -> None:
-    command = [sys.executable, "-c", PREPARE, str(modules)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert printed_by("-c", PREPARE, modules) == "[]\n"
