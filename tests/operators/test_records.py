@@ -19,6 +19,7 @@ from flow.engine.steps.kernels import run_step
 from flow.errors import StepError
 from flow.operators.batching import ToRecords
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key, run_once
+from flow_windowing import WindowMetadata
 
 HOUR = timedelta(hours=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -93,3 +94,26 @@ class Broken:
 def test_an_item_that_cannot_be_a_record_names_the_step() -> None:
     with pytest.raises(StepError, match="step 'rows': making a record raised ValueError: no"):
         run_once([Broken()], records)
+
+
+# --- the layout of one item ---
+
+NOON, ONE = (datetime(2024, 1, 1, hour, tzinfo=UTC) for hour in (12, 13))
+
+
+def test_a_window_is_laid_out_beside_its_value() -> None:
+    window = WindowMetadata(7, NOON, ONE, frozenset({9, 8}))
+    assert to_record(("k", (window, {"n": 3}))) == {
+        "key": "k",
+        "window_id": 7,
+        "open_time": NOON,
+        "close_time": ONE,
+        "merged_ids": [8, 9],
+        "n": 3,
+    }
+
+
+def test_a_window_has_a_timestamp_column_only_if_requested() -> None:
+    window = WindowMetadata(7, NOON, ONE, timestamp=ONE)
+    assert to_record((window, 3))["timestamp"] == ONE
+    assert "timestamp" not in to_record((WindowMetadata(7, NOON, ONE), 3))

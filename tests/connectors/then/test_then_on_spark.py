@@ -54,6 +54,7 @@ def write(path: Path, seconds: range) -> None:
     path.write_text("".join(f"{json.dumps(one)}\n" for one in rows(seconds)))
 
 
+@pytest.mark.extended
 #  history  ▒▒▒▒▒▒▒▒▒▒▒▒ ✗                killed in the last epoch of the history,
 #  live                   ▒▒ ✗ ▒▒▒▒▒▒▒▒   and in the first of the live source
 def test_a_run_killed_at_the_switch_counts_rows_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -169,7 +169,8 @@ def test_a_stateful_stream_is_refused_before_anything_is_written(
     assert not path.exists()
 
 
-@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
 def test_static_data_frames_may_use_stateful_operations(spark: SparkSession, engine: Any) -> None:
     frame = static(spark).distinct().groupBy("id").agg(F.sum("m").alias("m"))
     both = frame.join(frame.dropDuplicates(["id"]).withColumnRenamed("m", "k"), "id").limit(3)

@@ -1,7 +1,8 @@
-"""State in segments: compared with a plain dict, and its calls of the store."""
+"""State in segments: compared with a plain dict, its calls of the store, and compression."""
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -15,12 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow import CheckpointError
 from flow.engine.state import key_states
-from flow.engine.state.header import Header
+from flow.engine.state.header import FORMAT, Header
 from flow.engine.state.key_states import LiveStates, SegmentedStates
-from flow.engine.state.segment import Segment
+from flow.engine.state.packed import FORMAT_PACKED, pack, unpack
+from flow.engine.state.segment import FORMAT_OF_SHARDS, Segment
 from flow.engine.state.store import MemoryStore
+from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.due import DueLimit, held_due_us
 from tests.support.sampling import sampled
@@ -144,24 +146,6 @@ def test_states_of_steps_are_separate() -> None:
     other.prepare(["a"])
     assert other.take("a") is None
     assert other.all() == []
-
-
-def test_a_copied_store_is_independent() -> None:
-    store = MemoryStore()
-    fill(store, ["a"], "before")
-    copy = store.copy()
-    fill(store, ["a", "b"], "after")
-    kept = states(copy)
-    assert kept.all() == ["a"]
-    assert kept.take("a") == Text("before")
-
-
-def test_each_take_makes_a_new_logic() -> None:
-    store = MemoryStore()
-    fill(store, ["a"], "text")
-    one = states(store)
-    one.prepare(["a"])
-    assert one.take("a") is not one.take("a")
 
 
 # --- what an epoch costs ----------------------------------------------------------------------
@@ -418,3 +402,40 @@ def test_a_held_key_is_due_when_the_bound_reaches_its_time() -> None:
         assert one.due(DueLimit(20, 39)) == ["plain"]
         assert one.due(DueLimit(19, 40)) == ["held"]
         assert one.due(DueLimit(19)) == ["held"]
+
+
+# --- compression for Spark's state ---------------------------------------------------------
+
+VERSIONS = st.sampled_from([bytes([FORMAT]), bytes([FORMAT_OF_SHARDS])])
+
+
+@given(VERSIONS, st.binary(max_size=400), st.integers(1, 50))
+def test_packed_segments_survive_a_round_trip(version: bytes, content: bytes, times: int) -> None:
+    segment = version + content * times
+    assert unpack(pack(segment)) == segment
+    assert len(pack(segment)) <= len(segment)
+
+
+def test_repetitive_segments_become_small() -> None:
+    segment = bytes([FORMAT]) + b"user-1 12.5 " * 1000
+    assert pack(segment)[0] == FORMAT_PACKED
+    assert len(pack(segment)) < len(segment) // 10
+
+
+def test_incompressible_segments_are_stored_unchanged() -> None:
+    noise = bytes([FORMAT]) + os.urandom(10_000)
+    small = bytes([FORMAT]) + b"a" * 100
+    assert pack(noise) == noise
+    assert pack(small) == small
+
+
+def test_unpacked_segments_of_earlier_versions_are_read() -> None:
+    segment = bytes([FORMAT]) + b"user-1 12.5 " * 1000
+    assert unpack(segment) == segment
+
+
+@pytest.mark.parametrize("cut", [3, 20, 60])
+def test_a_segment_that_cannot_be_unpacked_is_an_error_that_names_it(cut: int) -> None:
+    packed = pack(bytes([FORMAT]) + b"user-1 12.5 " * 1000)
+    with pytest.raises(CheckpointError, match=r"^segment 7 of step 'hourly' cannot be unpacked"):
+        unpack(packed[:cut], "segment 7 of step 'hourly'")

@@ -137,7 +137,7 @@ def test_lost_messages_are_an_error_or_a_warning(
     with pytest.raises(SourceError, match=rf"{problem}.*\(on_data_loss='warn' goes on"):
         read(Client(list(given), [ends]))
     assert read(Client(list(given), [ends]), on_data_loss="warn") == [0, 1]
-    (message,) = [record.getMessage() for record in caplog.records]
+    (message,) = caplog.messages
     assert message.startswith(problem)
     assert message.endswith("; going on with what is left")
 

@@ -269,7 +269,7 @@ def test_a_lost_topic_of_epochs_is_detected(
         run.write(0, [{"n": 1}])
     assert broker.consume(topic) == []
     run.sink.open("a run", resuming=True)
-    (message,) = [record.getMessage() for record in caplog.records]
+    (message,) = caplog.messages
     assert message.startswith(f"the topic of epochs '{epochs_topic}' did not exist and was created")
     run.sink.open("a run", resuming=True)
     assert len(caplog.records) == 1

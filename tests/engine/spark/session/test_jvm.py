@@ -157,17 +157,13 @@ except FlowError as error:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("engine", "how", "message"),
     [
         ("streaming", "alone", "EngineError: Spark's JVM has ended;"),
-        *(
-            pytest.param(
-                *(engine, "and fails", "StepError: step 'out': the shelf is full"),
-                marks=pytest.mark.extended,
-            )
-            for engine in ("streaming", "batch")
-        ),
+        ("streaming", "and fails", "StepError: step 'out': the shelf is full"),
+        ("batch", "and fails", "StepError: step 'out': the shelf is full"),
     ],
 )
 def test_a_jvm_that_is_killed_hides_no_error_and_shows_no_trace(

@@ -24,11 +24,7 @@ def die(item: Any) -> Any:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("engine", "with_state"),
-    [
-        ("batch", False),
-        ("streaming", True),
-        pytest.param("streaming", False, marks=pytest.mark.extended),
-    ],
+    [("batch", False), pytest.param("streaming", True, marks=pytest.mark.extended)],
 )
 def test_a_killed_worker_is_explained_with_what_to_set(
     engine: Any, with_state: bool, spark: SparkSession
