@@ -87,9 +87,7 @@ OTHER_SCHEMA = pa.RecordBatch.from_pylist([{"m": "x"}])
     ],
     ids=["none", "apart", "two shapes interleave", "two schemas interleave", "one shape"],
 )
-def test_shapes_or_schemas_that_interleave_become_plain_items(
-    chunks: list[Chunk], types: list[type]
-) -> None:
+def test_shapes_that_interleave_become_plain_items(chunks: list[Chunk], types: list[type]) -> None:
     assert [type(chunk) for chunk in in_order(chunks)] == types
 
 
@@ -123,9 +121,7 @@ def placed(shape: str, places: list[int], first: int) -> Chunk:
 
 
 @given(PLACED)
-def test_chunks_are_sorted_by_position_stably(
-    parts: list[tuple[str, list[int]]],
-) -> None:
+def test_chunks_are_sorted_by_position_stably(parts: list[tuple[str, list[int]]]) -> None:
     chunks: list[Chunk] = []
     for shape, places in parts:
         chunks.append(placed(shape, places, first=sum(map(len, chunks))))

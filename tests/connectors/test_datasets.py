@@ -70,7 +70,7 @@ def test_topics_have_the_name_of_the_first_server() -> None:
         ("host=db,db2 port=5433,5434 user=me", "a.b", ("postgres://db:5433", "me.a.b")),
     ],
 )
-def test_tables_of_postgresql_have_database_schema_and_table(
+def test_tables_of_postgresql_have_full_names(
     dsn: str, table: str, dataset: tuple[str, str]
 ) -> None:
     assert PostgresSink(dsn, table).datasets() == (Dataset(*dataset),)

@@ -129,9 +129,7 @@ def test_a_timeout_of_the_function_itself_keeps_its_message() -> None:
 @pytest.mark.parametrize(
     "kind", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError]
 )
-def test_an_exception_that_ends_a_process_or_a_task_stops_the_flow(
-    kind: type[BaseException], on_error: str
-) -> None:
+def test_an_exit_or_a_cancellation_stops_the_flow(kind: type[BaseException], on_error: str) -> None:
     async def end(item: Any) -> None:
         raise kind("stop")
 
@@ -297,9 +295,7 @@ async def kind_of(resource: Any, item: Any) -> str:
         (functools.partial(dict, a=1), "dict"),
     ],
 )
-def test_a_resource_serves_all_epochs_and_is_closed_with_the_driver(
-    factory: Any, kind: str
-) -> None:
+def test_a_resource_serves_all_epochs_and_closes_with_the_driver(factory: Any, kind: str) -> None:
     with driver(kind_of, resource=factory) as t:
         t.send("in", [1, 2])
         t.send("in", [3])

@@ -84,9 +84,7 @@ KEPT: dict[str, tuple[Any, list[int]]] = {
 
 @pytest.mark.parametrize(("predicate", "kept"), KEPT.values(), ids=KEPT)
 @pytest.mark.parametrize("items", [ORDERS, RECORDS], ids=["dicts", "records"])
-def test_a_filter_and_a_branch_decide_dicts_and_records_alike(
-    items: Any, predicate: Any, kept: list[int]
-) -> None:
+def test_dicts_and_records_are_decided_alike(items: Any, predicate: Any, kept: list[int]) -> None:
     expected = [ORDERS[number] for number in kept]
     assert run_once(items, keep(predicate)) == expected
     assert run_once(items, lambda s: op.branch("large", s, predicate).trues) == expected
@@ -249,7 +247,7 @@ def sent(build: Build, epochs: list[list[dict[str, Any]]], as_records: bool) -> 
 
 @sampled(100, by_default=30)
 @given(st.lists(st.lists(ROWS, max_size=8), max_size=4), AMOUNTS.filter(lambda n: n is not None))
-def test_an_expression_keeps_what_a_function_keeps(
+def test_expressions_and_functions_keep_alike(
     epochs: list[list[dict[str, Any]]], least: int
 ) -> None:
     expression = (pc.field("amount") >= least) & (pc.field("user", "code") != 2) | (

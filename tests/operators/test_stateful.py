@@ -68,9 +68,7 @@ def test_an_epoch_calls_what_was_due_the_values_what_is_due_then_and_the_end() -
     ]
 
 
-def test_a_logic_whose_time_is_asked_for_again_in_the_past_is_called_twice_an_epoch_at_most() -> (
-    None
-):
+def test_a_logic_that_always_asks_for_the_past_is_called_twice_an_epoch() -> None:
     class Impatient(Diary):
         def notify_at(self) -> datetime | None:
             return TEN
@@ -381,9 +379,7 @@ class Punctually(op.LogicBuilder):
 
 #  now      10:00   10:10                       10:20
 #  minutes  60      5: it should have been then
-def test_a_logic_is_asked_again_when_its_step_is_set_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_logic_is_asked_again_once_its_settings_change(monkeypatch: pytest.MonkeyPatch) -> None:
     with diary(Punctually()) as t:
         t.send("in", [("k", "a")])
         t.restart(after="0s")

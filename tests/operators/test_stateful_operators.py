@@ -65,9 +65,7 @@ FINALS: dict[str, tuple[Build, list[Any]]] = {
 
 
 @pytest.mark.parametrize(("build", "expected"), FINALS.values(), ids=FINALS)
-def test_a_final_step_emits_once_for_each_key_when_the_input_ends(
-    build: Build, expected: list[Any]
-) -> None:
+def test_a_final_step_emits_each_key_once_at_the_end(build: Build, expected: list[Any]) -> None:
     """Of equals, ``max_final`` and ``min_final`` keep the first."""
     with driver(build) as t:
         t.send("in", SCORES[:2])

@@ -244,9 +244,7 @@ OTHER_RECORDS: dict[str, tuple[pa.RecordBatch, Build, list[Any]]] = {
 
 
 @pytest.mark.parametrize(("batch", "build", "expected"), OTHER_RECORDS.values(), ids=OTHER_RECORDS)
-def test_on_records_of_other_shapes(
-    batch: pa.RecordBatch, build: Build, expected: list[Any]
-) -> None:
+def test_records_of_other_shapes(batch: pa.RecordBatch, build: Build, expected: list[Any]) -> None:
     assert run_once(batch, build) == expected
 
 
@@ -312,9 +310,7 @@ def test_what_led_to_a_failure_is_shown(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "see: 1\nsee: 0\n"
 
 
-def test_an_inspector_gets_the_step_and_each_item_and_may_print(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_inspector_gets_step_and_item_and_may_print(capsys: pytest.CaptureFixture[str]) -> None:
     run_once([1, 2], lambda s: op.inspect("see", s, lambda *seen: print("saw", *seen)))  # noqa: T201
     assert capsys.readouterr().out == "saw see 1\nsaw see 2\n"
 

@@ -213,9 +213,7 @@ RECORDS = pa.RecordBatch.from_pylist([{"id": "a", "n": 1}, {"id": None, "n": 2}]
     ],
     ids=["null", "no text", "missing"],
 )
-def test_a_key_column_without_text_is_refused_with_its_record(
-    column: str, problem: str, item: str
-) -> None:
+def test_a_key_column_without_text_shows_the_record(column: str, problem: str, item: str) -> None:
     error = failure(RECORDS, lambda s: op.key_on("step", s, column))
     assert error.problem.startswith(problem)
     assert error.item == item
@@ -506,9 +504,7 @@ def test_a_builder_that_cannot_read_a_snapshot_is_named() -> None:
         (None, "making its logic from a snapshot raised TypeError: the builder returned None"),
     ],
 )
-def test_a_builder_that_answers_a_snapshot_with_no_logic_does_not_lose_the_state(
-    answer: Any, problem: str
-) -> None:
+def test_a_builder_without_a_logic_for_a_snapshot_loses_no_state(answer: Any, problem: str) -> None:
     assert resumed(lambda state: Diary(None) if state is None else answer).problem == problem
 
 

@@ -82,7 +82,7 @@ def extended(pair: tuple[str, list[Any]], table: Mapping[str, Any]) -> tuple[str
 #  run       1              2
 #  changes   3              5 (in the place of 3), 4
 #  names     tea ABORT      tea (replayed) │ tea
-def test_a_replayed_epoch_sees_the_logged_version_though_the_sources_have_changed(
+def test_a_replay_sees_the_logged_version_of_each_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     shop = Shop(spark, tmp_path, ["tea", ABORT(), "tea"])
@@ -97,9 +97,7 @@ def test_a_replayed_epoch_sees_the_logged_version_though_the_sources_have_change
 
 
 @pytest.mark.extended
-def test_a_missing_version_of_an_interrupted_epoch_is_found_after_a_move(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_missing_version_is_found_after_a_move(spark: SparkSession, tmp_path: Path) -> None:
     shop = Shop(spark, tmp_path, ["tea", EOF(), "tea", ABORT()])
     shop.changes[:] = [("tea", 3)]
     shop.place(tea="shelf 1")
@@ -114,9 +112,7 @@ def test_a_missing_version_of_an_interrupted_epoch_is_found_after_a_move(
     assert (problem.file, problem.problem) == (f"tables/prices/{newest.name}", "is missing")
 
 
-def test_a_checkpoint_with_tables_can_be_shown_checked_set_back_and_moved(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_tables_are_shown_checked_set_back_and_moved(spark: SparkSession, tmp_path: Path) -> None:
     minute = Advance("10m")
     shop = Shop(spark, tmp_path, ["tea", minute, "tea", EOF(), "tea", EOF(), "tea"])
     shop.changes[:] = [("tea", 3), minute, ("tea", 4), ("rum", 9)]
@@ -148,9 +144,7 @@ def test_a_checkpoint_with_tables_can_be_shown_checked_set_back_and_moved(
         shop.run()
 
 
-def test_a_static_data_frame_is_no_lookup_table_and_a_function_that_reads_one_is(
-    spark: SparkSession,
-) -> None:
+def test_a_static_frame_is_no_lookup_table_and_a_function_of_one_is(spark: SparkSession) -> None:
     flow, received = Dataflow("people"), list[Any]()
     frame = spark.createDataFrame([("1", "Ann")], "id string, name string")
     with pytest.raises(FlowBuildError, match="a data frame keeps the files that Spark found"):

@@ -79,9 +79,7 @@ def terminal() -> Terminal:
     return Terminal()
 
 
-def test_the_status_line_has_epoch_items_rate_system_time_and_lag(
-    flow_of_two: Dataflow, terminal: Terminal
-) -> None:
+def test_the_status_line_has_rate_time_and_lag(flow_of_two: Dataflow, terminal: Terminal) -> None:
     clock, wall = Clock(), lambda: NOON_US + 1_500_000
     progress = Progress(flow_of_two, StatusLine(terminal), clock, wall=wall)
     progress(report(7, left_out=1000, right_out=500, both_in=1500))
@@ -200,9 +198,7 @@ def test_the_status_line_waits_for_the_end_of_a_printed_line_and_is_cleared_at_t
     assert screen.getvalue() == "half a line\n\r\x1b[Kepoch 2\r\x1b[K"
 
 
-def test_the_streams_otherwise_behave_as_before_and_are_restored_at_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_streams_behave_as_before_and_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = to_screen(monkeypatch)
     with StatusLine(screen).below_output():
         assert sys.stdout is not screen
@@ -211,9 +207,7 @@ def test_the_streams_otherwise_behave_as_before_and_are_restored_at_the_end(
     assert sys.stdout is sys.stderr is screen
 
 
-def test_redirected_output_does_not_clear_the_status_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_redirected_output_does_not_clear_the_status_line(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, file = to_screen(monkeypatch), io.StringIO()
     monkeypatch.setattr(sys, "stdout", file)
     line = StatusLine(screen)
@@ -255,9 +249,7 @@ def test_a_status_line_is_shown_where_it_can_be_overwritten(
 # --- drops ---
 
 
-def test_examples_of_drops_are_logged_unchanged_at_a_limited_rate(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_examples_of_drops_are_logged_at_a_limited_rate(caplog: pytest.LogCaptureFixture) -> None:
     # seconds  0         5         8       10        25
     # notes    one, 2 %  three     -       four      -
     # logged   one, 2 %                    four, and that one was left out
@@ -321,9 +313,7 @@ def with_late(*, read: bool = False) -> Dataflow:
     return flow
 
 
-def test_unread_late_values_are_warned_of_at_most_once_a_minute(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_unread_late_values_are_warned_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     warn = LateWarnings(compile_flow(with_late()), clock)
     for at, late in ((0, 0), (1, 12), (5, 2), (30, 1), (61, 0), (90, 1), (121, 0)):
@@ -449,9 +439,7 @@ def table_with(**sizes: int) -> list[str]:
         ({"uncounted_keys": 3}, "unknown   unknown"),
     ],
 )
-def test_the_table_has_open_windows_and_buffered_values_if_any_and_known(
-    sizes: dict[str, int], shown: str
-) -> None:
+def test_the_table_has_sizes_of_windows_if_any_and_known(sizes: dict[str, int], shown: str) -> None:
     assert table_with(keys=12, **sizes) == [
         "step    in  out  keys  windows  buffered",
         "visits",

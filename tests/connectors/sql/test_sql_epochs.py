@@ -262,9 +262,7 @@ def test_a_process_that_lost_its_checkpoint_cannot_write(db: TestDatabase) -> No
     assert db.rows() == [(0,), (1,)]
 
 
-def test_a_new_run_waits_for_the_epoch_that_is_being_written(
-    db: TestDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_run_waits_for_an_epoch(db: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     thought_dead, alive = db.sink(schema="n bigint"), db.sink()
     write_chunk = TableSink._write_chunk
     was_waiting: list[bool] = []

@@ -91,9 +91,7 @@ def test_a_stale_lock_is_taken_over(gone: Any, storage: Storage) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell")
-def test_a_killed_run_counts_as_ended_before_its_parent_waits_for_it(
-    storage: Storage,
-) -> None:
+def test_a_killed_run_counts_as_ended_before_its_parent_waits_for_it(storage: Storage) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
         fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
         storage.write(NAME, lock_content(pid=child.pid, started=fields[19]))
@@ -105,9 +103,7 @@ def test_a_killed_run_counts_as_ended_before_its_parent_waits_for_it(
             assert storage.read(NAME)["token"] != "other"
 
 
-def test_a_lock_of_another_machine_holds_while_it_or_a_file_beside_it_is_renewed(
-    storage: Storage,
-) -> None:
+def test_a_foreign_lock_holds_while_it_or_a_file_beside_it_is_renewed(storage: Storage) -> None:
     now, old = time.time(), time.time() - STALE_SECONDS - 1
     for in_lock, beside in ((now, None), (old, now)):
         storage.write(NAME, lock_content(host="elsewhere", pid=1, renewed=in_lock))
@@ -147,9 +143,7 @@ def test_a_renewal_does_not_overwrite_a_lock_that_is_taken_over_meanwhile(
     assert storage.names("") == [NAME]
 
 
-def test_a_suspended_run_checks_its_lock_before_a_commit(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_suspended_run_checks_its_lock(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the thread that renews the lock gets to do first."""
     with CheckpointLock(storage) as mine:
         storage.write(NAME, lock_content(host="elsewhere", pid=7))
@@ -160,9 +154,7 @@ def test_a_suspended_run_checks_its_lock_before_a_commit(
             mine.check()
 
 
-def test_a_takeover_of_the_lock_differs_from_its_removal(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_takeover_differs_from_removal(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     def take(_: float) -> None:
         storage.write(NAME, lock_content(host="elsewhere", pid=7))
 

@@ -74,9 +74,7 @@ def test_an_exception_that_was_never_raised_has_no_trace() -> None:
     ("error", "text"),
     [(HoldsAFunction(), "HoldsAFunction: held"), (TakesTwo(5, "no"), "TakesTwo: 5: no")],
 )
-def test_an_exception_that_cannot_be_pickled_is_replaced_by_its_text(
-    error: Exception, text: str
-) -> None:
+def test_an_exception_that_cannot_be_pickled_becomes_its_text(error: Exception, text: str) -> None:
     replaced = portable(error)
     assert (type(replaced), str(replaced)) == (RuntimeError, text)
 

@@ -127,9 +127,7 @@ def test_the_phases_of_a_job_sum_to_it_and_none_is_negative(
 
 
 @given(works, st.integers(1, 64))
-def test_with_more_slots_the_rest_of_a_job_is_not_shorter(
-    work_ns: dict[Work, int], slots: int
-) -> None:
+def test_with_more_slots_the_rest_is_not_shorter(work_ns: dict[Work, int], slots: int) -> None:
     before, after = (split_job(1e9, work_ns, count)["spark"] for count in (slots, slots + 1))
     assert after >= before - 1e-3
 

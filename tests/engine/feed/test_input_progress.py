@@ -80,9 +80,7 @@ def log(spark: SparkSession, tmp_path: Path) -> ProgressLog:
 
 
 @pytest.mark.spark
-def test_the_log_returns_the_progress_after_each_retained_epoch(
-    log: ProgressLog, tmp_path: Path
-) -> None:
+def test_the_log_has_the_progress_after_retained_epochs(log: ProgressLog, tmp_path: Path) -> None:
     for epoch in range(5):
         log.write(epoch, InputProgress({("in", 0): epoch}))
     assert {path.name for path in (tmp_path / "progress").iterdir()} == {
@@ -95,7 +93,7 @@ def test_the_log_returns_the_progress_after_each_retained_epoch(
 
 
 @pytest.mark.spark
-def test_the_log_removes_the_progress_of_a_larger_number_of_kept_epochs(
+def test_the_log_removes_progress_of_epochs_no_longer_kept(
     log: ProgressLog, tmp_path: Path
 ) -> None:
     for epoch in range(3):

@@ -76,9 +76,7 @@ using_a_global.__qualname__ = "no_such_name"
     ],
     ids=["closure", "inner", "object", "method", "partial", "default", "global"],
 )
-def test_the_variable_that_cannot_be_sent_is_named(
-    mapper: Callable[[Any], Any], place: str, kind: str
-) -> None:
+def test_what_cannot_be_sent_is_named(mapper: Callable[[Any], Any], place: str, kind: str) -> None:
     message = rf"^step 'guarded' cannot be sent to workers: {place} is .*, of type {kind} \(.+\): "
     with pytest.raises(FlowBuildError, match=message):
         TestDriver(flow_with(mapper))

@@ -83,9 +83,7 @@ def test_records_have_the_columns_of_their_source() -> None:
         (lambda: op.key_rm("rm", op.key_on("k", op.records("r", keyed()), "key")), KEYED),
     ],
 )
-def test_steps_that_keep_items_keep_their_columns(
-    make: Callable[[], Stream[Any]], columns: list[Any]
-) -> None:
+def test_kept_items_keep_their_columns(make: Callable[[], Stream[Any]], columns: list[Any]) -> None:
     assert found(make()) == columns
 
 
@@ -120,9 +118,7 @@ def test_streams_of_equal_columns_merge() -> None:
         ),
     ],
 )
-def test_the_reason_for_unknown_columns_names_the_step(
-    make: Callable[[], Stream[Any]], reason: str
-) -> None:
+def test_unknown_columns_have_a_reason(make: Callable[[], Stream[Any]], reason: str) -> None:
     assert found(make()).startswith(reason)
 
 

@@ -362,9 +362,7 @@ def test_timers_due_by_time_run_before_the_items() -> None:
 
 
 @pytest.mark.parametrize(("by_time", "first"), [(False, ("b", 5)), (True, ("b", None))])
-def test_no_timer_is_due_by_time_that_does_not_advance_the_stream(
-    by_time: bool, first: Any
-) -> None:
+def test_no_timer_is_due_by_time_that_moves_no_stream(by_time: bool, first: Any) -> None:
     with driver(Journey(Mileage(by_time=by_time))) as t:
         t.send("in", [("a", Waypoint(25)), first])
         assert t.stats.due_us == NEVER

@@ -96,9 +96,7 @@ def test_the_first_task_of_a_worker_imports_no_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_stateful_and_other_workers_are_forked_from_one_process(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_all_workers_are_forked_from_one_process(spark: SparkSession, tmp_path: Path) -> None:
     paths = tmp_path / "reader", tmp_path / "writer"
     (reading, _), (writing, _) = worker_modules(noting_flow(*map(str, paths)), spark, *paths)
     assert reading == writing
@@ -114,9 +112,7 @@ def test_a_session_starts_its_workers_early(spark: SparkSession) -> None:
     assert found.status == "SUCCEEDED"
 
 
-def test_a_failed_early_start_of_workers_is_ignored(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_failed_early_start_of_workers_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
     nothing: Any = None
     start_workers_early(nothing).join(60)
     assert capsys.readouterr() == ("", "")

@@ -142,9 +142,7 @@ STATELESS: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 
 @pytest.mark.parametrize("name", STATEFUL)
-def test_a_stateful_stream_is_refused_with_the_operator_to_use_instead(
-    stream: DataFrame, name: str
-) -> None:
+def test_a_refused_stateful_stream_names_an_operator(stream: DataFrame, name: str) -> None:
     made, what, instead = STATEFUL[name]
     message = (
         f"^step 'in': its streaming data frame keeps state of its own, for {what}, which a flow "

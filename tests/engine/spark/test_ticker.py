@@ -133,7 +133,7 @@ def test_an_error_of_the_feed_is_reported_and_ends_the_run(
     assert feed.end.done.is_set()
 
 
-def test_a_reader_that_gets_no_start_continues_at_the_log_then_at_its_last_answer(
+def test_a_reader_without_start_goes_on_at_the_log_then_its_answer(
     servers: list[FeedServer],
 ) -> None:
     """As before Spark 4.2."""
@@ -206,9 +206,7 @@ def test_a_closed_server_leaves_no_thread_and_no_socket(foreign: bool) -> None:
     server.close()
 
 
-def test_a_released_server_answers_its_clients_and_accepts_no_more(
-    servers: list[FeedServer],
-) -> None:
+def test_a_released_server_answers_clients_and_accepts_no_more(servers: list[FeedServer]) -> None:
     """Spark goes on asking while its query is being stopped."""
     feed = StandIn(EpochOffset(CONTROL, {}, READ))
     servers.append(FeedServer(cast("Feed", feed), 2))
@@ -221,9 +219,7 @@ def test_a_released_server_answers_its_clients_and_accepts_no_more(
             socket.create_connection(address)
 
 
-def test_clients_without_the_token_are_refused_and_others_answered(
-    servers: list[FeedServer],
-) -> None:
+def test_clients_without_a_token_are_refused_and_others_answered(servers: list[FeedServer]) -> None:
     feed = StandIn(EpochOffset(CONTROL, {}, READ))
     servers.append(FeedServer(cast("Feed", feed), 2))
     address = (HOST, servers[0]._port)

@@ -143,9 +143,7 @@ def test_a_step_that_counts_no_longer_leaves_no_counts() -> None:
 
 @pytest.mark.parametrize(("held", "version"), [([NEVER, NEVER], 5), ([NEVER, 7], 6)])
 @pytest.mark.parametrize("settings", ["", "set"])
-def test_a_header_with_counts_survives_a_round_trip(
-    held: list[int], version: int, settings: str
-) -> None:
+def test_a_header_of_counts_survives_encoding(held: list[int], version: int, settings: str) -> None:
     counts = SegmentCounts(np.array([[3, -1], [70_000, -1]], np.int32), uncounted=9)
     header = Header(np.array([5, NEVER]), 12, 30, settings, np.array(held), counts)
     content = header.encode()

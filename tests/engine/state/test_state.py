@@ -162,9 +162,7 @@ def large() -> Iterator[CountingStore]:
         yield store
 
 
-def test_an_epoch_in_which_nothing_happens_reads_the_header_and_writes_nothing(
-    large: CountingStore,
-) -> None:
+def test_an_idle_epoch_reads_the_header_and_writes_nothing(large: CountingStore) -> None:
     one = states(large)
     assert one.due(DueLimit(1_000)) == []
     one.prepare([])
@@ -180,9 +178,7 @@ def test_an_epoch_that_looks_at_a_key_reads_its_segment(large: CountingStore) ->
     assert (large.calls, len(large.read), large.written) == (Counter(read_header=1), 1, [])
 
 
-def test_an_epoch_that_changes_a_key_writes_its_segment_if_its_state_has_changed(
-    large: CountingStore,
-) -> None:
+def test_a_key_put_again_writes_its_segment_if_its_state_has_changed(large: CountingStore) -> None:
     fill(large, ["key-7"], "0123456789")
     assert (large.calls["write_header"], large.written) == (0, [])
     large.forget()

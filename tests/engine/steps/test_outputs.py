@@ -188,9 +188,7 @@ def test_an_epoch_s_number_is_that_of_the_micro_batch_after_the_first(
     assert TaskWriting("run", frozenset({9}), **options).of_task() == writing
 
 
-def test_outputs_are_written_in_tasks_that_know_their_epoch_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_tasks_that_know_their_epoch_write_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EngineError, match="no Spark task runs in this thread"):
         TaskWriting("run", frozenset()).of_task()
     in_task(monkeypatch, 0)

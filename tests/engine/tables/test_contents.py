@@ -49,9 +49,7 @@ def test_a_history_has_the_value_of_each_time(changes: list[Change]) -> None:
 
 
 @given(CHANGES, st.integers(1, 10))
-def test_a_bounded_history_has_all_values_from_its_bound_on(
-    changes: list[Change], keep_us: int
-) -> None:
+def test_a_bounded_history_starts_at_its_bound(changes: list[Change], keep_us: int) -> None:
     ordered = sorted(changes, key=lambda one: one.at_us)
     contents = History(keep_us)
     contents.apply(ordered)
@@ -64,9 +62,7 @@ def test_a_bounded_history_has_all_values_from_its_bound_on(
 
 
 @given(st.lists(CHANGES, max_size=5), st.sampled_from([Newest(), History(), History(5)]))
-def test_sets_of_changes_lead_to_the_same_contents_as_all_at_once(
-    sets: list[list[Change]], empty: Contents
-) -> None:
+def test_sets_of_changes_are_as_all_at_once(sets: list[list[Change]], empty: Contents) -> None:
     whole, in_parts = empty.copy(), empty.copy()
     whole.apply([change for changes in sets for change in changes])
     for changes in sets:
@@ -82,9 +78,7 @@ def test_sets_of_changes_lead_to_the_same_contents_as_all_at_once(
     st.lists(st.builds(Change, KEYS, st.one_of(st.none(), st.binary()), TIMES), max_size=30),
     st.sampled_from([Newest(), History(), History(5)]),
 )
-def test_the_growth_adds_up_to_the_size_of_what_is_kept(
-    changes: list[Change], empty: Contents
-) -> None:
+def test_the_growth_adds_up_to_the_kept_size(changes: list[Change], empty: Contents) -> None:
     contents = empty.copy()
     grown = sum(contents.apply([change]) for change in changes)
     assert grown == sum(len(key) + len(value or b"") for key, value, _ in contents.changes())

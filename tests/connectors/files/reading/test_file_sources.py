@@ -81,9 +81,7 @@ def test_a_file_with_wildcards_in_its_name_is_itself(tmp_path: Path) -> None:
         ("_x", r"no file matches .*: looked for any file in .*/_x; names that start with '_'"),
     ],
 )
-def test_a_path_without_files_is_an_error_that_says_what_was_looked_for(
-    tree: Path, path: str, message: str
-) -> None:
+def test_a_path_without_files_says_what_was_looked_for(tree: Path, path: str, message: str) -> None:
     (tree / "_x/h.txt").rename(tree / "_x/_h.txt")
     with pytest.raises(SourceError, match=message):
         TextSource([tree / "a.txt", tree / path]).planner(JsonLog(), 1)

@@ -144,9 +144,7 @@ def test_existing_files_are_remembered_at_any_age(follower: Follower) -> None:
     assert follower.read() == []
 
 
-def test_a_forgotten_file_that_returns_is_reported_and_not_read(
-    follower: Follower, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_forgotten_file_is_reported(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
     #  day   1        20              30           40
     #        old      new, old gone   -            old put back
     follower.read_each("old", old=1, new=20, newer=30, newest=40)

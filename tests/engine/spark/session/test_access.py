@@ -89,9 +89,7 @@ ERROR = "flow.errors.StepError: step 'ratio'"
 @pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_flow_runs_as_a_batch_over_spark_connect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_runs_over_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     monkeypatch.delenv("SPARK_HOME", raising=False)
     variables = {**QUICK_SUBMIT, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
@@ -143,9 +141,7 @@ Remote.__module__ = "pyspark.sql.connect.session"
         ({}, 8),
     ],
 )
-def test_cores_of_a_remote_session_come_from_its_configuration(
-    conf: dict[str, Any], cores: int
-) -> None:
+def test_cores_of_a_remote_session_come_from_its_conf(conf: dict[str, Any], cores: int) -> None:
     assert cores_of(Remote(**conf)) == cores
 
 

@@ -37,7 +37,7 @@ def test_names_and_existing_paths_are_accepted(python: str, tmp_path: Path) -> N
 
 
 @pytest.mark.spark
-def test_a_streaming_run_is_refused_before_its_query_starts(
+def test_a_refused_run_starts_no_query(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = EnvironmentProblem("the driver has no such Python")

@@ -112,9 +112,7 @@ SETTINGS = {
 
 
 @pytest.mark.spark
-def test_contradicting_settings_change_no_result_and_are_put_back(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_settings_change_no_result_and_are_put_back(spark: SparkSession, tmp_path: Path) -> None:
     """All at once."""
     before = {name: spark.conf.get(name, None) for name in {*SETTINGS, *QUERY_CONF}}
     try:

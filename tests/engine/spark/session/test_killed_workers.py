@@ -26,9 +26,7 @@ def die(item: Any) -> Any:
     ("engine", "with_state"),
     [("batch", False), pytest.param("streaming", True, marks=pytest.mark.extended)],
 )
-def test_a_killed_worker_is_explained_with_what_to_set(
-    engine: Any, with_state: bool, spark: SparkSession
-) -> None:
+def test_a_killed_worker_is_explained(engine: Any, with_state: bool, spark: SparkSession) -> None:
     flow = Dataflow("killed")
     items = op.input("in", flow, TestingSource([("a", 1)]))
     if with_state:

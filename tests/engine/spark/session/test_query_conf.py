@@ -62,9 +62,7 @@ def test_no_code_is_generated_for_packets(spark: SparkSession, engine: str) -> N
 
 
 @pytest.mark.extended
-def test_code_is_generated_for_rows_of_streamed_data_frames(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_code_is_generated_for_rows_of_streamed_frames(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": pa.array([1], pa.int32())}), tmp_path / "1.parquet")
     frame = spark.readStream.schema("n int").parquet(str(tmp_path))
     source = DataFrameSource(frame)

@@ -42,9 +42,7 @@ def test_all_cores_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"])
-def test_a_collector_of_the_environment_is_the_only_one(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_collector_of_the_environment_is_kept(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "-Xss2m -XX:+UseZGC")
     assert SERIAL not in options_of("local[2]")
 

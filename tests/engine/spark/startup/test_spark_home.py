@@ -54,9 +54,7 @@ def test_a_home_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["SPARK_HOME"] == "/opt/spark"
 
 
-def test_no_home_is_set_if_other_processes_cannot_find_pyspark(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_home_is_set_if_others_cannot_find_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_home, "_is_importable", lambda _: False)
     with quick_spark_home():
         assert "SPARK_HOME" not in os.environ
@@ -132,9 +130,7 @@ def fail_if_called() -> None:
     raise AssertionError("Spark was started")
 
 
-def test_preparation_is_refused_for_a_home_of_the_user(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_preparation_is_refused_for_a_home_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     with pytest.raises(EnvironmentProblem, match=r"SPARK_HOME names '/opt/spark'.*unset it"):
         prepare_home(fail_if_called)
@@ -145,15 +141,13 @@ def test_preparation_is_refused_while_spark_runs(spark: SparkSession) -> None:
         prepare_home(fail_if_called)
 
 
-def test_preparation_is_refused_if_other_processes_cannot_find_pyspark(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_preparation_needs_a_pyspark_that_others_find(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_home, "_is_importable", lambda _: False)
     with pytest.raises(EnvironmentProblem, match="only this process finds it"):
         prepare_home(fail_if_called)
 
 
-def test_an_environment_that_cannot_be_written_is_named(
+def test_an_unwritable_environment_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_home.SparkContext, "_gateway", None)

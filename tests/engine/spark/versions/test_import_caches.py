@@ -41,9 +41,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_modules_of_a_zip_file_are_imported_after_its_importers_are_forgotten(
-    modules: Path,
-) -> None:
+def test_modules_of_a_zip_are_imported_after_its_importers_are_forgotten(modules: Path) -> None:
     for name in NAMES:
         assert importlib.import_module(name).own == name
         assert str(modules) in zip_importers()
@@ -59,9 +57,7 @@ def test_a_task_that_reads_an_input_forgets_zip_importers(modules: Path) -> None
     assert zip_importers() == []
 
 
-def test_a_task_of_a_level_forgets_zip_importers(
-    modules: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_level_forgets_zip_importers(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(level, "SparkStore", lambda *_: None)
     importlib.import_module("zipped_first")
     assert str(modules) in zip_importers()
