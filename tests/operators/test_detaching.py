@@ -69,28 +69,6 @@ class Yielding(Gathering):
         self.seen.append(-value)
 
 
-class GatheringInWindow(win.EpochWindowLogic[int, Any, list[int]]):
-    def __init__(self, state: list[int] | None) -> None:
-        self.seen = state or []
-
-    @override
-    def on_value(self, value: int) -> Iterable[Any]:
-        self.seen.append(value)
-        return [self.seen]
-
-    @override
-    def on_epoch_end(self) -> Iterable[Any]:
-        return []
-
-    @override
-    def on_close(self) -> Iterable[Any]:
-        return [self.seen]
-
-    @override
-    def snapshot(self) -> list[int]:
-        return list(self.seen)
-
-
 class Listed(win.Aggregator[int, list[int], list[int]]):
     """An aggregator of one's own whose figure is its state."""
 
@@ -118,7 +96,6 @@ BUILDS: dict[str, Build] = {
     "stateful_flat_map": lambda s: op.stateful_flat_map("step", s, gathered_twice),
     "stateful": lambda s: op.stateful("step", s, Gathering),
     "stateful that yields": lambda s: op.stateful("step", s, Yielding),
-    "window": lambda s: win.window("step", s, CLOCK, DAY, GatheringInWindow, ordered=False).down,
     "fold_window": lambda s: (
         win.fold_window("step", s, CLOCK, DAY, list, added, ordered=False, emit="update").down
     ),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 import flow.operators as op
 from flow import Dataflow, SourceError, StepError
-from flow.connectors.source import Json, Planner, Slice, Split
+from flow.connectors.source import Planner, Slice, Split
 from flow.engine.epoch.context import Control
 from flow.engine.feed.batch_plan import batch_plan
 from flow.engine.feed.feed import HEARTBEAT_US, Feed
@@ -368,19 +369,13 @@ def test_a_run_of_available_items_waits_until_sparks_sources_are_empty() -> None
 def test_plans_of_a_source_must_be_json(part: str, value: Any) -> None:
     """Here and in a batch, so that a test of the source finds it."""
 
-    class Source(Planner):
-        def next(self, start: Json | None) -> Slice | None:
-            split = Split(value if part == "split" else 1)
-            return Slice(value if part == "offset" else 1, [split])
-
-        def finished(self, start: Json | None) -> bool:
-            return False
-
+    split = Split(value if part == "split" else 1)
+    planned = Slice(value if part == "offset" else 1, [split])
     message = rf"step 'in': its source's {part} must be JSON, got .*is not JSON serializable"
     with pytest.raises(StepError, match=message):
-        make_feed(Source()).next(START)
+        make_feed(Script([planned])).next(START)
     with pytest.raises(StepError, match=message):
-        plan_everything({"in": Source()})
+        plan_everything({"in": Script([planned])})
 
 
 def test_input_ends_once_sparks_sources_are_drained() -> None:
@@ -457,47 +452,30 @@ def test_a_batch_waits_for_an_idle_source_that_has_not_ended() -> None:
 
 
 def test_a_planners_error_names_the_step_once() -> None:
-    class Broken(Planner):
-        def __init__(self, message: str) -> None:
-            self._said = message
-
-        def next(self, start: Any) -> Slice | None:
-            raise SourceError(self._said)
-
-        def finished(self, start: Any) -> bool:
-            return False
-
     for message in ("the topic is gone", "step 'in': the topic is gone"):
+        broken = Mock(Script, next=Mock(side_effect=SourceError(message)))
         with pytest.raises(SourceError) as raised:
-            Feed({"in": Broken(message)}, FixedTime(0)).next(EpochOffset())
+            make_feed(broken).next(START)
         assert str(raised.value) == "step 'in': the topic is gone"
 
 
 def test_planners_are_notified_once_of_a_run_of_available_items() -> None:
-    class StopCounter(Planner):
+    class StopCounter(Script):
         stop_calls = 0
 
         def stop_at_present(self) -> None:
             self.stop_calls += 1
 
-        def next(self, start: Any) -> Slice | None:
-            return None if start == 1 else Slice(1)
-
-        def finished(self, start: Any) -> bool:
-            return False
-
         def behind(self, start: Any) -> dict[str, int]:
             return {"p/0": 5}
 
-    planner = StopCounter()
-    feed = Feed({"in": planner}, FixedTime(0), only_available=True, drain=False)
-    offset = feed.next(EpochOffset())
+    planner, unasked = StopCounter(slices(1), ends=False), StopCounter()
+    feed = make_feed(planner, only_available=True, drain=False)
+    offset = feed.next(START)
     assert feed.behind == {"in": {"p/0": 5}}
     feed.next(offset)
-    assert planner.stop_calls == 1
-    unasked = StopCounter()
-    Feed({"in": unasked}, FixedTime(0)).next(EpochOffset())
-    assert unasked.stop_calls == 0
+    make_feed(unasked).next(START)
+    assert (planner.stop_calls, unasked.stop_calls) == (1, 0)
 
 
 def test_partitions_stay_behind_in_the_epoch_that_restores_the_state_of_another_layout() -> None:

@@ -145,13 +145,21 @@ def cut(items: list[Any], sizes: list[int]) -> list[list[list[Any]]]:
     return [*epochs, [items]]
 
 
-def running_maximum(values: Iterable[Any]) -> list[tuple[Any, int]]:
-    reached = NO_PROGRESS
-    found = []
-    for value in values:
+def sent(flow: Dataflow, shards: int, epochs: list[list[list[Any]]]) -> dict[str, list[Any]]:
+    """Return the items that each key has emitted after epochs of one partition."""
+    with TestDriver(flow, shards=shards) as t:
+        for epoch in epochs:
+            t.send_parts({"in": [Part(split) for split in epoch]})
+        return take_by_key(t)
+
+
+def stamped(items: Iterable[tuple[str, int | None]]) -> dict[str, list[Any]]:
+    """Return the values of each key with the running maximum of all values."""
+    reached, found = NO_PROGRESS, []
+    for key, value in items:
         reached = max(reached, NO_PROGRESS if value is None else value)
-        found.append((value, reached))
-    return found
+        found.append((key, (value, reached)))
+    return by_key(found)
 
 
 def spread(pair: tuple[str, int | None]) -> list[tuple[str, int | None]]:
@@ -174,12 +182,7 @@ def test_epoch_boundaries_do_not_change_a_stream_of_one_partition(
         return travel("travel", op.flat_map("spread", kept, spread))
 
     arrives = [one for pair in items if pair[1] is None or pair[1] % 5 for one in spread(pair)]
-    with TestDriver(flow_of(build), shards=shards) as t:
-        for epoch in cut(items, sizes):
-            t.send_parts({"in": [Part(split) for split in epoch]})
-        stamps = running_maximum(value for _, value in arrives)
-        keyed = [(key, stamped) for (key, _), stamped in zip(arrives, stamps, strict=True)]
-        assert take_by_key(t) == by_key(keyed)
+    assert sent(flow_of(build), shards, cut(items, sizes)) == stamped(arrives)
 
 
 @sampled(100, by_default=40)
@@ -193,12 +196,7 @@ def test_a_shuffle_does_not_change_a_stream_of_one_partition(
         return travel("travel", op.redistribute("spread", stream))
 
     items = [(f"k{number % 4}", value) for number, value in enumerate(values)]
-    with TestDriver(flow_of(build), shards=shards) as t:
-        for epoch in cut(items, sizes):
-            t.send_parts({"in": [Part(split) for split in epoch]})
-        stamps = running_maximum(values)
-        expected = [(key, stamped) for (key, _), stamped in zip(items, stamps, strict=True)]
-        assert take_by_key(t) == by_key(expected)
+    assert sent(flow_of(build), shards, cut(items, sizes)) == stamped(items)
 
 
 # --- several partitions -----------------------------------------------------------------------

@@ -183,19 +183,26 @@ def _link(descriptor: Path) -> str:
         return ""
 
 
+ONE_EPOCH = EpochOffset(CONTROL, {}, READ)
+
+
+def assert_answered(asker: Any) -> None:
+    asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
+    assert json.loads(asker.recv_bytes()) == {"offset": ONE_EPOCH.to_json()}
+
+
 @pytest.mark.parametrize("foreign", [False, True])
 def test_a_closed_server_leaves_no_thread_and_no_socket(foreign: bool) -> None:
     """Of two that ask, one has an answer and one has not even said who it is."""
     threads = running()
-    feed = StandIn(EpochOffset(CONTROL, {}, READ))
+    feed = StandIn(ONE_EPOCH)
     server = FeedServer(cast("Feed", feed), 2)
     with (
         Client((HOST, server._port), authkey=server._key) as asker,
         socket.create_connection((HOST, server._port)),
     ):
         opened = sockets_of(server._port)
-        asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
-        assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
+        assert_answered(asker)
         feed.foreign = foreign
         server.close()
         assert running() - threads == set()
@@ -208,28 +215,24 @@ def test_a_closed_server_leaves_no_thread_and_no_socket(foreign: bool) -> None:
 
 def test_a_released_server_answers_clients_and_accepts_no_more(servers: list[FeedServer]) -> None:
     """Spark goes on asking while its query is being stopped."""
-    feed = StandIn(EpochOffset(CONTROL, {}, READ))
-    servers.append(FeedServer(cast("Feed", feed), 2))
+    servers.append(FeedServer(cast("Feed", StandIn(ONE_EPOCH)), 2))
     address = (HOST, servers[0]._port)
     with Client(address, authkey=servers[0]._key) as asker:
         servers[0].release()
-        asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
-        assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
+        assert_answered(asker)
         with pytest.raises(ConnectionError):
             socket.create_connection(address)
 
 
 def test_clients_without_a_token_are_refused_and_others_answered(servers: list[FeedServer]) -> None:
-    feed = StandIn(EpochOffset(CONTROL, {}, READ))
-    servers.append(FeedServer(cast("Feed", feed), 2))
+    servers.append(FeedServer(cast("Feed", StandIn(ONE_EPOCH)), 2))
     address = (HOST, servers[0]._port)
     socket.create_connection(address).close()
     with pytest.raises(AuthenticationError):
         Client(address, authkey=b"another")
     silent = socket.create_connection(address)
     with silent, Client(address, authkey=servers[0]._key) as asker:
-        asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
-        assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
+        assert_answered(asker)
 
 
 def test_tasks_share_the_slices_of_an_epoch_and_one_carries_its_time() -> None:
