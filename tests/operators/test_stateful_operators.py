@@ -9,7 +9,7 @@ import pytest
 
 import flow.operators as op
 from flow.testing import TestDriver, run_once
-from tests.support.one_stream import Build, a_flow, driver
+from tests.support.one_stream import Build, a_flow, driver, step
 
 # --- maps with a state ------------------------------------------------------------------------
 
@@ -46,21 +46,18 @@ SCORES = [("a", "bb"), ("a", "c"), ("b", "x"), ("a", "dd"), ("a", "e")]
 
 FINALS: dict[str, tuple[Build, list[Any]]] = {
     "fold_final": (
-        lambda s: op.fold_final("step", s, list, lambda kept, v: [*kept, v]),
+        step(op.fold_final, list, lambda kept, v: [*kept, v]),
         [("a", ["bb", "c", "dd", "e"]), ("b", ["x"])],
     ),
     "reduce_final": (
-        lambda s: op.reduce_final("step", s, lambda kept, v: kept + v),
+        step(op.reduce_final, lambda kept, v: kept + v),
         [("a", "bbcdde"), ("b", "x")],
     ),
-    "count_final": (
-        lambda s: op.count_final("step", s, lambda pair: pair[0]),
-        [("a", 4), ("b", 1)],
-    ),
-    "max_final": (lambda s: op.max_final("step", s), [("a", "e"), ("b", "x")]),
-    "max_final by length": (lambda s: op.max_final("step", s, by=len), [("a", "bb"), ("b", "x")]),
-    "min_final": (lambda s: op.min_final("step", s), [("a", "bb"), ("b", "x")]),
-    "min_final by length": (lambda s: op.min_final("step", s, by=len), [("a", "c"), ("b", "x")]),
+    "count_final": (step(op.count_final, lambda pair: pair[0]), [("a", 4), ("b", 1)]),
+    "max_final": (step(op.max_final), [("a", "e"), ("b", "x")]),
+    "max_final by length": (step(op.max_final, by=len), [("a", "bb"), ("b", "x")]),
+    "min_final": (step(op.min_final), [("a", "bb"), ("b", "x")]),
+    "min_final by length": (step(op.min_final, by=len), [("a", "c"), ("b", "x")]),
 }
 
 

@@ -18,14 +18,10 @@ from flow.instants import Moment
 from flow.operators.enriching import TTLCache
 from flow.operators.stateless import Branch, Filter, KeyOn, KeyRm, Map, Merge
 from flow.testing import Part, TestDriver, TestingSink, TestingSource, run_once
-from tests.support.one_stream import Build, driver
+from tests.support.one_stream import Build, driver, step
 
 FLIGHTS = pa.RecordBatch.from_pylist(
-    [
-        {"origin": "JFK", "delay": 5},
-        {"origin": "LGA", "delay": -2},
-        {"origin": "JFK", "delay": 0},
-    ]
+    [{"origin": "JFK", "delay": 5}, {"origin": "LGA", "delay": -2}, {"origin": "JFK", "delay": 0}]
 )
 JFK_5, LGA_2, JFK_0 = FLIGHTS.to_pylist()
 
@@ -43,44 +39,36 @@ def is_odd(number: int) -> bool:
 PAIRS = [("a", 1), ("b", 2), ("a", 3)]
 
 ON_ITEMS: dict[str, tuple[list[Any], Build, list[Any]]] = {
-    "map": ([1, 2], lambda s: op.map("step", s, lambda x: x * 2), [2, 4]),
-    "flat_map": (["a b", "", "c"], lambda s: op.flat_map("step", s, str.split), ["a", "b", "c"]),
+    "map": ([1, 2], step(op.map, lambda x: x * 2), [2, 4]),
+    "flat_map": (["a b", "", "c"], step(op.flat_map, str.split), ["a", "b", "c"]),
     "flat_map_of_a_generator": (
         [2, 0, 1],
-        lambda s: op.flat_map("step", s, lambda n: (n * 10 + i for i in range(n))),
+        step(op.flat_map, lambda n: (n * 10 + i for i in range(n))),
         [20, 21, 10],
     ),
-    "flatten": ([[1, 2], [], (3,)], lambda s: op.flatten("step", s), [1, 2, 3]),
-    "filter_by_numpy": (
-        [1, 2, 3],
-        lambda s: op.filter("step", s, lambda x: np.bool_(x > 1)),
-        [2, 3],
-    ),
-    "filter_map": (
-        [1, 0, None, 4],
-        lambda s: op.filter_map("step", s, lambda x: x and 1 / x),
-        [1.0, 0, 0.25],
-    ),
+    "flatten": ([[1, 2], [], (3,)], step(op.flatten), [1, 2, 3]),
+    "filter_by_numpy": ([1, 2, 3], step(op.filter, lambda x: np.bool_(x > 1)), [2, 3]),
+    "filter_map": ([1, 0, None, 4], step(op.filter_map, lambda x: x and 1 / x), [1.0, 0, 0.25]),
     "key_on_a_path": (
         [{"user": {"id": "u1"}}],
-        lambda s: op.key_on("step", s, "user.id"),
+        step(op.key_on, "user.id"),
         [("u1", {"user": {"id": "u1"}})],
     ),
     "try_map_ok": (["1", "x", "2"], lambda s: op.try_map("step", s, int).ok, [1, 2]),
-    "none_is_an_item": ([None, 1], lambda s: op.map("step", s, lambda x: x), [None, 1]),
+    "none_is_an_item": ([None, 1], step(op.map, lambda x: x), [None, 1]),
     "flat_map_value": (
         [("k", "a b"), ("l", "")],
-        lambda s: op.flat_map_value("step", s, str.split),
+        step(op.flat_map_value, str.split),
         [("k", "a"), ("k", "b")],
     ),
     "filter_map_value": (
         PAIRS,
-        lambda s: op.filter_map_value("step", s, lambda x: x * 10 if x > 1 else None),
+        step(op.filter_map_value, lambda x: x * 10 if x > 1 else None),
         [("b", 20), ("a", 30)],
     ),
     "map_window": (
         [("a", ("10:00", 1)), ("b", ("11:00", (2, 3)))],
-        lambda s: op.map_window("step", s, lambda key, window, value: [key, window, value]),
+        step(op.map_window, lambda key, window, value: [key, window, value]),
         [["a", "10:00", 1], ["b", "11:00", (2, 3)]],
     ),
     "merge_puts_items_back_in_source_order": (
@@ -109,21 +97,21 @@ def test_on_items(items: list[Any], build: Build, expected: list[Any]) -> None:
 
 
 ON_RECORDS: dict[str, tuple[Build, list[Any]]] = {
-    "map": (lambda s: op.map("step", s, lambda r: r["delay"]), [5, -2, 0]),
+    "map": (step(op.map, lambda r: r["delay"]), [5, -2, 0]),
     "flat_map": (
-        lambda s: op.flat_map("step", s, lambda r: [r["origin"]] * 2),
+        step(op.flat_map, lambda r: [r["origin"]] * 2),
         ["JFK"] * 2 + ["LGA"] * 2 + ["JFK"] * 2,
     ),
-    "flatten": (lambda s: op.flatten("step", s), ["origin", "delay"] * 3),
-    "filter": (lambda s: op.filter("step", s, is_late), [JFK_5]),
+    "flatten": (step(op.flatten), ["origin", "delay"] * 3),
+    "filter": (step(op.filter, is_late), [JFK_5]),
     "branch_trues": (lambda s: op.branch("step", s, is_late).trues, [JFK_5]),
     "branch_falses": (lambda s: op.branch("step", s, is_late).falses, [LGA_2, JFK_0]),
     "key_on_a_column": (
-        lambda s: op.key_on("step", s, "origin"),
+        step(op.key_on, "origin"),
         [("JFK", JFK_5), ("LGA", LGA_2), ("JFK", JFK_0)],
     ),
     "key_on_a_function": (
-        lambda s: op.key_on("step", s, lambda r: r["origin"].lower()),
+        step(op.key_on, lambda r: r["origin"].lower()),
         [("jfk", JFK_5), ("lga", LGA_2), ("jfk", JFK_0)],
     ),
     "key_rm": (lambda s: op.key_rm("step", op.key_on("by", s, "origin")), [JFK_5, LGA_2, JFK_0]),
@@ -135,7 +123,7 @@ ON_RECORDS: dict[str, tuple[Build, list[Any]]] = {
         lambda s: op.filter_value("step", op.key_on("by", s, "origin"), is_late),
         [("JFK", JFK_5)],
     ),
-    "redistribute": (lambda s: op.redistribute("step", s), [JFK_5, LGA_2, JFK_0]),
+    "redistribute": (step(op.redistribute), [JFK_5, LGA_2, JFK_0]),
     "merge": (lambda s: op.merge("step", *op.branch("late", s, is_late)), [JFK_5, LGA_2, JFK_0]),
     "merge_with_objects": (
         lambda s: op.merge(
@@ -143,7 +131,7 @@ ON_RECORDS: dict[str, tuple[Build, list[Any]]] = {
         ),
         [JFK_5, 5, LGA_2, -2, JFK_0, 0],
     ),
-    "inspect": (lambda s: op.inspect("step", s, lambda step, item: None), [JFK_5, LGA_2, JFK_0]),
+    "inspect": (step(op.inspect, lambda step, item: None), [JFK_5, LGA_2, JFK_0]),
 }
 
 
@@ -381,4 +369,4 @@ def test_enrich_cached_does_not_keep_a_getter_s_failure() -> None:
         except KeyError:
             return cache.get(name)
 
-    assert run_once(["a"], lambda s: op.enrich_cached("step", s, flaky, patient)) == ["up"]
+    assert run_once(["a"], step(op.enrich_cached, flaky, patient)) == ["up"]

@@ -12,10 +12,8 @@ import pytest
 
 import flow.operators as op
 from flow import Dataflow, FlowBuildError, StepError, Stream
-from flow.connectors.files import CsvSource, JsonLinesSource
+from flow.connectors.files import CsvSource, JsonLinesSource, TextSource
 from flow.testing import Part, TestDriver, TestingSink, TestingSource
-
-Pairs = list[tuple[str, Any]]
 
 
 def with_table(build: Callable[[Stream[Any], Any], Stream[Any]], **options: Any) -> Dataflow:
@@ -303,30 +301,24 @@ def test_state_or_a_shuffle_before_a_table_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("build", "text"),
     [
-        (lambda flow, s: op.table("t", s, key=3), "key must be a function"),
-        (lambda flow, s: op.table("t", s, key="a..b"), "key must be a field's path"),
-        (lambda flow, s: op.table("t", s, max_bytes=0), "max_bytes must be a whole number"),
-        (lambda flow, s: op.table("t", s, keep="1h"), "keep='1h' needs as_of="),
-        (lambda flow, s: op.table("t", s, as_of="at", keep="0s"), "keep must be positive"),
-        (lambda flow, s: op.map_with("m", s, s, str), "table must be a table of op.table"),
-        (lambda flow, s: op.map_with("m", s, op.table("t", s), 3), "mapper must be a function"),
+        (lambda f, s: op.table("t", s, key=3), "key must be a function"),
+        (lambda f, s: op.table("t", s, key="a..b"), "key must be a field's path"),
+        (lambda f, s: op.table("t", s, max_bytes=0), "max_bytes must be a whole number"),
+        (lambda f, s: op.table("t", s, keep="1h"), "keep='1h' needs as_of="),
+        (lambda f, s: op.table("t", s, as_of="at", keep="0s"), "keep must be positive"),
+        (lambda f, s: op.map_with("m", s, s, str), "table must be a table of op.table"),
+        (lambda f, s: op.map_with("m", s, op.table("t", s), 3), "mapper must be a function"),
         (
-            lambda flow, s: op.map_with("m", s, op.table("t", s), max, as_of="at"),
+            lambda f, s: op.map_with("m", s, op.table("t", s), max, as_of="at"),
             "as_of= needs a table that keeps earlier values",
         ),
-        (lambda flow, s: op.lookup_table("t", s, list, "id"), "is added to a Dataflow"),
+        (lambda f, s: op.lookup_table("t", s, list, "id"), "is added to a Dataflow"),
+        (lambda f, s: op.lookup_table("t", f, 3, "id"), "source must be a Source, or a function"),
+        (lambda f, s: op.lookup_table("t", f, list, None), "key must be a function or"),
+        (lambda f, s: op.lookup_table("t", f, list, "id", refresh="0s"), "refresh must be"),
+        (lambda f, s: op.lookup_table("t", f, TextSource("a", follow=True), "id"), "has no end"),
         (
-            lambda flow, s: op.lookup_table("t", flow, 3, "id"),
-            "source must be a Source, or a function",
-        ),
-        (lambda flow, s: op.lookup_table("t", flow, list, None), "key must be a function or"),
-        (lambda flow, s: op.lookup_table("t", flow, list, "id", refresh="0s"), "refresh must be"),
-        (
-            lambda flow, s: op.lookup_table("t", flow, JsonLinesSource("a", follow=True), "id"),
-            "has no end",
-        ),
-        (
-            lambda flow, s: op.lookup_table("t", flow, CsvSource("a", on_invalid="errors"), "id"),
+            lambda f, s: op.lookup_table("t", f, CsvSource("a", on_invalid="errors"), "id"),
             "on_invalid='errors' makes a stream of errors",
         ),
     ],

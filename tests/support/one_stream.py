@@ -15,6 +15,11 @@ TEN = datetime(2013, 1, 1, 10, tzinfo=UTC)
 Build: TypeAlias = Callable[[Stream[Any]], Stream[Any]]
 
 
+def step(operator: Callable[..., Any], *arguments: Any, **options: Any) -> Build:
+    """Return what builds one step of an operator, with the id "step"."""
+    return lambda s: operator("step", s, *arguments, **options)
+
+
 def a_flow(build: Build) -> Dataflow:
     """Return the flow, whose source is empty."""
     flow = Dataflow("example")
