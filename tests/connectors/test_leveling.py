@@ -12,6 +12,14 @@ def test_a_partition_of_unknown_pace_gets_a_share_beside_others():
     assert leveling.shares({"known": 100, "new": 100}, 20) == {"known": 10, "new": 10}
 
 
+def test_a_removed_partition_leaves_no_state():
+    leveling = Leveling()
+    for units in (0, 10):
+        leveling.hear({"gone": units, "stays": units}, {"gone": units, "stays": units})
+    leveling.forget(["gone", "never known"])
+    assert [set(known) for known in vars(leveling).values()] == [{"stays"}] * 3
+
+
 def test_a_partition_without_progress_gets_at_most_its_proportion():
     leveling = Leveling()
     leveling.hear({"still": 0, "other": 0}, {"still": 0, "other": 0})

@@ -16,7 +16,7 @@ from flow.instants import Moment, datetime_us
 from flow.keyed.step import Stateful
 from flow.operators import StatefulLogic
 from flow.operators.building import add_step
-from flow.testing import TestDriver, TestingSink, TestingSource, run_once
+from flow.testing import TestDriver, TestingSink, TestingSource
 from tests.support.logics import BatchTotal, Diary
 from tests.support.one_stream import TEN, Build, a_flow, driver
 
@@ -306,15 +306,6 @@ def test_a_batch_logic_gets_all_values_of_an_epoch_together() -> None:
         t.send("in", [("a", 3)])
         assert [v for k, v in t.received("out") if k == "a"] == [(2, 3), (1, 6)]
         assert [v for k, v in t.received("out") if k == "b"] == [(1, 10)]
-
-
-def test_a_batch_logic_s_failure_shows_the_values() -> None:
-    with pytest.raises(StepError) as caught:
-        run_once([("k", 1), ("k", "x")], lambda s: op.stateful_batch("totals", s, BatchTotal))
-    assert str(caught.value) == (
-        "step 'totals': on_batch raised TypeError: unsupported operand type(s) for +: 'int' and "
-        "'str'\n  key:  'k'\n  item: [1, 'x']"
-    )
 
 
 # --- several streams, and what goes to none ---------------------------------------------------

@@ -39,15 +39,6 @@ def test_a_mapper_that_raised_names_the_step_and_shows_the_item() -> None:
     assert str(error.__cause__) == "invalid literal for int() with base 10: 'x'"
 
 
-def test_a_value_mapper_that_raised_shows_the_key_too() -> None:
-    error = failure([("a", 1), ("b", 0)], lambda s: op.map_value("inverse", s, lambda n: 1 / n))
-    assert str(error) == (
-        "step 'inverse': the mapper raised ZeroDivisionError: division by zero\n"
-        "  key:  'b'\n"
-        "  item: 0"
-    )
-
-
 def fail(*_: Any) -> Any:
     raise ZeroDivisionError
 

@@ -66,6 +66,12 @@ def test_marks_are_bounded_and_include_the_first_and_the_last(values: list[int],
     assert [few[:1], few[-1:]] == [all_marks[:1], all_marks[-1:]]
 
 
+def test_marks_of_a_level_are_not_limited() -> None:
+    one = meter(LEVEL)
+    one.stamp(chunk(*range(1000)))
+    assert len(marks_of(one)) == 1000
+
+
 def test_measures_are_limited_to_the_range_of_time() -> None:
     one = meter()
     assert one.stamp(chunk(NO_PROGRESS - 1, NEVER + 1)).values == [

@@ -481,23 +481,20 @@ def test_a_failed_epoch_does_not_change_progress() -> None:
 
 def test_a_batch_logic_s_failure_shows_values_without_stamps() -> None:
     class Bad(op.StatefulBatchLogic[Any, Any, None]):
+        def __init__(self, due: int) -> None:
+            """Take no time."""
+
         def on_batch(self, values: list[Any], moment: Moment) -> Any:
             raise ValueError("bad")
 
         def snapshot(self) -> None:
             pass
 
-    class Bads(op.LogicBuilder):
-        @property
-        def progress(self) -> Mileage:
-            return Mileage()
-
-        def __call__(self, state: None) -> Bad:
-            return Bad()
-
-    with driver(Bads()) as t, pytest.raises(StepError) as caught:
+    with driver(JourneyOf(traveller=Bad)) as t, pytest.raises(StepError) as caught:
         t.send("in", [("a", 5), ("a", 6)])
-    assert caught.value.item == "[5, 6]"
+    assert str(caught.value) == (
+        "step 'travel': on_batch raised ValueError: bad\n  key:  'a'\n  item: [5, 6]"
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from flow import SinkError
-from flow.connectors.kafka import KafkaRecord, KafkaSink
+from flow.connectors.kafka import KafkaRecord, KafkaSink, KafkaSource
 from flow.connectors.kafka.broker.connection import Clients
 from flow.connectors.kafka.writing import sending, topics, transactions
 from flow.connectors.kafka.writing.topics import Topic
 from flow.connectors.sink import WriteContext, Written
+from flow.testing import run_source
 from tests.support.kafka import Broker
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -170,11 +179,11 @@ def test_a_run_whose_output_another_opened_cannot_write(broker: Broker, start: S
     zombie = start(topic, "run")
     zombie.write(0, [1])
     start(topic, "run").write(1, [2])
-    with pytest.raises(SinkError) as caught:
+    problem = (
+        rf"step 'out': epoch 1 could not be written .*{topic}.* another process has opened the same"
+    )
+    with pytest.raises(SinkError, match=problem):
         zombie.write(1, [2])
-    assert "step 'out': epoch 1 could not be written" in str(caught.value)
-    assert topic in str(caught.value)
-    assert "another process has opened the same output" in str(caught.value)
     assert values(broker, topic) == numbers(1, 2)
 
 
@@ -234,10 +243,8 @@ def test_a_rewound_run_is_refused_or_writes_again(broker: Broker, start: Start) 
 
 def test_a_missing_topic_is_created_if_configured(broker: Broker, start: Start) -> None:
     topic = f"made-{uuid.uuid4().hex}"
-    with pytest.raises(SinkError) as caught:
+    with pytest.raises(SinkError, match=rf"topic {topic!r} does not exist.*partitions=\.\.\."):
         start(topic)
-    assert f"topic {topic!r} does not exist" in str(caught.value)
-    assert "partitions=..." in str(caught.value)
     assert broker.partitions(topic) == 0
     start(topic, partitions=3).write(0, [1])
     assert broker.partitions(topic) == 3
@@ -352,10 +359,11 @@ def test_a_restarted_broker_has_the_epoch_once(
 
 def test_brokers_that_cannot_be_reached_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flow.connectors.kafka.writing.topics._QUERY_SECONDS", 0.5)
-    with pytest.raises(SinkError) as caught:
+    problem = (
+        "topic 't' cannot be opened: the brokers at '127.0.0.1:1' cannot be.*Connection refused"
+    )
+    with pytest.raises(SinkError, match=f"(?s){problem}"):
         KafkaSink("127.0.0.1:1", "t").open("run", resuming=False)
-    assert "topic 't' cannot be opened: the brokers at '127.0.0.1:1' cannot be" in str(caught.value)
-    assert "Connection refused" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -424,3 +432,17 @@ def test_a_transaction_timeout_is_reported_and_the_next_run_continues(
         run.write(1, [2])
     start(topic, "run").write(1, [2])
     assert values(broker, topic) == numbers(1, 2)
+
+
+def test_no_right_on_a_consumer_group_is_needed(broker: Broker, start: Start) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    for group in ("flow", "flow-epochs"):  # of which another user alone has the right
+        what = (ResourceType.GROUP, group, ResourcePatternType.LITERAL)
+        right = AclBinding(*what, "User:else", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+        (done,) = admin.create_acls([right]).values()
+        done.result()
+    topic = broker.topic()
+    for epoch in (0, 0, 1):
+        start(topic, "a run", value_format="text").write(epoch, [f"{epoch}"])
+    source = KafkaSource(broker.servers, topic, value="text", end="latest", patience="20s")
+    assert [message.value for message in run_source(source)] == ["0", "1"]

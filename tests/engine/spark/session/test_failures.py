@@ -1,13 +1,19 @@
-"""Messages of Spark's failures: a line with the cause instead of the call that failed."""
+"""Messages of Spark's failures: a line with the cause instead of the call, and what to set."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
 
+import flow.operators as op
+from flow import Dataflow, EngineError, run
 from flow.engine.spark.session.disks import RunDisks
 from flow.engine.spark.session.failures import (
     EXECUTOR_KILLED,
@@ -16,6 +22,7 @@ from flow.engine.spark.session.failures import (
     WORKER_DIED,
     spark_problem,
 )
+from flow.testing import TestingSink, TestingSource
 
 
 @dataclass
@@ -208,3 +215,28 @@ def test_unrelated_errors_do_not_read_the_log() -> None:
 
     problem = spark_problem(worker("ValueError: odd"), DISKS, logged)
     assert problem == "a function that Spark ran in Python raised ValueError: odd"
+
+
+# --- a worker that the system kills ---
+
+
+def die(item: Any) -> Any:
+    """Die as a worker does that the kernel kills for memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("engine", "with_state"),
+    [("batch", False), pytest.param("streaming", True, marks=pytest.mark.extended)],
+)
+def test_a_killed_worker_is_explained(engine: Any, with_state: bool, spark: SparkSession) -> None:
+    flow = Dataflow("killed")
+    items = op.input("in", flow, TestingSource([("a", 1)]))
+    if with_state:
+        items = op.stateful_map("die", items, lambda _, value: (None, die(value)))
+    else:
+        items = op.map("die", items, die)
+    op.output("out", items, TestingSink([]))
+    with pytest.raises(EngineError, match=re.escape(WORKER_DIED)):
+        run(flow, spark=spark, engine=engine)

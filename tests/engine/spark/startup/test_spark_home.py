@@ -104,17 +104,12 @@ def test_java_options_of_the_user_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
     assert os.environ["SPARK_SUBMIT_OPTS"] == "-Dmine=1"
 
 
-def test_a_home_without_its_archive_is_not_used() -> None:
+@pytest.mark.parametrize("archive", [None, b"class"], ids=["missing", "truncated"])
+def test_a_home_without_its_whole_archive_is_not_used(archive: bytes | None) -> None:
     home = make_prepared()
     (home / "classes.jsa").unlink()
-    with quick_spark_home():
-        assert os.environ["SPARK_HOME"] != str(home)
-        assert "SPARK_SUBMIT_OPTS" not in os.environ
-
-
-def test_a_truncated_archive_is_not_used() -> None:
-    home = make_prepared()
-    (home / "classes.jsa").write_bytes(b"class")
+    if archive is not None:
+        (home / "classes.jsa").write_bytes(archive)
     with quick_spark_home():
         assert os.environ["SPARK_HOME"] != str(home)
         assert "SPARK_SUBMIT_OPTS" not in os.environ
