@@ -283,19 +283,6 @@ def run_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return run
 
 
-def test_run_logs_warnings_of_drops(
-    flow_of_two: Dataflow,
-    run_of_an_epoch: Callable[..., None],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    stats = Stats(notes=["step 'left' dropped a.jsonl, line 3"])
-    epochs: list[int] = []
-    run_of_an_epoch(flow_of_two, stats)
-    run_of_an_epoch(flow_of_two, stats, on_epoch=lambda done: epochs.append(done.epoch))
-    assert caplog.messages == ["step 'left' dropped a.jsonl, line 3"] * 2
-    assert epochs == [0]
-
-
 # --- late values that nothing reads ---
 
 
@@ -364,11 +351,15 @@ def test_read_late_values_are_not_warned_of(caplog: pytest.LogCaptureFixture) ->
     assert caplog.messages == []
 
 
-def test_run_logs_warnings_of_late_values(
+def test_run_logs_warnings_of_drops_and_late_values(
     run_of_an_epoch: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    run_of_an_epoch(with_late(), Stats(counts(hourly_late=2)))
-    assert caplog.messages == [f"step 'hourly': 2 values {UNREAD}"]
+    dropped, epochs = "step 'in' dropped a.jsonl, line 3", list[int]()
+    stats = Stats(counts(hourly_late=2), notes=[dropped])
+    run_of_an_epoch(with_late(), stats)
+    run_of_an_epoch(with_late(), stats, on_epoch=lambda done: epochs.append(done.epoch))
+    assert caplog.messages == [dropped, f"step 'hourly': 2 values {UNREAD}"] * 2
+    assert epochs == [0]
 
 
 # --- the table ---

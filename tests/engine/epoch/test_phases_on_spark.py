@@ -36,6 +36,7 @@ def slow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
+@pytest.mark.extended
 def test_a_batch_has_the_phases_of_its_job_and_reads_a_frame_meanwhile(spark: SparkSession) -> None:
     frame = spark.range(0, 1, 1, 1).mapInArrow(slow_rows, "id long")
     flow, reports = Dataflow("frame"), list[EpochReport]()

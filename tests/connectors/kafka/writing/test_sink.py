@@ -12,14 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka import admin
 
 from flow import SinkError
 from flow.connectors.kafka import KafkaRecord, KafkaSink, KafkaSource
@@ -435,11 +428,13 @@ def test_a_transaction_timeout_is_reported_and_the_next_run_continues(
 
 
 def test_no_right_on_a_consumer_group_is_needed(broker: Broker, start: Start) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.servers})
+    client = admin.AdminClient({"bootstrap.servers": broker.servers})
+    what = admin.AclOperation.ALL, admin.AclPermissionType.ALLOW
     for group in ("flow", "flow-epochs"):  # of which another user alone has the right
-        what = (ResourceType.GROUP, group, ResourcePatternType.LITERAL)
-        right = AclBinding(*what, "User:else", "*", AclOperation.ALL, AclPermissionType.ALLOW)
-        (done,) = admin.create_acls([right]).values()
+        of_group = admin.ResourceType.GROUP, group, admin.ResourcePatternType.LITERAL
+        (done,) = client.create_acls(
+            [admin.AclBinding(*of_group, "User:else", "*", *what)]
+        ).values()
         done.result()
     topic = broker.topic()
     for epoch in (0, 0, 1):
