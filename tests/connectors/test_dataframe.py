@@ -23,6 +23,7 @@ from flow.errors import EngineError, FlowBuildError, FlowTypeError, SinkError, S
 from flow.testing import ABORT, TestingSink, TestingSource
 from flow_windowing import EventClock, Sum, TumblingWindower, aggregate_window
 from recovery import RecoveryConfig
+from tests.support.one_stream import a_flow, as_read
 
 SCHEMA = "id string, n long"
 SMALL: dict[str, Any] = {"shards": 2, "partitions": 1}
@@ -224,9 +225,7 @@ def test_a_sink_shows_its_schema() -> None:
 
 
 def flow_to(items: list[Any], sink: DataFrameSink) -> Dataflow:
-    flow = Dataflow("refused")
-    op.output("out", op.input("in", flow, TestingSource(items)), sink)
-    return flow
+    return a_flow(as_read, source=TestingSource(items), sink=sink)
 
 
 @pytest.mark.spark

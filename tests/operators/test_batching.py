@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, Stream
+from flow import Stream
 from flow.columns.chunks import Chunk, Records
 from flow.connectors.sink import to_record
 from flow.engine.steps import pipeline
 from flow.engine.steps.kernels import run_step
 from flow.errors import FlowBuildError, FlowTypeError, StepError
 from flow.operators.batching import ToRecords
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key, run_once
+from flow.testing import key_by_key, run_once
 from flow_windowing import WindowMetadata
 from tests.support.one_stream import driver
 from tests.support.sampling import sampled
@@ -212,10 +212,7 @@ def test_records_of_windows_stay_columns(monkeypatch: pytest.MonkeyPatch) -> Non
         return output
 
     monkeypatch.setattr(pipeline, "run_step", noting)
-    flow = Dataflow("columns")
-    s = op.input("in", flow, TestingSource([]))
-    op.output("out", records(totals(s).down), TestingSink([]))
-    with TestDriver(flow) as t:
+    with driver(lambda s: records(totals(s).down)) as t:
         t.send("in", pa.RecordBatch.from_pylist(ROWS))
         t.end()
         assert t.received("out") == EXPECTED

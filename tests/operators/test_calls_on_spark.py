@@ -15,6 +15,7 @@ import flow.operators as op
 from flow import Dataflow, run
 from flow.testing import ABORT, TestingSink, TestingSource
 from recovery import RecoveryConfig
+from tests.support.one_stream import a_flow, step
 
 pytestmark = pytest.mark.spark
 
@@ -81,11 +82,9 @@ def test_a_replay_makes_calls_again_with_the_same_ids(spark: SparkSession, tmp_p
 
 
 def test_a_worker_keeps_its_client_for_all_epochs(spark: SparkSession, tmp_path: Path) -> None:
-    path = tmp_path / "calls"
-    flow = Dataflow("clients")
-    s = op.input("in", flow, TestingSource([("a", n) for n in range(4)], batch_size=2))
-    log = str(path)
-    op.output("out", op.map_async("call", s, call, resource=lambda: Log(log)), TestingSink([]))
+    path, log = tmp_path / "calls", str(tmp_path / "calls")
+    calling = step(op.map_async, call, resource=lambda: Log(log))
+    flow = a_flow(calling, source=TestingSource([("a", n) for n in range(4)], batch_size=2))
     assert run(flow, spark=spark, engine="streaming", shards=2, partitions=1).epochs == 3
     clients: dict[str, set[str]] = {}
     for pid, client, *_ in calls(path):

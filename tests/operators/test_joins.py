@@ -8,18 +8,16 @@ import pyarrow as pa
 import pytest
 
 import flow.operators as op
-from flow import Dataflow
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow import Stream
+from flow.testing import TestDriver
+from tests.support.one_stream import driver
 
 Event = tuple[str, Any]
 
 
 def joining(sides: int = 2, **modes: Any) -> TestDriver:
     """A join of inputs called ``A``, ``B``, … ."""
-    flow = Dataflow("join")
-    inputs = [op.input(name, flow, TestingSource([])) for name in "ABC"[:sides]]
-    op.output("out", op.join("join", *inputs, **modes), TestingSink([]))
-    return TestDriver(flow)
+    return driver(lambda *inputs: op.join("join", *inputs, **modes), *"ABC"[:sides])
 
 
 def joined(events: list[Event], sides: int = 2, **modes: Any) -> list[list[Any]]:
@@ -143,12 +141,10 @@ def test_what_a_side_has_is_kept_over_a_restart() -> None:
 
 
 def test_records_are_joined_as_dicts() -> None:
-    flow = Dataflow("records")
-    sides = [
-        op.key_on(f"by_id_{name}", op.input(name, flow, TestingSource([])), "id") for name in "AB"
-    ]
-    op.output("out", op.join("join", *sides), TestingSink([]))
-    with TestDriver(flow) as t:
+    def by_id(a: Stream[Any], b: Stream[Any]) -> Stream[Any]:
+        return op.join("join", op.key_on("a by id", a, "id"), op.key_on("b by id", b, "id"))
+
+    with driver(by_id, "A", "B") as t:
         t.send_all(
             {
                 "A": pa.RecordBatch.from_pylist([{"id": "k", "n": 1}]),
@@ -159,9 +155,6 @@ def test_records_are_joined_as_dicts() -> None:
 
 
 def test_a_stream_can_be_joined_with_itself() -> None:
-    flow = Dataflow("selfie")
-    s = op.input("in", flow, TestingSource([]))
-    op.output("out", op.join("join", s, s), TestingSink([]))
-    with TestDriver(flow) as t:
+    with driver(lambda s: op.join("join", s, s)) as t:
         t.send("in", [("k", 1), ("k", 2)])
         assert t.received("out") == [("k", (1, 1)), ("k", (2, 2))]

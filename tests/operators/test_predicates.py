@@ -17,17 +17,13 @@ from hypothesis import strategies as st
 import flow.operators as op
 import flow_windowing as win
 from flow import Stream
-from flow.columns.chunks import Chunk, Items, KeyedRecords, Records
+from flow.columns.chunks import Items, KeyedRecords, Records
 from flow.columns.expression import ColumnPredicate
-from flow.dataflow import Operator
-from flow.engine.epoch.context import TaskContext
 from flow.engine.plan.portability import obstacle_in
-from flow.engine.steps.kernels import run_step
 from flow.errors import FlowTypeError, StepError
-from flow.instants import Moment
 from flow.operators.stateless import Branch, Filter
 from flow.testing import key_by_key, run_once
-from tests.support.one_stream import Build, driver
+from tests.support.one_stream import Build, driver, made
 from tests.support.sampling import sampled
 
 NOON = datetime(2024, 5, 6, 12, tzinfo=UTC)
@@ -158,10 +154,6 @@ def test_filters_count_what_they_drop(predicate: Any, items: Any) -> None:
 
 
 # --- chunks -----------------------------------------------------------------------------------
-
-
-def made(kind: Operator, chunk: Chunk) -> list[Any]:
-    return run_step(kind, "step", chunk, TaskContext(Moment(0)))
 
 
 def records() -> Records:

@@ -10,15 +10,12 @@ import pytest
 
 import flow.operators as op
 from flow import Dataflow, StepError, Stream
-from flow.columns.chunks import Chunk, Items, KeyedRecords, Pairs, Records
+from flow.columns.chunks import Items, KeyedRecords, Pairs, Records
 from flow.dataflow import Operator
-from flow.engine.epoch.context import TaskContext
-from flow.engine.steps.kernels import run_step
-from flow.instants import Moment
 from flow.operators.enriching import TTLCache
 from flow.operators.stateless import Branch, Filter, KeyOn, KeyRm, Map, Merge
 from flow.testing import Part, TestDriver, TestingSink, TestingSource, run_once
-from tests.support.one_stream import Build, driver, step
+from tests.support.one_stream import Build, driver, made, step
 
 FLIGHTS = pa.RecordBatch.from_pylist(
     [{"origin": "JFK", "delay": 5}, {"origin": "LGA", "delay": -2}, {"origin": "JFK", "delay": 0}]
@@ -145,10 +142,6 @@ def test_on_records_and_dicts(items: Any, build: Build, expected: list[Any]) -> 
 # --- what stays in columns --------------------------------------------------------------------
 
 
-def made(kind: Operator, chunk: Chunk) -> list[Chunk | None]:
-    return run_step(kind, "step", chunk, TaskContext(Moment(0)))
-
-
 def records() -> Records:
     return Records(FLIGHTS, np.arange(3, dtype=np.int64))
 
@@ -242,10 +235,7 @@ MERGED: dict[str, tuple[dict[str, list[Part]], list[Any]]] = {
 def test_a_merge_of_inputs_takes_the_first_of_each_and_then_the_second_of_each(
     parts: dict[str, list[Part]], expected: list[Any]
 ) -> None:
-    flow = Dataflow("two")
-    left, right = (op.input(name, flow, TestingSource([])) for name in ("left", "right"))
-    op.output("out", op.merge("all", left, right), TestingSink([]))
-    with TestDriver(flow) as t:
+    with driver(lambda left, right: op.merge("all", left, right), "left", "right") as t:
         t.send_parts(parts)
         assert t.received("out") == expected
 

@@ -14,12 +14,9 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-import flow.operators as op
-from flow import Dataflow
 from flow.connectors.sql import PostgresSink
 from flow.connectors.sql.postgres import PostgresDatabase
 from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, SinkError
-from flow.testing import TestingSource
 from flow.visualize import to_json, to_mermaid
 from tests.support.databases import (
     RUN,
@@ -31,6 +28,7 @@ from tests.support.databases import (
     run_epochs,
     write,
 )
+from tests.support.one_stream import a_flow, as_read
 from tests.support.postgres import PASSWORD, TELLTALE
 from tests.support.programs import printed_by
 
@@ -112,8 +110,7 @@ def test_the_password_is_hidden(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     sink = db.sink(schema="n bigint PRIMARY KEY")
-    flow = Dataflow("secret")
-    op.output("out", op.input("in", flow, TestingSource([])), sink)
+    flow = a_flow(as_read, sink=sink)
     with opened(sink):
         publish(sink, 0, ns(1))
         with pytest.raises(SinkError) as caught:

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import flow.operators as op
-from flow import CheckpointError, Dataflow, EpochReport, run
+from flow import CheckpointError, EpochReport, run
 from flow.engine.checkpoint import lock
 from flow.engine.checkpoint.checkpoint import Identity, check_spark_version
 from flow.engine.checkpoint.lock import NAME, STALE_SECONDS, CheckpointLock
 from flow.engine.checkpoint.storage import Storage
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
+from tests.support.one_stream import a_flow, as_read
 
 pytestmark = pytest.mark.spark
 
@@ -186,9 +186,7 @@ def test_a_run_that_lost_its_lock_cannot_commit(
             time.sleep(0.1)
 
     out: list[int] = []
-    flow = Dataflow("lost")
-    numbers = op.input("in", flow, TestingSource([1, 2, 3], batch_size=1))
-    op.output("out", numbers, TestingSink(out))
+    flow = a_flow(as_read, source=TestingSource([1, 2, 3], batch_size=1), sink=TestingSink(out))
     message = (
         f"{storage.root} was taken over by process 7 on elsewhere, because this process did not"
     )

@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 from typing_extensions import override
 
-import flow.operators as op
-from flow import Dataflow, EpochReport, run
+from flow import EpochReport, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.sink import WriteContext, Written
 from flow.testing import TestingSink
+from tests.support.one_stream import a_flow, as_read
 
 pytestmark = pytest.mark.spark
 
@@ -39,8 +39,8 @@ def slow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 @pytest.mark.extended
 def test_a_batch_has_the_phases_of_its_job_and_reads_a_frame_meanwhile(spark: SparkSession) -> None:
     frame = spark.range(0, 1, 1, 1).mapInArrow(slow_rows, "id long")
-    flow, reports = Dataflow("frame"), list[EpochReport]()
-    op.output("out", op.input("in", flow, DataFrameSource(frame)), SlowSink([]))
+    reports: list[EpochReport] = []
+    flow = a_flow(as_read, source=DataFrameSource(frame), sink=SlowSink([]))
     run(flow, spark=spark, engine="batch", shards=2, partitions=2, on_epoch=reports.append)
     (phases,) = (report.phases for report in reports)
     # The frame's worker already sleeps while Spark starts the worker of the reading.

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flow.operators as op
-from flow import Dataflow, SourceError, StepError
+from flow import SourceError, StepError
 from flow.connectors.source import Planner, Slice, Split
 from flow.engine.epoch.context import Control
 from flow.engine.feed.batch_plan import batch_plan
@@ -27,8 +27,8 @@ from flow.engine.plan.compiler import compile_flow
 from flow.engine.planning.planner_calls import plan_everything
 from flow.engine.steps.reading import Reading
 from flow.instants import Moment
-from flow.testing import TestingSink, TestingSource
 from tests.support.clock import Clock
+from tests.support.one_stream import a_flow
 from tests.support.sampling import sampled
 
 SECOND, MINUTE = 1_000_000, 60_000_000
@@ -431,10 +431,7 @@ def test_the_format_of_an_offset_is_unchanged() -> None:
 def test_a_batch_reads_all_slices_numbered_by_slice_and_task() -> None:
     two = Slice(1, [Split("x"), Split("y", partition=1)])
     planners = {"a": Script([two, Slice(2, [Split("z")])]), "b": Script(slices(1))}
-    flow = Dataflow("both")
-    inputs = [op.input(name, flow, TestingSource([])) for name in planners]
-    op.output("out", op.merge("merge", *inputs), TestingSink([]))
-    plan = compile_flow(flow)
+    plan = compile_flow(a_flow(lambda *inputs: op.merge("merge", *inputs), *planners))
     assert batch_plan(plan, plan_everything(planners), Control(Moment(0))).readings == [
         Reading("a", Split("x"), 0, 0),
         Reading("a", Split("y", 1), 1, 0),

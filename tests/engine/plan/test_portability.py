@@ -15,16 +15,14 @@ from flow import Dataflow, FlowBuildError, run
 from flow.engine.plan.portability import obstacle_in
 from flow.errors import FlowTypeError
 from flow.operators.stateless import Map
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.testing import TestDriver
+from tests.support.one_stream import a_flow
 
 LOCK = threading.Lock()
 
 
 def flow_with(mapper: Callable[[Any], Any]) -> Dataflow:
-    graph = Dataflow("sent")
-    items = op.input("in", graph, TestingSource([1]))
-    op.output("out", op.map("guarded", items, mapper), TestingSink([]))
-    return graph
+    return a_flow(lambda s: op.map("guarded", s, mapper))
 
 
 def closing_over_a_lock() -> Callable[[Any], Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,9 @@ from flow.errors import StepError
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.testing import TestDriver
 from tests.support.logics import Journey, Mileage, Traveller, Waypoint
+from tests.support.one_stream import a_flow
 from tests.support.sampling import sampled
 
 MICRO = "0.000001s"
@@ -41,16 +42,8 @@ class JourneyOf(Journey):
         return self.traveller(NEVER if state is None else state)  # type: ignore[no-any-return]
 
 
-def flow_of(build: Callable[..., Stream[Any]], *inputs: str) -> Dataflow:
-    """Return a flow whose output is built of its inputs, of "in" alone by default."""
-    flow = Dataflow("example")
-    streams = [op.input(name, flow, TestingSource([])) for name in inputs or ("in",)]
-    op.output("out", build(*streams), TestingSink([]))
-    return flow
-
-
 def driver(builder: Any = None, shards: int = 4) -> TestDriver:
-    return TestDriver(flow_of(lambda s: travel("travel", s, builder=builder)), shards=shards)
+    return TestDriver(a_flow(lambda s: travel("travel", s, builder=builder)), shards=shards)
 
 
 def by_key(items: Iterable[Any]) -> dict[str, list[Any]]:
@@ -182,7 +175,7 @@ def test_epoch_boundaries_do_not_change_a_stream_of_one_partition(
         return travel("travel", op.flat_map("spread", kept, spread))
 
     arrives = [one for pair in items if pair[1] is None or pair[1] % 5 for one in spread(pair)]
-    assert sent(flow_of(build), shards, cut(items, sizes)) == stamped(arrives)
+    assert sent(a_flow(build), shards, cut(items, sizes)) == stamped(arrives)
 
 
 @sampled(100, by_default=40)
@@ -196,7 +189,7 @@ def test_a_shuffle_does_not_change_a_stream_of_one_partition(
         return travel("travel", op.redistribute("spread", stream))
 
     items = [(f"k{number % 4}", value) for number, value in enumerate(values)]
-    assert sent(flow_of(build), shards, cut(items, sizes)) == stamped(items)
+    assert sent(a_flow(build), shards, cut(items, sizes)) == stamped(items)
 
 
 # --- several partitions -----------------------------------------------------------------------
@@ -238,7 +231,7 @@ def test_a_new_slow_partition_holds_the_stream_without_moving_it_back() -> None:
 
 
 def test_partitions_of_different_inputs_are_separate() -> None:
-    flow = flow_of(lambda *sides: travel("travel", op.merge("both", *sides)), "left", "right")
+    flow = a_flow(lambda *sides: travel("travel", op.merge("both", *sides)), "left", "right")
     with TestDriver(flow) as t:
         t.send_all({"left": [("a", 10)], "right": [("b", 4)]})
         t.send("left", [("a", 20)])
@@ -246,7 +239,7 @@ def test_partitions_of_different_inputs_are_separate() -> None:
 
 
 def test_partitions_of_different_sides_are_separate() -> None:
-    with TestDriver(flow_of(lambda *sides: travel("travel", *sides), "left", "right")) as t:
+    with TestDriver(a_flow(lambda *sides: travel("travel", *sides), "left", "right")) as t:
         t.send_all({"left": [("a", 10), ("a", 12)], "right": [("b", 4), ("a", 11)]})
         assert take_by_key(t) == {
             "a": [((0, 10), 4), ((0, 12), 11), ((1, 11), 11)],
@@ -258,7 +251,7 @@ def test_one_stream_read_on_two_sides_counts_on_each() -> None:
     def build(stream: Stream[Any]) -> Stream[Any]:
         return travel("travel", stream, op.filter("high", stream, lambda pair: pair[1] >= 5))
 
-    with TestDriver(flow_of(build)) as t:
+    with TestDriver(a_flow(build)) as t:
         t.send("in", [("a", 6), ("a", 2), ("a", 8)])
         assert take_by_key(t) == {
             "a": [((0, 6), 6), ((1, 6), 6), ((0, 2), 6), ((0, 8), 8), ((1, 8), 8)]
@@ -407,7 +400,7 @@ def second_level(stream: Stream[Any]) -> Stream[Any]:
 #  p0         10   .    20   .
 #  p1         .    5    .    30
 def test_at_level_two_the_output_of_level_one_is_one_partition() -> None:
-    with TestDriver(flow_of(second_level), shards=5) as t:
+    with TestDriver(a_flow(second_level), shards=5) as t:
         p0 = [("1x", 10), ("1x", None), ("2x", 20)]
         p1 = [("3y", None), ("3y", 5), ("3y", None), ("4y", 30)]
         t.send_parts({"in": [Part(p0, partition=0), Part(p1, partition=1)]})
@@ -417,7 +410,7 @@ def test_at_level_two_the_output_of_level_one_is_one_partition() -> None:
 
 
 def test_at_level_two_a_silent_key_is_notified_in_the_same_epoch() -> None:
-    with TestDriver(flow_of(second_level), shards=5) as t:
+    with TestDriver(a_flow(second_level), shards=5) as t:
         t.send("in", [("1x", Waypoint(10)), ("2y", 1)])
         take_by_key(t)
         t.send("in", [("3y", 12)])
@@ -430,7 +423,7 @@ def test_source_partitions_and_the_output_of_a_level_are_separate_partitions() -
         late = op.map_value("later", stream, lambda value: value + 100)
         return travel("travel", op.merge("both", same, late))
 
-    with TestDriver(flow_of(build), shards=3) as t:
+    with TestDriver(a_flow(build), shards=3) as t:
         t.send("in", [("a", 1), ("a", 2)])
         assert take_by_key(t) == {"a": [(101, 1), (1, 1), (102, 2), (2, 2)]}
 
@@ -441,7 +434,7 @@ def test_two_steps_of_a_level_are_measured_in_order_of_position() -> None:
         other = op.stateful_map("other", stream, lambda state, value: (1, value - 1))
         return travel("travel", op.merge("both", one, other))
 
-    with TestDriver(flow_of(build), shards=1) as t:
+    with TestDriver(a_flow(build), shards=1) as t:
         t.send("in", [("a", 10), ("a", 20)])
         assert take_by_key(t) == {"a": [(10, 10), (9, 10), (20, 20), (19, 20)]}
 
@@ -452,7 +445,7 @@ def test_a_step_of_level_one_and_one_of_level_two_have_progress_of_their_own() -
         second = travel("second", op.map_value("plain", first, lambda pair: pair[0]))
         return op.merge("both", first, second)
 
-    with TestDriver(flow_of(build), shards=3) as t:
+    with TestDriver(a_flow(build), shards=3) as t:
         t.send("in", [("a", 5), ("b", 3)])
         assert {key: sorted(values) for key, values in take_by_key(t).items()} == {
             "a": [(5, 5), (5, 5)],

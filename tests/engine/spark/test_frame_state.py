@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-import flow.operators as op
 from flow import Dataflow, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.plan.compiler import compile_flow
@@ -20,6 +19,7 @@ from flow.engine.spark.frame_state import refuse_stateful_frames
 from flow.errors import FlowBuildError
 from flow.testing import TestingSink
 from recovery import RecoveryConfig
+from tests.support.one_stream import a_flow, as_read
 
 pytestmark = pytest.mark.spark
 
@@ -48,11 +48,8 @@ def grouped(stream: DataFrame) -> Any:
 
 
 def reading(frame: DataFrame, out: list[Any] | None = None) -> Dataflow:
-    flow = Dataflow("reads a frame")
-    op.output(
-        "out", op.input("in", flow, DataFrameSource(frame)), TestingSink([] if out is None else out)
-    )
-    return flow
+    source, sink = DataFrameSource(frame), TestingSink([] if out is None else out)
+    return a_flow(as_read, source=source, sink=sink)
 
 
 @pytest.fixture(scope="module")

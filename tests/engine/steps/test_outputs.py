@@ -31,6 +31,7 @@ from flow.engine.steps.level import run_level
 from flow.engine.steps.outputs import OutputTask, Writing, write_outputs
 from flow.errors import EngineError, StepError
 from flow.testing import TestingSource
+from tests.support.one_stream import a_flow, step
 
 
 @dataclass(frozen=True)
@@ -202,11 +203,8 @@ SHARDS, PARTITIONS = 5, 2
 
 
 def keyed_plan() -> Plan:
-    flow = Dataflow("level")
-    stream = op.input("in", flow, TestingSource([]))
-    counted = op.stateful_map("count", stream, lambda n, _: (n, n))
-    op.output("out", counted, RecordingSink("out"))
-    return compile_flow(flow)
+    counted = step(op.stateful_map, lambda n, _: (n, n))
+    return compile_flow(a_flow(counted, sink=RecordingSink("out")))
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from flow.reports.summary_table import summary_table
 from flow.testing import TestingSink
 from recovery import RecoveryConfig, status
 from tests.support.kafka import Broker
+from tests.support.one_stream import a_flow, step
 
 pytestmark = pytest.mark.spark
 
@@ -166,7 +167,6 @@ def test_a_batch_has_bad_messages_as_a_stream(broker: Broker, spark: SparkSessio
 
 def numbers(broker: Broker, topic: str, out: list[int], **arguments: Any) -> Dataflow:
     """A batch of the numbers of orders."""
-    flow = Dataflow("numbers")
-    read = op.input("orders", flow, json_source(broker, topic, end="latest", **arguments))
-    op.output("out", op.map("number", read, lambda order: order["number"]), TestingSink(out))
-    return flow
+    source = json_source(broker, topic, end="latest", **arguments)
+    number = step(op.map, lambda order: order["number"])
+    return a_flow(number, "orders", source=source, sink=TestingSink(out))

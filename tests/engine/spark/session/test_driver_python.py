@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import flow.operators as op
-from flow import Dataflow, run
+from flow import run
 from flow.engine.spark import streaming
 from flow.engine.spark.session.driver_python import check_driver_python
 from flow.errors import EnvironmentProblem
-from flow.testing import TestingSink, TestingSource
+from tests.support.one_stream import a_flow, as_read
 
 
 def test_a_packed_environment_that_only_workers_have_is_refused(tmp_path: Path) -> None:
@@ -46,8 +45,6 @@ def test_a_refused_run_starts_no_query(
         raise refused
 
     monkeypatch.setattr(streaming, "check_python_of", refuse)
-    graph = Dataflow("any")
-    op.output("out", op.input("in", graph, TestingSource([1])), TestingSink([]))
     with pytest.raises(EnvironmentProblem) as caught:
-        run(graph, spark=spark, engine="streaming")
+        run(a_flow(as_read), spark=spark, engine="streaming")
     assert caught.value is refused

@@ -13,7 +13,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import Dataflow, EngineError, run
+from flow import EngineError, run
 from flow.engine.spark.session.disks import RunDisks
 from flow.engine.spark.session.failures import (
     EXECUTOR_KILLED,
@@ -22,7 +22,8 @@ from flow.engine.spark.session.failures import (
     WORKER_DIED,
     spark_problem,
 )
-from flow.testing import TestingSink, TestingSource
+from flow.testing import TestingSource
+from tests.support.one_stream import Build, a_flow, step
 
 
 @dataclass
@@ -220,23 +221,21 @@ def test_unrelated_errors_do_not_read_the_log() -> None:
 # --- a worker that the system kills ---
 
 
-def die(item: Any) -> Any:
+def die(*_: Any) -> Any:
     """Die as a worker does that the kernel kills for memory."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("engine", "with_state"),
-    [("batch", False), pytest.param("streaming", True, marks=pytest.mark.extended)],
+    ("engine", "build"),
+    [
+        ("batch", step(op.map, die)),
+        pytest.param("streaming", step(op.stateful_map, die), marks=pytest.mark.extended),
+    ],
+    ids=["batch", "streaming"],
 )
-def test_a_killed_worker_is_explained(engine: Any, with_state: bool, spark: SparkSession) -> None:
-    flow = Dataflow("killed")
-    items = op.input("in", flow, TestingSource([("a", 1)]))
-    if with_state:
-        items = op.stateful_map("die", items, lambda _, value: (None, die(value)))
-    else:
-        items = op.map("die", items, die)
-    op.output("out", items, TestingSink([]))
+def test_a_killed_worker_is_explained(engine: Any, build: Build, spark: SparkSession) -> None:
+    flow = a_flow(build, source=TestingSource([("a", 1)]))
     with pytest.raises(EngineError, match=re.escape(WORKER_DIED)):
         run(flow, spark=spark, engine=engine)

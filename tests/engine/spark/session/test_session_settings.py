@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import flow.operators as op
-from flow import Dataflow, run
+from flow import run
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
 from flow.engine.spark.session import session
 from flow.engine.spark.session.query_conf import QUERY_CONF, query_conf
@@ -19,6 +18,7 @@ from flow.engine.spark.session.session import SparkSettings
 from flow.engine.spark.startup import submitted
 from flow.engine.spark.startup.submitted import submitted_conf
 from flow.testing import TestingSink, TestingSource
+from tests.support.one_stream import a_flow, as_read
 
 SERIAL = "-XX:+UseSerialGC"
 SOCKETS = "spark.python.unix.domain.socket.enabled"
@@ -163,9 +163,7 @@ def code_in(spark: SparkSession, source: Any, sink: Any, **options: Any) -> str:
         of_query = [each.streamingQuery().sparkSessionForStream().conf().get(CODE) for each in java]
         found.extend(of_query or [spark.conf.get(CODE)])
 
-    flow = Dataflow("coded")
-    op.output("out", op.input("in", flow, source), sink)
-    run(flow, spark=spark, on_epoch=on_epoch, **options)
+    run(a_flow(as_read, source=source, sink=sink), spark=spark, on_epoch=on_epoch, **options)
     return found[0]
 
 
