@@ -18,19 +18,11 @@ from flow.connectors.sql import PostgresSink
 from flow.connectors.sql.postgres import PostgresDatabase
 from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, SinkError
 from flow.visualize import to_json, to_mermaid
-from tests.support.databases import (
-    RUN,
-    Postgres,
-    ns,
-    opened,
-    publish,
-    rows_after,
-    run_epochs,
-    write,
-)
+from tests.support.databases import Postgres, ns, opened, rows_after, run_epochs
 from tests.support.one_stream import a_flow, as_read
 from tests.support.postgres import PASSWORD, TELLTALE
 from tests.support.programs import printed_by
+from tests.support.writing import RUN, publish, write
 
 
 @pytest.fixture
@@ -56,7 +48,7 @@ def test_a_server_that_stops_within_an_epoch_fails_the_run_and_the_next_resumes(
     sink = db.sink(schema="n bigint")
     with opened(sink):
         publish(sink, 0, ns(0))
-        messages = [write(sink, 1, ns(1)), write(sink, 1, ns(2), partition=1)]
+        messages = [write(sink, 1, 0, ns(1)), write(sink, 1, 1, ns(2))]
         load = PostgresDatabase.load
 
         def load_and_stop(*arguments: Any) -> None:

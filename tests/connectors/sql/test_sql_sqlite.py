@@ -14,7 +14,8 @@ import pytest
 
 from flow.connectors.sql import SqliteSink
 from flow.errors import FlowBuildError, FlowTypeError, SinkError
-from tests.support.databases import RUN, Sqlite, ns, opened, publish, rows_after, run_epochs
+from tests.support.databases import Sqlite, ns, opened, rows_after, run_epochs
+from tests.support.writing import RUN, publish
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from flow.connectors.files import JsonLinesSink, ParquetSink
 from flow.connectors.files.writing.dictionaries import dictionary_columns
 from flow.connectors.formats import columns
 from flow.errors import SinkError
-from tests.support.writing_files import opened, parquet_rows, publish, tree, write
+from tests.support.writing import opened, parquet_rows, publish, tree, write
 
 AT = datetime(2013, 1, 1, 5, tzinfo=UTC)
 NAIVE = AT.replace(tzinfo=None)

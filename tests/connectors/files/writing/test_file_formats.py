@@ -21,7 +21,7 @@ import pytest
 from flow.connectors.files import CsvSink, JsonLinesSink, ParquetSink, TextSink
 from flow.connectors.files.writing import epoch_directory
 from flow.errors import SinkError
-from tests.support.writing_files import RUN, lines, opened, parquet_rows, publish, write
+from tests.support.writing import RUN, lines, opened, parquet_rows, publish, write
 
 # --- text ----------------------------------------------------------------------------------------
 

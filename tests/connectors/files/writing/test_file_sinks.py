@@ -29,7 +29,7 @@ from flow.connectors.sink import Guarantee
 from flow.errors import FlowBuildError, FlowTypeError, SinkError
 from flow.testing import TestingSource
 from tests.support.reading_files import first_slice
-from tests.support.writing_files import OTHER, lines, opened, publish, tree, write
+from tests.support.writing import OTHER, lines, opened, publish, tree, write
 
 # --- epochs --------------------------------------------------------------------------------------
 
