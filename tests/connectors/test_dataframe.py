@@ -23,15 +23,11 @@ from flow.errors import EngineError, FlowBuildError, FlowTypeError, SinkError, S
 from flow.testing import ABORT, TestingSink, TestingSource
 from flow_windowing import EventClock, Sum, TumblingWindower, aggregate_window
 from recovery import RecoveryConfig
-from tests.support.one_stream import a_flow, as_read
+from tests.support.one_stream import a_flow, as_read, running_total
 
 SCHEMA = "id string, n long"
 SMALL: dict[str, Any] = {"shards": 2, "partitions": 1}
 ROWS = [("a", 1), ("b", 2), ("a", 3)]
-
-
-def running(total: int | None, value: int) -> tuple[int, int]:
-    return (total or 0) + value, (total or 0) + value
 
 
 def numbers(s: Stream[Any]) -> Stream[Any]:
@@ -160,7 +156,7 @@ def test_a_stream_keeps_its_offset_and_can_be_drained(spark: SparkSession, tmp_p
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
     out = Outputs()
     s = numbers(out.input("in", reader.parquet(str(folder)).filter("n != 2")))
-    out.keep("totals", op.stateful_map("total", s, running))
+    out.keep("totals", op.stateful_map("total", s, running_total))
     out.keep("sums", op.reduce_final("sum", s, add))
     options: dict[str, Any] = {
         "spark": spark,

@@ -35,11 +35,7 @@ HERE = os.getcwd()
         ("s3://bucket/visits?access_key=secret", "s3://bucket", "visits"),
         ("gcs://bucket/visits", "gs://bucket", "visits"),
         ("hdfs://me:secret@node:8020/visits", "hdfs://node:8020", "/visits"),
-        (
-            "abfss://box@account.dfs.core.windows.net/visits",
-            "abfss://box@account.dfs.core.windows.net",
-            "visits",
-        ),
+        ("abfss://box@a.dfs.core.windows.net/v", "abfss://box@a.dfs.core.windows.net", "v"),
     ],
 )
 def test_files_are_named_by_system_and_path(path: str, namespace: str, name: str) -> None:

@@ -127,10 +127,7 @@ def of_other_types(batch: pa.RecordBatch) -> pa.RecordBatch:
     [
         (lambda batch: 1 / 0, "raised ZeroDivisionError: division by zero for a batch of 2 rows"),
         (lambda batch: [1, 2], r"must return a pyarrow\.RecordBatch or a pyarrow\.Table, got list"),
-        (
-            lambda batch: batch.slice(1),
-            "must return a row for each row, got 1 rows for 2: use op.filter",
-        ),
+        (lambda b: b.slice(1), "must return a row for each row, got 1 rows for 2: use op.filter"),
         (twice_as_many, "must return a row for each row, got 4 rows for 2"),
         (two_of_a_name, r"returned two columns of one name: \['n', 'n'\]"),
     ],

@@ -49,10 +49,7 @@ FINALS: dict[str, tuple[Build, list[Any]]] = {
         step(op.fold_final, list, lambda kept, v: [*kept, v]),
         [("a", ["bb", "c", "dd", "e"]), ("b", ["x"])],
     ),
-    "reduce_final": (
-        step(op.reduce_final, lambda kept, v: kept + v),
-        [("a", "bbcdde"), ("b", "x")],
-    ),
+    "reduce_final": (step(op.reduce_final, lambda a, b: a + b), [("a", "bbcdde"), ("b", "x")]),
     "count_final": (step(op.count_final, lambda pair: pair[0]), [("a", 4), ("b", 1)]),
     "max_final": (step(op.max_final), [("a", "e"), ("b", "x")]),
     "max_final by length": (step(op.max_final, by=len), [("a", "bb"), ("b", "x")]),
@@ -63,8 +60,8 @@ FINALS: dict[str, tuple[Build, list[Any]]] = {
 
 @pytest.mark.parametrize(("build", "expected"), FINALS.values(), ids=FINALS)
 def test_a_final_step_emits_each_key_once_at_the_end(build: Build, expected: list[Any]) -> None:
-    """Of equals, ``max_final`` and ``min_final`` keep the first."""
-    with driver(build) as t:
+    """Of equals, ``max_final`` and ``min_final`` keep the first. Both keys are of one shard."""
+    with TestDriver(a_flow(build), shards=1) as t:
         t.send("in", SCORES[:2])
         t.send("in", SCORES[2:])
         assert t.received("out") == []

@@ -25,6 +25,10 @@ def step(operator: Callable[..., Any], *arguments: Any, **options: Any) -> Build
     return lambda s: operator("step", s, *arguments, **options)
 
 
+def running_total(total: int | None, value: int) -> tuple[int, int]:
+    return (total or 0) + value, (total or 0) + value
+
+
 def a_flow(
     build: Callable[..., Stream[Any]], *inputs: str, source: Any = None, sink: Any = None
 ) -> Dataflow:

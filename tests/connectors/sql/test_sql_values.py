@@ -59,11 +59,7 @@ VALUES: list[tuple[Any, Any, Any, Any]] = [
     (pa.bool_(), True, 1, True),
     (pa.bool_(), np.bool_(False), 0, False),
     (pa.string(), "", "", ""),
-    (
-        pa.string(),
-        "tab\t line\n back\\slash \\N 'ü' 🦔",
-        *["tab\t line\n back\\slash \\N 'ü' 🦔"] * 2,
-    ),
+    (pa.string(), *["tab\t line\n back\\slash \\N 'ü' 🦔"] * 3),
     (pa.string(), "\\.", "\\.", "\\."),
     (pa.dictionary(pa.int32(), pa.string()), Color.RED, "red", "red"),
     (pa.string(), UUID(int=1), *["00000000-0000-0000-0000-000000000001"] * 2),

@@ -72,9 +72,7 @@ def test_a_second_run_is_refused_with_the_holder_of_the_lock(storage: Storage) -
 @pytest.mark.parametrize(
     "gone",
     [
-        pytest.param(
-            lambda: lock_content(pid=pid_without_process()), id="a process that has ended"
-        ),
+        pytest.param(lambda: lock_content(pid=pid_without_process()), id="an ended process"),
         pytest.param(lambda: lock_content(started="1"), id="a number that another process has now"),
         pytest.param(lambda: lock_content(pid="?"), id="no process at all"),
         pytest.param(

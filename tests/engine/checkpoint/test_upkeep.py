@@ -16,7 +16,7 @@ from flow.engine.checkpoint.upkeep import MAX_CHANGES, Upkeep, changes_since_sna
 from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
-from tests.support.one_stream import a_flow, step
+from tests.support.one_stream import a_flow, running_total, step
 
 UNLOAD = "spark.sql.streaming.stateStore.unloadOnCommit"
 
@@ -32,13 +32,9 @@ def test_an_empty_store_has_no_changes() -> None:
     assert changes_since_snapshot(["SSTs", "_metadata", ".12_d.changelog.crc"]) == 0
 
 
-def running(total: int | None, value: int) -> tuple[int, int]:
-    return (total or 0) + value, (total or 0) + value
-
-
 def run_once(spark: SparkSession, checkpoint: Path, items: int) -> None:
     source = TestingSource([("a", 1)] * items, batch_size=1)
-    flow = a_flow(step(op.stateful_map, running), source=source)
+    flow = a_flow(step(op.stateful_map, running_total), source=source)
     run(flow, spark=spark, recovery=RecoveryConfig(checkpoint), shards=2, partitions=1, drain=False)
 
 

@@ -20,7 +20,7 @@ from flow.engine.local import LocalEngine, Part
 from flow.instants import Moment
 from flow.testing import TestDriver, key_by_key
 from tests.support.monitored import Clock
-from tests.support.one_stream import a_flow, step
+from tests.support.one_stream import a_flow, running_total, step
 
 READING, LEVELS, SINKS = WorkPhase
 JOB = ("reading", "levels", "sinks", "spark")
@@ -152,15 +152,11 @@ def test_a_task_measures_the_making_of_elements_and_not_their_use() -> None:
 
 def test_the_steps_of_each_stage_report_their_work() -> None:
     flow = a_flow(
-        lambda s: op.stateful_map("sums", op.key_on("odd", s, lambda n: str(n % 2)), total)
+        lambda s: op.stateful_map("sums", op.key_on("odd", s, lambda n: str(n % 2)), running_total)
     )
     result = LocalEngine(flow).epoch({"in": [Part([1, 2, 3])]}, Control(Moment(0)))
     found = {(work.stage, work.phase) for work, ns in result.stats.work_ns.items() if ns}
     assert found == {(0, LEVELS), (1, LEVELS)}
-
-
-def total(state: int | None, value: int) -> tuple[int, int]:
-    return (state or 0) + value, (state or 0) + value
 
 
 def test_statistics_of_tasks_are_added_with_their_times_memory_and_lags() -> None:

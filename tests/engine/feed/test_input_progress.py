@@ -35,12 +35,7 @@ EARLY, LATER = {"fast": 50, "slow": 10}, {"fast": 100, "slow": 20}
 AHEAD: dict[str, tuple[list[Any], Any, Any, set[str]]] = {
     "a gain that is not known": ([EARLY], GROUPS, BOTH, set()),
     "a lead over the gain": ([EARLY, LATER], GROUPS, BOTH, {"fast"}),
-    "a lead of the gain": (
-        [{"fast": 15, "slow": 10}, {"fast": 30, "slow": 20}],
-        GROUPS,
-        BOTH,
-        set(),
-    ),
+    "a lead of a gain": ([{"fast": 15, "slow": 10}, {"fast": 30, "slow": 20}], GROUPS, BOTH, set()),
     "read to its end": ([EARLY, LATER], GROUPS, {("fast", 0)}, set()),
     "no progress of the other": ([{"fast": 50}, {"fast": 100}], GROUPS, BOTH, set()),
     "inputs of different steps": ([EARLY, LATER], [("fast",), ("slow",)], BOTH, set()),

@@ -108,10 +108,7 @@ def test_streams_of_equal_columns_merge() -> None:
         (lambda: op.key_on("k", keyed(), str), "the items of step 'k' are pairs in pairs"),
         (lambda: op.map_batches("b", records(), str), "step 'b' makes its items with a function"),
         (lambda: op.try_map("t", records(), str).ok, "the items of step 't' are Python objects"),
-        (
-            lambda: op.reduce_final("sum", keyed(), max),
-            "of step 'sum': it calls Python for each key",
-        ),
+        (lambda: op.reduce_final("r", keyed(), max), "of step 'r': it calls Python for each key"),
         (
             lambda: op.input("in", Dataflow("list"), [1]),
             "the source of step 'in' does not know the columns of its records",

@@ -267,10 +267,7 @@ def test_sources_compare_by_value_and_can_be_hashed() -> None:
         (lambda: TextSource("a", bytes_per_epoch="1"), "a whole number of at least 1, got '1'"),
         (lambda: TextSource("a", follow=1), "follow must be True or False, got int"),
         (lambda: ParquetSource("a", columns="n"), "columns must be a list of names"),
-        (
-            lambda: JsonLinesSource("a", schema={"n": "int"}),
-            r"schema must map names to pyarrow types, .* got 'n': 'int'",
-        ),
+        (lambda: JsonLinesSource("a", schema={"n": "int"}), "schema must map .* got 'n': 'int'"),
         (lambda: JsonLinesSource("a", schema=[]), "schema must be a pyarrow.Schema"),
         (lambda: CsvSource("a", delimiter=5), "delimiter must be text, got int 5"),
         (lambda: CsvSource("a", header="a,b"), "header must be a list of texts"),
@@ -283,7 +280,7 @@ def test_an_argument_of_a_wrong_type_is_an_error(make: Any, message: str) -> Non
         make()
 
 
-LIST_OF_TIMES = {"n": pa.list_(pa.time64("us"))}
+LIST_OF_TIMES, DURATIONS = {"n": pa.list_(pa.time64("us"))}, {"n": pa.duration("s")}
 
 
 @pytest.mark.parametrize(
@@ -292,30 +289,21 @@ LIST_OF_TIMES = {"n": pa.list_(pa.time64("us"))}
         (lambda: TextSource(""), "path must name a file or a directory, got ''"),
         (lambda: TextSource([]), "path must name at least one file"),
         (lambda: TextSource("a", bytes_per_epoch=0), "a whole number of at least 1, got 0"),
-        (
-            lambda: TextSource("a", on_invalid="ignore"),
-            "on_invalid must be 'fail', 'drop' or 'errors', got 'ignore'",
-        ),
+        (lambda: TextSource("a", on_invalid="ignore"), "on_invalid must be .* got 'ignore'"),
         (lambda: ParquetSource("a", rows_per_epoch=0), "a whole number of at least 1, got 0"),
         (lambda: ParquetSource("a", columns=[]), "columns must name at least one"),
         (lambda: JsonLinesSource("a", schema={}), "schema must have columns"),
-        (
-            lambda: JsonLinesSource("a", schema={"n": pa.duration("s")}),
-            r"column 'n' cannot be read from JSON as duration\[s\]",
-        ),
+        (lambda: JsonLinesSource("a", schema=DURATIONS), r"read from JSON as duration\[s\]"),
         (
             lambda: JsonLinesSource("a", schema=LIST_OF_TIMES),
-            r"column 'n' cannot be read from JSON as list<item: time64\[us\]>",
+            "'n' cannot be read from JSON as list",
         ),
         (lambda: CsvSource("a", schema=LIST_OF_TIMES), "'n' cannot be read from CSV as list"),
         (lambda: CsvSource("a", delimiter=",,"), "delimiter must be one ASCII"),
         (lambda: CsvSource("a", header=False), "header=False needs a schema"),
         (lambda: CsvSource("a", header=[]), "header must name at least one column"),
         (lambda: CsvSource("a", header=["a", "a"]), "names more than once column"),
-        (
-            lambda: CsvSource("a", header=["a"], schema={"b": pa.string()}),
-            "header does not name column 'b'",
-        ),
+        (lambda: CsvSource("a", header=["a"], schema={"b": pa.string()}), "not name column 'b'"),
     ],
 )
 def test_an_argument_of_a_wrong_value_is_an_error(make: Any, message: str) -> None:

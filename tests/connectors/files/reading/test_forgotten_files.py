@@ -174,13 +174,15 @@ def test_a_forgotten_file_is_reported(follower: Follower, caplog: pytest.LogCapt
     assert "1 file is not read, such as" in caplog.messages[-1]
 
 
-def test_the_lateness_limit_of_files_is_an_argument(follower: Follower) -> None:
-    follower.options["late_files"] = "30d"
+@pytest.mark.parametrize("late_files", ["30d", timedelta.max])
+def test_a_name_is_remembered_up_to_the_lateness_limit(follower: Follower, late_files: Any) -> None:
+    follower.options["late_files"] = late_files
     follower.read_each("old", old=1, new=20, newer=31)
-    follower.put("old", day=1)
-    assert follower.read() == []
+    for name in ("old", "late"):
+        follower.put(name, day=1)
+    assert follower.read() == ["late"]
     assert follower.planner is not None
-    assert follower.planner.lag(follower.offset) == "3 of 3 files"
+    assert follower.planner.lag(follower.offset) == "4 of 4 files"
 
 
 def test_a_file_with_a_future_time_expires_no_others(follower: Follower) -> None:
@@ -385,14 +387,6 @@ def test_the_lateness_limit_of_files_is_validated(value: Any) -> None:
         TextSource("in", late_files=value)
 
 
-def test_no_name_expires_without_a_lateness_limit(follower: Follower) -> None:
-    follower.options["late_files"] = timedelta.max
-    follower.read_each(a=1, b=50, c=60, d=70)
-    follower.put("a", day=1)
-    follower.put("e", day=1)
-    assert follower.read() == ["e"]
-
-
 def test_the_copy_of_a_data_frame_is_listed_in_full(tmp_path: Path) -> None:
     """The list of files in a checkpoint survives a move of the checkpoint."""
     path = write(tmp_path / "a", "a\n")
@@ -456,14 +450,9 @@ def test_directories_over_the_limit_of_marks_share_a_mark(monkeypatch: pytest.Mo
     assert not seen.is_late("", "/inn/b", 1)
 
 
-def test_marks_merge_up_to_the_root() -> None:
-    marks = {f" /{number}": number for number in range(10)}
-    before = seen_files.MOST_MARKS
-    seen_files.MOST_MARKS = 0
-    try:
-        assert seen_files._bounded(marks) == {" \0": 9}
-    finally:
-        seen_files.MOST_MARKS = before
+def test_marks_merge_up_to_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_files, "MOST_MARKS", 0)
+    assert seen_files._bounded({f" /{number}": number for number in range(10)}) == {" \0": 9}
 
 
 def test_a_summary_survives_a_round_trip() -> None:

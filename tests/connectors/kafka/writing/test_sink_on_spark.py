@@ -26,7 +26,7 @@ from flow.connectors.sink import Sink
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
 from tests.support.kafka import Broker
-from tests.support.one_stream import a_flow, step
+from tests.support.one_stream import a_flow, running_total, step
 
 pytestmark = pytest.mark.spark
 
@@ -34,10 +34,6 @@ ROOT = Path(__file__).parents[4]
 SECRET = "s3cr3t-s3cr3t"
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 """Where the kills fall, as far as that can be repeated."""
-
-
-def running_total(total: int | None, number: int) -> tuple[int, int]:
-    return (total or 0) + number, (total or 0) + number
 
 
 def totals(sink: Sink[Any]) -> Dataflow:
