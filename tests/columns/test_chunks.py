@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flow.columns.arrays import running_max
 from flow.columns.chunks import (
     AFTER_ITEMS,
     AT_END,
@@ -87,9 +88,7 @@ OTHER_SCHEMA = pa.RecordBatch.from_pylist([{"m": "x"}])
     ],
     ids=["none", "apart", "two shapes interleave", "two schemas interleave", "one shape"],
 )
-def test_shapes_or_schemas_that_interleave_become_plain_items(
-    chunks: list[Chunk], types: list[type]
-) -> None:
+def test_shapes_that_interleave_become_plain_items(chunks: list[Chunk], types: list[type]) -> None:
     assert [type(chunk) for chunk in in_order(chunks)] == types
 
 
@@ -123,12 +122,23 @@ def placed(shape: str, places: list[int], first: int) -> Chunk:
 
 
 @given(PLACED)
-def test_chunks_are_sorted_by_position_stably(
-    parts: list[tuple[str, list[int]]],
-) -> None:
+def test_chunks_are_sorted_by_position_stably(parts: list[tuple[str, list[int]]]) -> None:
     chunks: list[Chunk] = []
     for shape, places in parts:
         chunks.append(placed(shape, places, first=sum(map(len, chunks))))
     everything = [item for chunk in chunks for item in plain(chunk)]
     ordered = [item for chunk in in_order(chunks) for item in plain(chunk)]
     assert ordered == sorted(everything, key=lambda item: item[0])
+
+
+# --- runs ---
+
+wide = st.one_of(st.integers(-4, 4), st.integers(-(2**62), 2**62))
+
+
+@given(st.lists(st.lists(wide, min_size=1, max_size=5), max_size=5))
+def test_running_max_restarts_with_each_run(runs: list[list[int]]) -> None:
+    values = np.array([one for run in runs for one in run], np.int64)
+    run_of_row = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
+    expected = [max(run[: at + 1]) for run in runs for at in range(len(run))]
+    assert running_max(values, run_of_row).tolist() == expected

@@ -23,14 +23,11 @@ from flow.errors import EngineError, FlowBuildError, FlowTypeError, SinkError, S
 from flow.testing import ABORT, TestingSink, TestingSource
 from flow_windowing import EventClock, Sum, TumblingWindower, aggregate_window
 from recovery import RecoveryConfig
+from tests.support.one_stream import a_flow, as_read, running_total
 
 SCHEMA = "id string, n long"
 SMALL: dict[str, Any] = {"shards": 2, "partitions": 1}
 ROWS = [("a", 1), ("b", 2), ("a", 3)]
-
-
-def running(total: int | None, value: int) -> tuple[int, int]:
-    return (total or 0) + value, (total or 0) + value
 
 
 def numbers(s: Stream[Any]) -> Stream[Any]:
@@ -80,9 +77,7 @@ def hours(row: Any) -> Any:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_static_data_frames_are_read_once_in_order_with_times_in_utc(
-    spark: SparkSession, tmp_path: Path, engine: Any
-) -> None:
+def test_static_data_frames_are_read_once(spark: SparkSession, tmp_path: Path, engine: Any) -> None:
     """In the streaming engine a crash comes in between: frames are kept below the checkpoint."""
     crash = [ABORT()] if engine == "streaming" else []
     out = Outputs()
@@ -120,7 +115,7 @@ def test_static_data_frames_are_read_once_in_order_with_times_in_utc(
 
 
 @pytest.mark.spark
-def test_a_static_data_frame_that_cannot_be_read_is_named_with_spark_s_reason(
+def test_an_unreadable_frame_is_named_with_spark_s_reason(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     put(tmp_path, "1.parquet", ROWS)
@@ -152,9 +147,7 @@ def sums_of(frame: DataFrame) -> Dataflow:
 #  run 1   1.parquet: a 1    2.parquet: b 2, which the filter drops    3.parquet: a 3
 #  run 2   4.parquet: a 5, then the end
 @pytest.mark.spark
-def test_a_streaming_data_frame_keeps_its_offset_between_runs_and_can_be_drained(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_stream_keeps_its_offset_and_can_be_drained(spark: SparkSession, tmp_path: Path) -> None:
     """Spark itself reads new files; neither an epoch without rows nor a fixed clock is the end."""
     folder = tmp_path / "files"
     for number, row in enumerate(ROWS):
@@ -163,7 +156,7 @@ def test_a_streaming_data_frame_keeps_its_offset_between_runs_and_can_be_drained
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
     out = Outputs()
     s = numbers(out.input("in", reader.parquet(str(folder)).filter("n != 2")))
-    out.keep("totals", op.stateful_map("total", s, running))
+    out.keep("totals", op.stateful_map("total", s, running_total))
     out.keep("sums", op.reduce_final("sum", s, add))
     options: dict[str, Any] = {
         "spark": spark,
@@ -228,9 +221,7 @@ def test_a_sink_shows_its_schema() -> None:
 
 
 def flow_to(items: list[Any], sink: DataFrameSink) -> Dataflow:
-    flow = Dataflow("refused")
-    op.output("out", op.input("in", flow, TestingSource(items)), sink)
-    return flow
+    return a_flow(as_read, source=TestingSource(items), sink=sink)
 
 
 @pytest.mark.spark

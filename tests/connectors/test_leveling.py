@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from flow.connectors.leveling import Leveling
-
-
-def test_partitions_of_unknown_pace_share_in_proportion_to_their_lag():
-    assert Leveling().shares({"a": 100, "b": 300}, 40) == {"a": 10, "b": 30}
 
 
 def test_a_partition_of_unknown_pace_gets_a_share_beside_others():
@@ -53,18 +46,3 @@ def test_a_restarted_partition_is_measured_anew():
     # A unit of either is a microsecond now: 9,000 bring the other one to where this one is.
     shares = leveling.shares({"again": 20_000, "other": 20_000}, 10_000)
     assert abs(shares["again"] - 500) <= 1
-
-
-counts = st.dictionaries(
-    st.sampled_from("abcdef"), st.one_of(st.integers(1, 3), st.integers(1, 1_000)), min_size=1
-)
-
-
-@given(counts, st.integers(1, 3_000), st.lists(st.tuples(counts, counts), max_size=4))
-def test_shares_use_the_whole_epoch_and_no_more_than_is_available(waiting, most, reports):
-    leveling: Leveling[str] = Leveling()
-    for reached_us, units in reports:
-        leveling.hear(reached_us, units)
-    shares = leveling.shares(waiting, most)
-    assert sum(shares.values()) == min(most, sum(waiting.values()))
-    assert all(0 < share <= waiting[one] for one, share in shares.items())

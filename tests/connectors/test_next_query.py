@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import flow.operators as op
-from flow import Dataflow, StepError, run
+from flow import StepError, run
 from flow.connectors.files import ParquetSink
 from flow.engine.spark.versions.supported import installed_version
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
+from tests.support.one_stream import a_flow, as_read
 
 
 def next_query(spark: SparkSession, tmp_path: Path) -> None:
@@ -39,9 +39,8 @@ def test_a_replayed_epoch_reaches_the_next_query_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The epoch is published, read, and published again by the replay."""
-    flow = Dataflow("chain")
-    pairs = op.input("in", flow, TestingSource([("a", 1), ("b", 2), ("a", 3)], batch_size=1))
-    op.output("out", pairs, ParquetSink(str(tmp_path / "out")))
+    pairs = TestingSource([("a", 1), ("b", 2), ("a", 3)], batch_size=1)
+    flow = a_flow(as_read, source=pairs, sink=ParquetSink(str(tmp_path / "out")))
     recovery = RecoveryConfig(str(tmp_path / "checkpoint"))
     commit = ParquetSink.commit
 

@@ -132,9 +132,7 @@ def test_the_log_of_a_given_session_is_not_named(base: Path) -> None:
 
 
 @pytest.mark.parametrize(("days", "stays"), [(KEPT_DAYS - 1, True), (KEPT_DAYS + 1, False)])
-def test_a_named_log_is_removed_days_after_its_last_line(
-    days: int, stays: bool, base: Path
-) -> None:
+def test_a_named_log_goes_days_after_its_last_line(days: int, stays: bool, base: Path) -> None:
     path = make_leftover(base)
     (path / "keep").touch()
     then = time.time() - days * 86_400
@@ -316,9 +314,7 @@ def test_a_directory_removed_before_its_lock_is_made_again(
     assert len(made) == 3
 
 
-def test_without_file_locks_a_process_removes_only_its_own_directory(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_locks_only_its_own_files_go(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(37, "No locks available")
 

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import Dataflow, run
-from flow.errors import StepError
 from flow.testing import ABORT, TestingSink, TestingSource
 from recovery import RecoveryConfig
+from tests.support.one_stream import a_flow, step
 
 pytestmark = pytest.mark.spark
 
@@ -59,9 +59,7 @@ def with_calls(items: list[Any], path: Path, out: list[Any], late: list[Any]) ->
 #  run       1                          2
 #  items     a1 b2 a3 │ b4 a5 ABORT     b4 a5 │ a6 │ end
 #  commit       x           -             x      x    x
-def test_a_replayed_epoch_makes_its_calls_again_with_the_same_ids(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_replay_makes_calls_again_with_the_same_ids(spark: SparkSession, tmp_path: Path) -> None:
     path, out, late = tmp_path / "calls", list[Any](), list[Any]()
     items = [("a", 1), ("b", 2), ("a", 3), ("b", 4), ("a", 5), ABORT(), ("a", 6)]
     options: dict[str, Any] = {"spark": spark, "shards": 4, "partitions": 1}
@@ -84,11 +82,9 @@ def test_a_replayed_epoch_makes_its_calls_again_with_the_same_ids(
 
 
 def test_a_worker_keeps_its_client_for_all_epochs(spark: SparkSession, tmp_path: Path) -> None:
-    path = tmp_path / "calls"
-    flow = Dataflow("clients")
-    s = op.input("in", flow, TestingSource([("a", n) for n in range(4)], batch_size=2))
-    log = str(path)
-    op.output("out", op.map_async("call", s, call, resource=lambda: Log(log)), TestingSink([]))
+    path, log = tmp_path / "calls", str(tmp_path / "calls")
+    calling = step(op.map_async, call, resource=lambda: Log(log))
+    flow = a_flow(calling, source=TestingSource([("a", n) for n in range(4)], batch_size=2))
     assert run(flow, spark=spark, engine="streaming", shards=2, partitions=1).epochs == 3
     clients: dict[str, set[str]] = {}
     for pid, client, *_ in calls(path):
@@ -103,20 +99,3 @@ def test_a_batch_makes_each_call_once(spark: SparkSession, tmp_path: Path) -> No
     run(flow, spark=spark, engine="batch")
     assert [value for _, (value, _) in out] == list(range(20))
     assert len({found for *_, found in calls(path)}) == len(calls(path)) == 40
-
-
-async def refused(item: Any) -> None:
-    raise ConnectionRefusedError(f"no server for {item}")
-
-
-def test_the_error_of_a_call_reaches_the_driver(spark: SparkSession) -> None:
-    flow = Dataflow("refused")
-    s = op.input("in", flow, TestingSource([("ann", 7)]))
-    op.output("out", op.map_async("call", s, refused, retry=op.Retry(2, "1ms")), TestingSink([]))
-    with pytest.raises(StepError) as caught:
-        run(flow, spark=spark)
-    assert str(caught.value) == (
-        "step 'call': the call raised ConnectionRefusedError: no server for ('ann', 7), in the "
-        "last of 2 attempts\n  key:  'ann'\n  item: 7"
-    )
-    assert isinstance(caught.value.__cause__, ConnectionRefusedError)

@@ -10,18 +10,16 @@ import pyarrow as pa
 import pytest
 
 from flow.columns.chunks import Chunk, KeyedRecords, Pairs
-from flow.engine.epoch.context import TaskContext
-from flow.engine.steps.kernels import run_step
 from flow.errors import StepError
-from flow.instants import Moment
 from flow.keyed.logic import RejectedValue
 from flow.operators.combining import Bucket, Combine
+from tests.support.one_stream import made
 
 KEYS = [f"user-{number}" for number in range(2_000)]
 
 
-def made(kind: Any, chunk: Chunk) -> Any:
-    return run_step(kind, "step", chunk, TaskContext(Moment(0)))[0]
+def one_of(kind: Any, chunk: Chunk) -> Any:
+    return made(kind, chunk)[0]
 
 
 def pairs(keys: list[str]) -> Pairs:
@@ -35,20 +33,20 @@ def keyed_records(keys: pa.Array) -> KeyedRecords:
 
 def test_a_key_has_the_same_bucket_in_every_layout_and_version() -> None:
     plain, coded = pa.array(KEYS), pa.array(KEYS).dictionary_encode()
-    buckets = made(Bucket(64), pairs(KEYS)).keys
+    buckets = one_of(Bucket(64), pairs(KEYS)).keys
     assert buckets[:4] == ["45", "48", "4", "11"]
-    assert made(Bucket(64), keyed_records(plain)).keys.to_pylist() == buckets
-    assert made(Bucket(64), keyed_records(coded)).keys.to_pylist() == buckets
+    assert one_of(Bucket(64), keyed_records(plain)).keys.to_pylist() == buckets
+    assert one_of(Bucket(64), keyed_records(coded)).keys.to_pylist() == buckets
 
 
 def test_buckets_are_of_about_the_same_size() -> None:
-    sizes = Counter(made(Bucket(16), pairs(KEYS)).keys)
+    sizes = Counter(one_of(Bucket(16), pairs(KEYS)).keys)
     assert len(sizes) == 16
     assert max(sizes.values()) < 2 * min(sizes.values())
 
 
 def test_records_stay_in_columns() -> None:
-    bucketed = made(Bucket(4), keyed_records(pa.array(["a", "b"])))
+    bucketed = one_of(Bucket(4), keyed_records(pa.array(["a", "b"])))
     assert isinstance(bucketed, KeyedRecords)
     assert bucketed.batch.to_pylist() == [{"n": 0}, {"n": 1}]
 
@@ -58,16 +56,16 @@ def total(keys: Any, values: list[int]) -> tuple[list[str], list[int]]:
 
 
 def test_combined_items_have_the_position_of_the_last_item() -> None:
-    combined = made(Combine(total), pairs(["a", "b", "c"]))
+    combined = one_of(Combine(total), pairs(["a", "b", "c"]))
     assert (combined.keys, combined.values, combined.pos.tolist()) == (["all"], [3], [2])
-    assert len(made(Combine(total), pairs([]))) == 0
+    assert len(one_of(Combine(total), pairs([]))) == 0
 
 
 def test_rows_are_filtered_while_they_are_columns() -> None:
     combine = Combine(
         lambda keys, values: (list(keys), values), lambda keys, batch: pa.array([2, 0])
     )
-    combined = made(combine, keyed_records(pa.array(["a", "b", "c"])))
+    combined = one_of(combine, keyed_records(pa.array(["a", "b", "c"])))
     assert (combined.keys, combined.values) == (["c", "a"], [{"n": 2}, {"n": 0}])
     assert combined.pos.tolist() == [2, 2]
 
@@ -77,5 +75,5 @@ def test_a_value_that_the_combiner_rejects_is_in_the_error() -> None:
         raise RejectedValue(values[1], "cannot be combined")
 
     with pytest.raises(StepError, match="step 'step': cannot be combined") as caught:
-        made(Combine(reject), pairs(["a", "b"]))
+        one_of(Combine(reject), pairs(["a", "b"]))
     assert "item: 1" in str(caught.value)

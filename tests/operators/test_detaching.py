@@ -10,11 +10,11 @@ from typing_extensions import override
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, Stream
+from flow import Stream
 from flow.instants import Moment
 from flow.keyed.detaching import detach, detach_items
 from flow.keyed.logic import KEEP, Keep, StatefulLogic
-from flow.testing import TestDriver, TestingSink, TestingSource
+from tests.support.one_stream import driver
 
 Build = Callable[[Stream[Any]], Stream[Any]]
 
@@ -69,28 +69,6 @@ class Yielding(Gathering):
         self.seen.append(-value)
 
 
-class GatheringInWindow(win.EpochWindowLogic[int, Any, list[int]]):
-    def __init__(self, state: list[int] | None) -> None:
-        self.seen = state or []
-
-    @override
-    def on_value(self, value: int) -> Iterable[Any]:
-        self.seen.append(value)
-        return [self.seen]
-
-    @override
-    def on_epoch_end(self) -> Iterable[Any]:
-        return []
-
-    @override
-    def on_close(self) -> Iterable[Any]:
-        return [self.seen]
-
-    @override
-    def snapshot(self) -> list[int]:
-        return list(self.seen)
-
-
 class Listed(win.Aggregator[int, list[int], list[int]]):
     """An aggregator of one's own whose figure is its state."""
 
@@ -118,7 +96,6 @@ BUILDS: dict[str, Build] = {
     "stateful_flat_map": lambda s: op.stateful_flat_map("step", s, gathered_twice),
     "stateful": lambda s: op.stateful("step", s, Gathering),
     "stateful that yields": lambda s: op.stateful("step", s, Yielding),
-    "window": lambda s: win.window("step", s, CLOCK, DAY, GatheringInWindow, ordered=False).down,
     "fold_window": lambda s: (
         win.fold_window("step", s, CLOCK, DAY, list, added, ordered=False, emit="update").down
     ),
@@ -133,14 +110,11 @@ BUILDS: dict[str, Build] = {
 @pytest.mark.parametrize("name", BUILDS)
 def test_an_item_that_is_the_state_is_what_it_was_when_it_was_emitted(name: str) -> None:
     def received(*epochs: list[tuple[str, int]]) -> list[Any]:
-        flow = Dataflow("cut")
-        stream = op.input("in", flow, TestingSource([]))
-        op.output("out", BUILDS[name](stream), TestingSink([]))
-        with TestDriver(flow, now=0) as driver:
+        with driver(BUILDS[name]) as t:
             for items in epochs:
-                driver.send("in", items)
-            driver.end()
-            return driver.received("out")
+                t.send("in", items)
+            t.end()
+            return t.received("out")
 
     items = [("k", 1), ("k", 2), ("k", 3)]
     together, apart = received(items), received(*([item] for item in items))

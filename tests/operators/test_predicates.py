@@ -5,33 +5,25 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, Stream, run
-from flow.columns.chunks import Chunk, Items, KeyedRecords, Records
+from flow import Stream
+from flow.columns.chunks import Items, KeyedRecords, Records
 from flow.columns.expression import ColumnPredicate
-from flow.connectors.files import ParquetSource
-from flow.dataflow import Operator
-from flow.engine.epoch.context import TaskContext
 from flow.engine.plan.portability import obstacle_in
-from flow.engine.steps.kernels import run_step
 from flow.errors import FlowTypeError, StepError
-from flow.instants import Moment
 from flow.operators.stateless import Branch, Filter
-from flow.testing import TestingSink, TestingSource, key_by_key, run_once
-from tests.support.one_stream import Build, driver
+from flow.testing import key_by_key, run_once
+from tests.support.one_stream import Build, driver, made
 from tests.support.sampling import sampled
 
 NOON = datetime(2024, 5, 6, 12, tzinfo=UTC)
@@ -88,9 +80,7 @@ KEPT: dict[str, tuple[Any, list[int]]] = {
 
 @pytest.mark.parametrize(("predicate", "kept"), KEPT.values(), ids=KEPT)
 @pytest.mark.parametrize("items", [ORDERS, RECORDS], ids=["dicts", "records"])
-def test_a_filter_and_a_branch_decide_dicts_and_records_alike(
-    items: Any, predicate: Any, kept: list[int]
-) -> None:
+def test_dicts_and_records_are_decided_alike(items: Any, predicate: Any, kept: list[int]) -> None:
     expected = [ORDERS[number] for number in kept]
     assert run_once(items, keep(predicate)) == expected
     assert run_once(items, lambda s: op.branch("large", s, predicate).trues) == expected
@@ -166,10 +156,6 @@ def test_filters_count_what_they_drop(predicate: Any, items: Any) -> None:
 # --- chunks -----------------------------------------------------------------------------------
 
 
-def made(kind: Operator, chunk: Chunk) -> list[Any]:
-    return run_step(kind, "step", chunk, TaskContext(Moment(0)))
-
-
 def records() -> Records:
     return Records(RECORDS, np.arange(len(ORDERS), dtype=np.int64))
 
@@ -199,13 +185,6 @@ def test_objects_are_kept_as_they_are() -> None:
     (kept,) = made(Filter(ColumnPredicate(LARGE)), Items(ORDERS, records().pos))
     assert isinstance(kept, Items)
     assert [id(item) for item in kept.items] == [id(ORDERS[1]), id(ORDERS[3])]
-
-
-def test_a_chunk_without_items_stays_empty() -> None:
-    nothing = np.zeros(0, np.int64)
-    for chunk in (Items([], nothing), Records(RECORDS.slice(0, 0), nothing)):
-        (kept,) = made(Filter(ColumnPredicate(LARGE)), chunk)
-        assert (type(kept), len(kept)) == (type(chunk), 0)
 
 
 def test_a_slice_of_records_is_decided_by_its_own_rows() -> None:
@@ -260,7 +239,7 @@ def sent(build: Build, epochs: list[list[dict[str, Any]]], as_records: bool) -> 
 
 @sampled(100, by_default=30)
 @given(st.lists(st.lists(ROWS, max_size=8), max_size=4), AMOUNTS.filter(lambda n: n is not None))
-def test_an_expression_keeps_what_a_function_keeps(
+def test_expressions_and_functions_keep_alike(
     epochs: list[list[dict[str, Any]]], least: int
 ) -> None:
     expression = (pc.field("amount") >= least) & (pc.field("user", "code") != 2) | (
@@ -275,27 +254,6 @@ def test_an_expression_keeps_what_a_function_keeps(
     for as_records in (False, True):
         assert sent(keep(expression), epochs, as_records) == expected
         assert sent(keep(function), epochs, as_records) == expected
-
-
-@pytest.mark.spark
-@pytest.mark.extended
-def test_all_engines_keep_the_same_records(spark: SparkSession, tmp_path: Path) -> None:
-    """A list has objects on all engines, and a Parquet file has columns."""
-    pq.write_table(pa.Table.from_pylist(ORDERS), tmp_path / "orders.parquet")
-    expected = run_once(ORDERS, keep_values(LARGE))
-    for engine in ("batch", "streaming"):
-        flow, out = Dataflow("engines"), dict[str, list[Any]](objects=[], records=[])
-        sources = {
-            "objects": TestingSource(ORDERS, batch_size=4),
-            "records": ParquetSource(tmp_path / "orders.parquet"),
-        }
-        for name, source in sources.items():
-            large, _ = op.branch(f"{name}_large", op.input(f"{name}_in", flow, source), LARGE)
-            keyed = op.key_on(f"{name}_keyed", large, "shop")
-            kept = op.filter_value(f"{name}_kept", keyed, pc.field("user", "id") != "u1")
-            op.output(name, kept, TestingSink(out[name]))
-        run(flow, spark=spark, engine=engine, shards=1, partitions=1)  # type: ignore[arg-type]
-        assert out == {"objects": expected[:1], "records": expected[:1]}, engine
 
 
 # --- expressions as parts of a flow -----------------------------------------------------------
@@ -359,11 +317,6 @@ def test_a_column_of_nulls_without_a_type_is_an_error_with_advice() -> None:
     with pytest.raises(StepError, match=r"as in pc\.field\('is_paid'\)\.cast\('bool'\); the col"):
         run_once(items, keep(~pc.field("is_paid")))
     assert run_once(items, keep(~pc.field("is_paid").cast("bool"))) == []
-
-
-def test_objects_that_do_not_fit_into_columns_are_an_error() -> None:
-    with pytest.raises(StepError, match=r"^step 'keep': field 'n' holds int and str, which do not"):
-        run_once([{"n": 1}, {"n": "x"}], keep(pc.field("n") > 0))
 
 
 def test_records_without_columns_are_an_error() -> None:

@@ -16,7 +16,7 @@ from flow.instants import Moment, datetime_us
 from flow.keyed.step import Stateful
 from flow.operators import StatefulLogic
 from flow.operators.building import add_step
-from flow.testing import TestDriver, TestingSink, TestingSource, run_once
+from flow.testing import TestDriver, TestingSink, TestingSource
 from tests.support.logics import BatchTotal, Diary
 from tests.support.one_stream import TEN, Build, a_flow, driver
 
@@ -49,23 +49,6 @@ def test_a_logic_is_called_at_the_time_it_asked_for_and_once() -> None:
         assert lines(t) == ["set", "item a", "notify 10:05"]
 
 
-#  now     10:00   (down)   10:05
-#  epoch   set              a
-#  due      └─────────────→ x, before a
-def test_what_is_due_is_called_before_the_epoch_s_values() -> None:
-    with diary() as t:
-        t.send("in", [("k", FIVE_PAST)])
-        t.restart(after="5m")
-        t.send("in", [("k", "a")])
-        assert lines(t) == ["set", "notify 10:05", "item a"]
-
-
-def test_what_becomes_due_by_the_values_is_called_after_them() -> None:
-    with diary() as t:
-        t.send("in", [("k", TEN), ("k", "a")])
-        assert lines(t) == ["set", "item a", "notify 10:00"]
-
-
 #  now     10:00   10:10
 #  epoch   set     set (10:10, due at once), a, the end
 #  due      └────→ x
@@ -85,9 +68,7 @@ def test_an_epoch_calls_what_was_due_the_values_what_is_due_then_and_the_end() -
     ]
 
 
-def test_a_logic_whose_time_is_asked_for_again_in_the_past_is_called_twice_an_epoch_at_most() -> (
-    None
-):
+def test_a_logic_that_always_asks_for_the_past_is_called_twice_an_epoch() -> None:
     class Impatient(Diary):
         def notify_at(self) -> datetime | None:
             return TEN
@@ -120,18 +101,6 @@ def test_values_come_in_source_order_with_the_epoch_s_time() -> None:
         t.advance("1h")
         t.send("in", [("k", 4)])
         assert lines(t) == ["3 at 10:00", "1 at 10:00", "2 at 10:00", "4 at 11:00"]
-
-
-def test_the_end_comes_after_the_values_of_every_key() -> None:
-    with diary() as t:
-        t.send("in", [("k", "a"), ("l", "b")])
-        t.end()
-        assert sorted(t.received("out")) == [
-            ("k", "end after 1"),
-            ("k", "item a"),
-            ("l", "end after 1"),
-            ("l", "item b"),
-        ]
 
 
 def test_the_end_at_level_two_comes_after_what_level_one_emits_at_its_end() -> None:
@@ -205,16 +174,6 @@ def test_a_discarded_logic_s_epoch_is_not_ended(how: str) -> None:
     with diary(Leaving) as t:
         t.send("in", [("k", "go" if how == "by a value" else TEN)])
         assert lines(t) == (["item go"] if how == "by a value" else ["set", "bye"])
-
-
-def test_an_epoch_s_end_that_fails_names_the_step_and_the_key() -> None:
-    class Failing(Diary):
-        def on_epoch_end(self, moment: Moment) -> Any:
-            raise KeyError("gone")
-
-    with diary(Failing) as t, pytest.raises(StepError) as caught:
-        t.send("in", [("k", "a")])
-    assert str(caught.value) == ("step 'diary': on_epoch_end raised KeyError: 'gone'\n  key:  'k'")
 
 
 @pytest.mark.parametrize("logic", [BatchTotal, Diary])
@@ -349,15 +308,6 @@ def test_a_batch_logic_gets_all_values_of_an_epoch_together() -> None:
         assert [v for k, v in t.received("out") if k == "b"] == [(1, 10)]
 
 
-def test_a_batch_logic_s_failure_shows_the_values() -> None:
-    with pytest.raises(StepError) as caught:
-        run_once([("k", 1), ("k", "x")], lambda s: op.stateful_batch("totals", s, BatchTotal))
-    assert str(caught.value) == (
-        "step 'totals': on_batch raised TypeError: unsupported operand type(s) for +: 'int' and "
-        "'str'\n  key:  'k'\n  item: [1, 'x']"
-    )
-
-
 # --- several streams, and what goes to none ---------------------------------------------------
 
 
@@ -420,9 +370,7 @@ class Punctually(op.LogicBuilder):
 
 #  now      10:00   10:10                       10:20
 #  minutes  60      5: it should have been then
-def test_a_logic_is_asked_again_when_its_step_is_set_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_logic_is_asked_again_once_its_settings_change(monkeypatch: pytest.MonkeyPatch) -> None:
     with diary(Punctually()) as t:
         t.send("in", [("k", "a")])
         t.restart(after="0s")

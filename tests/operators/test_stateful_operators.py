@@ -9,7 +9,7 @@ import pytest
 
 import flow.operators as op
 from flow.testing import TestDriver, run_once
-from tests.support.one_stream import Build, a_flow, driver
+from tests.support.one_stream import Build, a_flow, driver, step
 
 # --- maps with a state ------------------------------------------------------------------------
 
@@ -17,15 +17,6 @@ from tests.support.one_stream import Build, a_flow, driver
 def running_total(total: int | None, value: int) -> tuple[int | None, int]:
     total = (total or 0) + value
     return (None if total >= 10 else total), total
-
-
-def test_stateful_map_emits_one_value_for_each() -> None:
-    items = [("a", 1), ("b", 5), ("a", 2)]
-    assert run_once(items, lambda s: op.stateful_map("sum", s, running_total)) == [
-        ("a", 1),
-        ("b", 5),
-        ("a", 3),
-    ]
 
 
 def test_stateful_map_forgets_a_key_whose_state_becomes_none() -> None:
@@ -55,30 +46,22 @@ SCORES = [("a", "bb"), ("a", "c"), ("b", "x"), ("a", "dd"), ("a", "e")]
 
 FINALS: dict[str, tuple[Build, list[Any]]] = {
     "fold_final": (
-        lambda s: op.fold_final("step", s, list, lambda kept, v: [*kept, v]),
+        step(op.fold_final, list, lambda kept, v: [*kept, v]),
         [("a", ["bb", "c", "dd", "e"]), ("b", ["x"])],
     ),
-    "reduce_final": (
-        lambda s: op.reduce_final("step", s, lambda kept, v: kept + v),
-        [("a", "bbcdde"), ("b", "x")],
-    ),
-    "count_final": (
-        lambda s: op.count_final("step", s, lambda pair: pair[0]),
-        [("a", 4), ("b", 1)],
-    ),
-    "max_final": (lambda s: op.max_final("step", s), [("a", "e"), ("b", "x")]),
-    "max_final by length": (lambda s: op.max_final("step", s, by=len), [("a", "bb"), ("b", "x")]),
-    "min_final": (lambda s: op.min_final("step", s), [("a", "bb"), ("b", "x")]),
-    "min_final by length": (lambda s: op.min_final("step", s, by=len), [("a", "c"), ("b", "x")]),
+    "reduce_final": (step(op.reduce_final, lambda a, b: a + b), [("a", "bbcdde"), ("b", "x")]),
+    "count_final": (step(op.count_final, lambda pair: pair[0]), [("a", 4), ("b", 1)]),
+    "max_final": (step(op.max_final), [("a", "e"), ("b", "x")]),
+    "max_final by length": (step(op.max_final, by=len), [("a", "bb"), ("b", "x")]),
+    "min_final": (step(op.min_final), [("a", "bb"), ("b", "x")]),
+    "min_final by length": (step(op.min_final, by=len), [("a", "c"), ("b", "x")]),
 }
 
 
 @pytest.mark.parametrize(("build", "expected"), FINALS.values(), ids=FINALS)
-def test_a_final_step_emits_once_for_each_key_when_the_input_ends(
-    build: Build, expected: list[Any]
-) -> None:
-    """Of equals, ``max_final`` and ``min_final`` keep the first."""
-    with driver(build) as t:
+def test_a_final_step_emits_each_key_once_at_the_end(build: Build, expected: list[Any]) -> None:
+    """Of equals, ``max_final`` and ``min_final`` keep the first. Both keys are of one shard."""
+    with TestDriver(a_flow(build), shards=1) as t:
         t.send("in", SCORES[:2])
         t.send("in", SCORES[2:])
         assert t.received("out") == []

@@ -10,22 +10,15 @@ import pytest
 
 import flow.operators as op
 from flow import Dataflow, StepError, Stream
-from flow.columns.chunks import Chunk, Items, KeyedRecords, Pairs, Records
+from flow.columns.chunks import Items, KeyedRecords, Pairs, Records
 from flow.dataflow import Operator
-from flow.engine.epoch.context import TaskContext
-from flow.engine.steps.kernels import run_step
-from flow.instants import Moment
 from flow.operators.enriching import TTLCache
 from flow.operators.stateless import Branch, Filter, KeyOn, KeyRm, Map, Merge
 from flow.testing import Part, TestDriver, TestingSink, TestingSource, run_once
-from tests.support.one_stream import Build, driver
+from tests.support.one_stream import Build, driver, made, step
 
 FLIGHTS = pa.RecordBatch.from_pylist(
-    [
-        {"origin": "JFK", "delay": 5},
-        {"origin": "LGA", "delay": -2},
-        {"origin": "JFK", "delay": 0},
-    ]
+    [{"origin": "JFK", "delay": 5}, {"origin": "LGA", "delay": -2}, {"origin": "JFK", "delay": 0}]
 )
 JFK_5, LGA_2, JFK_0 = FLIGHTS.to_pylist()
 
@@ -38,65 +31,34 @@ def is_odd(number: int) -> bool:
     return number % 2 == 1
 
 
+def by_origin(stream: Stream[Any]) -> Stream[Any]:
+    return op.key_on("by", stream, "origin")
+
+
 # --- one item in, items out -------------------------------------------------------------------
 
 PAIRS = [("a", 1), ("b", 2), ("a", 3)]
+USER = {"user": {"id": "u1"}}
 
 ON_ITEMS: dict[str, tuple[list[Any], Build, list[Any]]] = {
-    "map": ([1, 2], lambda s: op.map("step", s, lambda x: x * 2), [2, 4]),
-    "flat_map": (["a b", "", "c"], lambda s: op.flat_map("step", s, str.split), ["a", "b", "c"]),
-    "flat_map_of_a_generator": (
+    "map": ([1, 2], step(op.map, lambda x: x * 2), [2, 4]),
+    "flat_map": (["a b", "", "c"], step(op.flat_map, str.split), ["a", "b", "c"]),
+    "flat_map_generator": (
         [2, 0, 1],
-        lambda s: op.flat_map("step", s, lambda n: (n * 10 + i for i in range(n))),
-        [20, 21, 10],
+        step(op.flat_map, lambda n: (i for i in range(n))),
+        [0, 1, 0],
     ),
-    "flatten": ([[1, 2], [], (3,)], lambda s: op.flatten("step", s), [1, 2, 3]),
-    "filter": ([1, 2, 3], lambda s: op.filter("step", s, is_odd), [1, 3]),
-    "filter_by_numpy": (
-        [1, 2, 3],
-        lambda s: op.filter("step", s, lambda x: np.bool_(x > 1)),
-        [2, 3],
-    ),
-    "filter_map": (
-        [1, 0, None, 4],
-        lambda s: op.filter_map("step", s, lambda x: x and 1 / x),
-        [1.0, 0, 0.25],
-    ),
-    "branch_trues": ([1, 2, 3], lambda s: op.branch("step", s, is_odd).trues, [1, 3]),
-    "branch_falses": ([1, 2, 3], lambda s: op.branch("step", s, is_odd).falses, [2]),
-    "key_on_a_function": (
-        ["x", "yy"],
-        lambda s: op.key_on("step", s, str.upper),
-        [("X", "x"), ("YY", "yy")],
-    ),
-    "key_on_a_path": (
-        [{"user": {"id": "u1"}}],
-        lambda s: op.key_on("step", s, "user.id"),
-        [("u1", {"user": {"id": "u1"}})],
-    ),
+    "flatten": ([[1, 2], [], (3,)], step(op.flatten), [1, 2, 3]),
+    "filter_by_numpy": ([1, 2, 3], step(op.filter, lambda x: np.bool_(x > 1)), [2, 3]),
+    "filter_map": ([1, 0, None, 4], step(op.filter_map, lambda x: x and 1 / x), [1.0, 0, 0.25]),
+    "key_on_a_path": ([USER], step(op.key_on, "user.id"), [("u1", USER)]),
     "try_map_ok": (["1", "x", "2"], lambda s: op.try_map("step", s, int).ok, [1, 2]),
-    "redistribute": ([3, 1, 2], lambda s: op.redistribute("step", s), [3, 1, 2]),
-    "none_is_an_item": ([None, 1], lambda s: op.map("step", s, lambda x: x), [None, 1]),
-    "map_value": (
-        PAIRS,
-        lambda s: op.map_value("step", s, lambda x: x * 2),
-        [("a", 2), ("b", 4), ("a", 6)],
-    ),
-    "flat_map_value": (
-        [("k", "a b"), ("l", "")],
-        lambda s: op.flat_map_value("step", s, str.split),
-        [("k", "a"), ("k", "b")],
-    ),
-    "filter_value": (PAIRS, lambda s: op.filter_value("step", s, is_odd), [("a", 1), ("a", 3)]),
-    "filter_map_value": (
-        PAIRS,
-        lambda s: op.filter_map_value("step", s, lambda x: x * 10 if x > 1 else None),
-        [("b", 20), ("a", 30)],
-    ),
-    "key_rm": (PAIRS, lambda s: op.key_rm("step", s), [1, 2, 3]),
+    "none_is_an_item": ([None, 1], step(op.map, lambda x: x), [None, 1]),
+    "flat_map_value": ([("k", 2), ("l", 0)], step(op.flat_map_value, range), [("k", 0), ("k", 1)]),
+    "filter_map_value": (PAIRS, step(op.filter_map_value, lambda x: x // 3 or None), [("a", 1)]),
     "map_window": (
         [("a", ("10:00", 1)), ("b", ("11:00", (2, 3)))],
-        lambda s: op.map_window("step", s, lambda key, window, value: [key, window, value]),
+        step(op.map_window, lambda key, window, value: [key, window, value]),
         [["a", "10:00", 1], ["b", "11:00", (2, 3)]],
     ),
     "merge_puts_items_back_in_source_order": (
@@ -125,33 +87,24 @@ def test_on_items(items: list[Any], build: Build, expected: list[Any]) -> None:
 
 
 ON_RECORDS: dict[str, tuple[Build, list[Any]]] = {
-    "map": (lambda s: op.map("step", s, lambda r: r["delay"]), [5, -2, 0]),
-    "flat_map": (
-        lambda s: op.flat_map("step", s, lambda r: [r["origin"]] * 2),
-        ["JFK"] * 2 + ["LGA"] * 2 + ["JFK"] * 2,
-    ),
-    "flatten": (lambda s: op.flatten("step", s), ["origin", "delay"] * 3),
-    "filter": (lambda s: op.filter("step", s, is_late), [JFK_5]),
+    "map": (step(op.map, lambda r: r["delay"]), [5, -2, 0]),
+    "flat_map": (step(op.flat_map, lambda r: (r["delay"], "x")), [5, "x", -2, "x", 0, "x"]),
+    "flatten": (step(op.flatten), ["origin", "delay"] * 3),
+    "filter": (step(op.filter, is_late), [JFK_5]),
     "branch_trues": (lambda s: op.branch("step", s, is_late).trues, [JFK_5]),
     "branch_falses": (lambda s: op.branch("step", s, is_late).falses, [LGA_2, JFK_0]),
-    "key_on_a_column": (
-        lambda s: op.key_on("step", s, "origin"),
-        [("JFK", JFK_5), ("LGA", LGA_2), ("JFK", JFK_0)],
-    ),
+    "key_on_column": (step(op.key_on, "origin"), [("JFK", JFK_5), ("LGA", LGA_2), ("JFK", JFK_0)]),
     "key_on_a_function": (
-        lambda s: op.key_on("step", s, lambda r: r["origin"].lower()),
+        step(op.key_on, lambda r: r["origin"].lower()),
         [("jfk", JFK_5), ("lga", LGA_2), ("jfk", JFK_0)],
     ),
-    "key_rm": (lambda s: op.key_rm("step", op.key_on("by", s, "origin")), [JFK_5, LGA_2, JFK_0]),
+    "key_rm": (lambda s: op.key_rm("step", by_origin(s)), [JFK_5, LGA_2, JFK_0]),
     "map_value": (
-        lambda s: op.map_value("step", op.key_on("by", s, "origin"), lambda r: r["delay"]),
+        lambda s: op.map_value("step", by_origin(s), lambda r: r["delay"]),
         [("JFK", 5), ("LGA", -2), ("JFK", 0)],
     ),
-    "filter_value": (
-        lambda s: op.filter_value("step", op.key_on("by", s, "origin"), is_late),
-        [("JFK", JFK_5)],
-    ),
-    "redistribute": (lambda s: op.redistribute("step", s), [JFK_5, LGA_2, JFK_0]),
+    "filter_value": (lambda s: op.filter_value("step", by_origin(s), is_late), [("JFK", JFK_5)]),
+    "redistribute": (step(op.redistribute), [JFK_5, LGA_2, JFK_0]),
     "merge": (lambda s: op.merge("step", *op.branch("late", s, is_late)), [JFK_5, LGA_2, JFK_0]),
     "merge_with_objects": (
         lambda s: op.merge(
@@ -159,7 +112,7 @@ ON_RECORDS: dict[str, tuple[Build, list[Any]]] = {
         ),
         [JFK_5, 5, LGA_2, -2, JFK_0, 0],
     ),
-    "inspect": (lambda s: op.inspect("step", s, lambda step, item: None), [JFK_5, LGA_2, JFK_0]),
+    "inspect": (step(op.inspect, lambda step, item: None), [JFK_5, LGA_2, JFK_0]),
 }
 
 
@@ -171,10 +124,6 @@ def test_on_records_and_dicts(items: Any, build: Build, expected: list[Any]) -> 
 
 
 # --- what stays in columns --------------------------------------------------------------------
-
-
-def made(kind: Operator, chunk: Chunk) -> list[Chunk | None]:
-    return run_step(kind, "step", chunk, TaskContext(Moment(0)))
 
 
 def records() -> Records:
@@ -201,21 +150,13 @@ def test_choosing_among_records_keeps_them_in_columns(kind: Operator) -> None:
 def test_choosing_among_keyed_records_by_value_keeps_them_in_columns() -> None:
     chosen = made(Filter(is_late, on_value=True), keyed_records())[0]
     assert isinstance(chosen, KeyedRecords)
-    assert (chosen.keys.to_pylist(), chosen.batch.to_pylist(), chosen.pos.tolist()) == (
-        ["JFK"],
-        [JFK_5],
-        [0],
-    )
+    assert (chosen.keys.to_pylist(), chosen.batch.to_pylist()) == (["JFK"], [JFK_5])
+    assert chosen.pos.tolist() == [0]
 
 
 def test_mapping_records_makes_objects_of_them() -> None:
-    assert {
-        type(made(Map(len), records())[0]),
-        type(made(Map(len, on_value=True), keyed_records())[0]),
-    } == {
-        Items,
-        Pairs,
-    }
+    assert type(made(Map(len), records())[0]) is Items
+    assert type(made(Map(len, on_value=True), keyed_records())[0]) is Pairs
 
 
 @pytest.mark.parametrize("encode", [False, True], ids=["text", "dictionary"])
@@ -229,24 +170,14 @@ def test_keying_records_on_a_column_of_text_keeps_them_in_columns(encode: bool) 
 
 
 OTHER_RECORDS: dict[str, tuple[pa.RecordBatch, Build, list[Any]]] = {
-    "keyed on a nested field": (
-        pa.RecordBatch.from_pylist([{"user": {"id": "u1"}}]),
-        lambda s: op.key_on("by", s, "user.id"),
-        [("u1", {"user": {"id": "u1"}})],
-    ),
+    "nested": (pa.RecordBatch.from_pylist([USER]), step(op.key_on, "user.id"), [("u1", USER)]),
     "without columns": (FLIGHTS.select([]), lambda s: op.map("same", s, dict), [{}, {}, {}]),
-    "a slice is only its rows": (
-        FLIGHTS.slice(1),
-        lambda s: op.key_on("by", s, "origin"),
-        [("LGA", LGA_2), ("JFK", JFK_0)],
-    ),
+    "a slice is only its rows": (FLIGHTS.slice(1), by_origin, [("LGA", LGA_2), ("JFK", JFK_0)]),
 }
 
 
 @pytest.mark.parametrize(("batch", "build", "expected"), OTHER_RECORDS.values(), ids=OTHER_RECORDS)
-def test_on_records_of_other_shapes(
-    batch: pa.RecordBatch, build: Build, expected: list[Any]
-) -> None:
+def test_records_of_other_shapes(batch: pa.RecordBatch, build: Build, expected: list[Any]) -> None:
     assert run_once(batch, build) == expected
 
 
@@ -254,16 +185,10 @@ def test_on_records_of_other_shapes(
 
 
 MERGED: dict[str, tuple[dict[str, list[Part]], list[Any]]] = {
-    "inputs interleave": (
-        {"right": [Part(["r1", "r2", "r3"])], "left": [Part(["l1", "l2"])]},
-        ["l1", "r1", "l2", "r2", "r3"],
-    ),
-    "source partitions interleave": (
-        {"left": [Part([1, 2, 3]), Part([10, 20], partition=1)]},
-        [1, 10, 2, 20, 3],
-    ),
-    "parts of one source partition follow each other": (
-        {"left": [Part([1, 2]), Part([3]), Part([10, 20, 30], partition=1)]},
+    "inputs interleave": ({"right": [Part([4, 5, 6])], "left": [Part([1, 2])]}, [1, 4, 2, 5, 6]),
+    "partitions interleave": ({"left": [Part([1, 2, 3]), Part([4, 5], 1)]}, [1, 4, 2, 5, 3]),
+    "parts follow each other": (
+        {"left": [Part([1, 2]), Part([3]), Part([10, 20, 30], 1)]},
         [1, 10, 2, 20, 3, 30],
     ),
     "records of two schemas": (
@@ -280,10 +205,7 @@ MERGED: dict[str, tuple[dict[str, list[Part]], list[Any]]] = {
 def test_a_merge_of_inputs_takes_the_first_of_each_and_then_the_second_of_each(
     parts: dict[str, list[Part]], expected: list[Any]
 ) -> None:
-    flow = Dataflow("two")
-    left, right = (op.input(name, flow, TestingSource([])) for name in ("left", "right"))
-    op.output("out", op.merge("all", left, right), TestingSink([]))
-    with TestDriver(flow) as t:
+    with driver(lambda left, right: op.merge("all", left, right), "left", "right") as t:
         t.send_parts(parts)
         assert t.received("out") == expected
 
@@ -312,9 +234,7 @@ def test_what_led_to_a_failure_is_shown(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "see: 1\nsee: 0\n"
 
 
-def test_an_inspector_gets_the_step_and_each_item_and_may_print(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_inspector_gets_step_and_item_and_may_print(capsys: pytest.CaptureFixture[str]) -> None:
     run_once([1, 2], lambda s: op.inspect("see", s, lambda *seen: print("saw", *seen)))  # noqa: T201
     assert capsys.readouterr().out == "saw see 1\nsaw see 2\n"
 
@@ -409,4 +329,4 @@ def test_enrich_cached_does_not_keep_a_getter_s_failure() -> None:
         except KeyError:
             return cache.get(name)
 
-    assert run_once(["a"], lambda s: op.enrich_cached("step", s, flaky, patient)) == ["up"]
+    assert run_once(["a"], step(op.enrich_cached, flaky, patient)) == ["up"]

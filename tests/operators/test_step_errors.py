@@ -16,9 +16,7 @@ from flow import Dataflow, FlowError, Stream, TimestampError
 from flow.errors import StepError, shorten, step_error
 from flow.testing import TestDriver, TestingSource, run_once
 from tests.support.logics import Diary
-from tests.support.one_stream import driver
-
-Build = Callable[[Stream[Any]], Stream[Any]]
+from tests.support.one_stream import Build, driver, step
 
 
 def failure(items: Any, build: Build) -> StepError:
@@ -41,15 +39,6 @@ def test_a_mapper_that_raised_names_the_step_and_shows_the_item() -> None:
     assert str(error.__cause__) == "invalid literal for int() with base 10: 'x'"
 
 
-def test_a_value_mapper_that_raised_shows_the_key_too() -> None:
-    error = failure([("a", 1), ("b", 0)], lambda s: op.map_value("inverse", s, lambda n: 1 / n))
-    assert str(error) == (
-        "step 'inverse': the mapper raised ZeroDivisionError: division by zero\n"
-        "  key:  'b'\n"
-        "  item: 0"
-    )
-
-
 def fail(*_: Any) -> Any:
     raise ZeroDivisionError
 
@@ -59,30 +48,24 @@ def fail_midway(*_: Any) -> Any:
 
 
 FUNCTIONS_THAT_RAISE: dict[str, tuple[Build, str]] = {
-    "flat_map": (lambda s: op.flat_map("step", s, fail), "the mapper"),
-    "flat_map in the middle": (lambda s: op.flat_map("step", s, fail_midway), "the mapper"),
-    "flat_map_value": (lambda s: op.flat_map_value("step", s, fail), "the mapper"),
-    "filter": (lambda s: op.filter("step", s, fail), "the predicate"),
-    "filter_value": (lambda s: op.filter_value("step", s, fail), "the predicate"),
-    "filter_map": (lambda s: op.filter_map("step", s, fail), "the mapper"),
+    "flat_map": (step(op.flat_map, fail), "the mapper"),
+    "flat_map in the middle": (step(op.flat_map, fail_midway), "the mapper"),
+    "flat_map_value": (step(op.flat_map_value, fail), "the mapper"),
+    "filter": (step(op.filter, fail), "the predicate"),
+    "filter_value": (step(op.filter_value, fail), "the predicate"),
+    "filter_map": (step(op.filter_map, fail), "the mapper"),
     "branch": (lambda s: op.branch("step", s, fail).trues, "the predicate"),
-    "key_on": (lambda s: op.key_on("step", s, fail), "the key function"),
-    "inspect": (lambda s: op.inspect("step", s, fail), "the inspector"),
-    "enrich_cached getter": (
-        lambda s: op.enrich_cached("step", s, fail, lambda cache, x: cache.get(x)),
-        "the mapper",
-    ),
-    "enrich_cached mapper": (lambda s: op.enrich_cached("step", s, abs, fail), "the mapper"),
-    "stateful_map": (lambda s: op.stateful_map("step", s, fail), "the mapper"),
-    "stateful_flat_map in the middle": (
-        lambda s: op.stateful_flat_map("step", s, lambda state, x: (1, fail_midway())),
-        "on_item",
-    ),
-    "fold_final builder": (lambda s: op.fold_final("step", s, fail, max), "its builder"),
-    "fold_final folder": (lambda s: op.fold_final("step", s, int, fail), "on_item"),
-    "reduce_final": (lambda s: op.reduce_final("step", s, fail), "on_item"),
-    "max_final by": (lambda s: op.max_final("step", s, by=fail), "on_item"),
-    "builder": (lambda s: op.stateful("step", s, fail), "its builder"),
+    "key_on": (step(op.key_on, fail), "the key function"),
+    "inspect": (step(op.inspect, fail), "the inspector"),
+    "enrich_cached getter": (step(op.enrich_cached, fail, lambda c, x: c.get(x)), "the mapper"),
+    "enrich_cached mapper": (step(op.enrich_cached, abs, fail), "the mapper"),
+    "stateful_map": (step(op.stateful_map, fail), "the mapper"),
+    "stateful_flat_map": (step(op.stateful_flat_map, lambda *_: (1, fail_midway())), "on_item"),
+    "fold_final builder": (step(op.fold_final, fail, max), "its builder"),
+    "fold_final folder": (step(op.fold_final, int, fail), "on_item"),
+    "reduce_final": (step(op.reduce_final, fail), "on_item"),
+    "max_final by": (step(op.max_final, by=fail), "on_item"),
+    "builder": (step(op.stateful, fail), "its builder"),
 }
 
 
@@ -127,79 +110,52 @@ def test_a_stop_iteration_is_an_error_and_not_the_end_of_the_items(
 
 # --- functions that return what they should not ------------------------------------------------
 
+NOT_BOOL = "the predicate must return True or False, got"
+RAISED = "the mapper raised TypeError:"
+NO_PAIR = "the mapper must return (state,"
+NO_LOGIC = "its builder must return a StatefulLogic or a StatefulBatchLogic, got dict\n  key:  'k'"
+OF_K = "\n  key:  'k'\n  item:"
+NO_FIELD = (
+    "reading the key raised KeyError: \"there is no field 'id' (of 'user.id')\"\n"
+    "  item: {'user': {'name': 'n'}}"
+)
+
+
+def no_text(kind: str, item: str) -> str:
+    advice = "make it text in the step that sets it, e.g. op.key_on(..., lambda x: str(x.id))"
+    return f"a key must be a str, got {kind}: {advice}\n  item: {item}"
+
+
+def same(item: Any) -> Any:
+    return item
+
+
 WRONG_RETURNS: dict[str, tuple[Any, Build, str]] = {
-    "flat_map": (
-        [1],
-        lambda s: op.flat_map("step", s, lambda x: x),
-        "step 'step': the mapper raised TypeError: 'int' object is not iterable\n  item: 1",
-    ),
-    "flatten": (
-        [[1], 2],
-        lambda s: op.flatten("step", s),
-        "step 'step': the mapper raised TypeError: flatten needs iterables, got int 2\n  item: 2",
-    ),
-    "filter": (
-        ["a", ""],
-        lambda s: op.filter("step", s, lambda x: x),
-        "step 'step': the predicate must return True or False, got str 'a'\n  item: 'a'",
-    ),
-    "filter forgot to return": (
-        [1],
-        lambda s: op.filter("step", s, lambda x: None),
-        "step 'step': the predicate must return True or False, got NoneType None\n  item: 1",
-    ),
-    "filter_value": (
-        [("k", 3)],
-        lambda s: op.filter_value("step", s, lambda x: x),
-        "step 'step': the predicate must return True or False, got int 3\n  key:  'k'\n  item: 3",
-    ),
-    "branch": (
-        [0],
-        lambda s: op.branch("step", s, lambda x: x).falses,
-        "step 'step': the predicate must return True or False, got int 0\n  item: 0",
-    ),
-    "key function": (
-        [{"id": 7}],
-        lambda s: op.key_on("step", s, lambda x: x["id"]),
-        "step 'step': a key must be a str, got int: make it text in the step that sets it, "
-        "e.g. op.key_on(..., lambda x: str(x.id))\n  item: {'id': 7}",
-    ),
-    "key path": (
-        [{"id": None}],
-        lambda s: op.key_on("step", s, "id"),
-        "step 'step': a key must be a str, got NoneType: make it text in the step that sets it, "
-        "e.g. op.key_on(..., lambda x: str(x.id))\n  item: {'id': None}",
-    ),
-    "key path that leads nowhere": (
-        [{"user": {"name": "n"}}],
-        lambda s: op.key_on("step", s, "user.id"),
-        "step 'step': reading the key raised KeyError: \"there is no field 'id' (of 'user.id')\"\n"
-        "  item: {'user': {'name': 'n'}}",
-    ),
+    "flat_map": ([1], step(op.flat_map, same), f"{RAISED} 'int' object is not iterable\n  item: 1"),
+    "flatten": ([2], step(op.flatten), f"{RAISED} flatten needs iterables, got int 2\n  item: 2"),
+    "filter": (["a", ""], step(op.filter, same), f"{NOT_BOOL} str 'a'\n  item: 'a'"),
+    "filter_value": ([("k", 3)], step(op.filter_value, same), f"{NOT_BOOL} int 3{OF_K} 3"),
+    "branch": ([0], lambda s: op.branch("step", s, same).falses, f"{NOT_BOOL} int 0\n  item: 0"),
+    "key function": ([{"id": 7}], step(op.key_on, lambda x: x["id"]), no_text("int", "{'id': 7}")),
+    "key path": ([{"id": None}], step(op.key_on, "id"), no_text("NoneType", "{'id': None}")),
+    "key path to nowhere": ([{"user": {"name": "n"}}], step(op.key_on, "user.id"), NO_FIELD),
     "stateful_map": (
         [("k", 1)],
-        lambda s: op.stateful_map("step", s, lambda state, x: x),
-        "step 'step': the mapper raised TypeError: the mapper must return (state, value), got 1\n"
-        "  key:  'k'\n  item: 1",
+        step(op.stateful_map, lambda state, x: x),
+        f"{RAISED} {NO_PAIR} value), got 1{OF_K} 1",
     ),
     "stateful_flat_map": (
         [("k", 1)],
-        lambda s: op.stateful_flat_map("step", s, lambda state, x: [state, x]),
-        "step 'step': on_item raised TypeError: the mapper must return (state, values), "
-        "got [None, 1]\n  key:  'k'\n  item: 1",
+        step(op.stateful_flat_map, lambda state, x: [state, x]),
+        f"on_item raised TypeError: {NO_PAIR} values), got [None, 1]{OF_K} 1",
     ),
-    "builder": (
-        [("k", 1)],
-        lambda s: op.stateful("step", s, lambda state: {"n": 1}),
-        "step 'step': its builder must return a StatefulLogic or a StatefulBatchLogic, got dict\n"
-        "  key:  'k'",
-    ),
+    "builder": ([("k", 1)], step(op.stateful, lambda state: {"n": 1}), NO_LOGIC),
 }
 
 
 @pytest.mark.parametrize(("items", "build", "text"), WRONG_RETURNS.values(), ids=WRONG_RETURNS)
 def test_a_wrong_answer_is_shown(items: Any, build: Build, text: str) -> None:
-    assert str(failure(items, build)) == text
+    assert str(failure(items, build)) == f"step 'step': {text}"
 
 
 RECORDS = pa.RecordBatch.from_pylist([{"id": "a", "n": 1}, {"id": None, "n": 2}])
@@ -218,10 +174,8 @@ RECORDS = pa.RecordBatch.from_pylist([{"id": "a", "n": 1}, {"id": None, "n": 2}]
     ],
     ids=["null", "no text", "missing"],
 )
-def test_a_key_column_without_text_is_refused_with_its_record(
-    column: str, problem: str, item: str
-) -> None:
-    error = failure(RECORDS, lambda s: op.key_on("step", s, column))
+def test_a_key_column_without_text_shows_the_record(column: str, problem: str, item: str) -> None:
+    error = failure(RECORDS, step(op.key_on, column))
     assert error.problem.startswith(problem)
     assert error.item == item
 
@@ -328,7 +282,7 @@ def test_the_value_on_which_a_stateful_mapper_failed_is_the_one_shown() -> None:
     def inverse(state: None, value: int) -> tuple[int, float]:
         return 1, 1 / value
 
-    error = failure([("k", 1), ("k", 0), ("k", 2)], lambda s: op.stateful_map("step", s, inverse))
+    error = failure([("k", 1), ("k", 0), ("k", 2)], step(op.stateful_map, inverse))
     assert (error.key, error.item) == ("k", "0")
     assert isinstance(error.__cause__, ZeroDivisionError)
 
@@ -349,9 +303,9 @@ def test_an_error_of_a_function_of_map_window_is_its_own() -> None:
 @pytest.mark.parametrize(
     "build",
     [
-        lambda s: op.map_value("step", s, lambda x: x),
-        lambda s: op.key_rm("step", s),
-        lambda s: op.stateful("step", s, Diary),
+        step(op.map_value, lambda x: x),
+        step(op.key_rm),
+        step(op.stateful, Diary),
         lambda s: op.join("step", s, s),
     ],
 )
@@ -364,7 +318,7 @@ def test_a_keyed_step_needs_pairs(build: Build, item: Any) -> None:
 
 @pytest.mark.parametrize("key", [7, None, b"k", ("k",)])
 def test_a_keyed_step_needs_text_keys(key: Any) -> None:
-    error = failure([(key, 1)], lambda s: op.stateful("step", s, Diary))
+    error = failure([(key, 1)], step(op.stateful, Diary))
     assert error.problem.startswith(f"a key must be a str, got {type(key).__name__}: make it text")
     assert error.item == repr((key, 1))
 
@@ -373,18 +327,18 @@ def test_a_key_that_is_a_kind_of_text_becomes_plain_text() -> None:
     class Name(str):
         __slots__ = ()
 
-    (pair,) = run_once([(Name("k"), 1)], lambda s: op.reduce_final("step", s, max))
+    (pair,) = run_once([(Name("k"), 1)], step(op.reduce_final, max))
     assert (pair, type(pair[0])) == (("k", 1), str)
 
     class Airport(str, Enum):  # noqa: UP042 -- whose str() is not its text
         LONDON = "LHR"
 
     pairs = [(Airport.LONDON, 1), ("LHR", 2)]
-    assert run_once(pairs, lambda s: op.reduce_final("step", s, max)) == [("LHR", 2)]
+    assert run_once(pairs, step(op.reduce_final, max)) == [("LHR", 2)]
 
 
 def test_a_key_that_utf_8_cannot_hold_is_refused() -> None:
-    error = failure([("k\ud800", 1)], lambda s: op.stateful("step", s, Diary))
+    error = failure([("k\ud800", 1)], step(op.stateful, Diary))
     assert error.problem == "a key must be text that UTF-8 can hold"
     assert error.key == "k\ud800"
 
@@ -400,33 +354,23 @@ class Misbehaving(Diary):
 
 
 MISBEHAVIOURS: dict[str, tuple[Any, str]] = {
-    "nothing": (None, "on_item raised TypeError: cannot unpack non-iterable NoneType object"),
-    "a list of three": (
-        [1, 2, 3],
-        "on_item raised ValueError: too many values to unpack (expected 2",
-    ),
-    "values that are none": (
-        (5, op.KEEP),
-        "on_item raised TypeError: 'int' object is not iterable",
-    ),
+    "nothing": (None, "TypeError: cannot unpack non-iterable NoneType object"),
+    "a list of three": ([1, 2, 3], "ValueError: too many values to unpack (expected 2"),
+    "values that are none": ((5, op.KEEP), "TypeError: 'int' object is not iterable"),
     "a bool for keep": (
         ([1], True),
-        "on_item raised TypeError: Misbehaving must return KEEP or DISCARD beside its values, "
-        "got True",
-    ),
-    "text for keep": (
-        ([1], "keep"),
-        "on_item raised TypeError: Misbehaving must return KEEP or DISCARD beside its values, "
-        "got 'keep'",
+        "TypeError: Misbehaving must return KEEP or DISCARD beside its values, got True",
     ),
 }
 
 
 @pytest.mark.parametrize(("answer", "problem"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
 def test_a_logic_must_return_values_and_whether_to_keep_it(answer: Any, problem: str) -> None:
-    error = failure([("k", answer)], lambda s: op.stateful("step", s, Misbehaving))
+    error = failure([("k", answer)], step(op.stateful, Misbehaving))
     assert (error.key, error.item) == ("k", repr(answer))
-    assert error.problem.startswith(problem)  # Later Pythons add how many there are.
+    assert error.problem.startswith(
+        f"on_item raised {problem}"
+    )  # Later Pythons add how many there are.
     assert isinstance(error.__cause__, (TypeError, ValueError))
 
 
@@ -446,6 +390,9 @@ class Failing(Diary):
         self._method = value
         return [], op.KEEP
 
+    def on_epoch_end(self, moment: Any) -> Any:
+        return self._reached("on_epoch_end", [])
+
     def on_end(self, moment: Any) -> Any:
         return self._reached("on_end", ([], op.KEEP))
 
@@ -456,16 +403,16 @@ class Failing(Diary):
         return self._reached("snapshot", self._method)
 
 
-@pytest.mark.parametrize("method", ["on_end", "notify_at", "snapshot"])
+@pytest.mark.parametrize("method", ["on_epoch_end", "on_end", "notify_at", "snapshot"])
 def test_a_logic_s_other_methods_are_named_when_they_raise(method: str) -> None:
-    error = failure([("k", method)], lambda s: op.stateful("step", s, Failing))
+    error = failure([("k", method)], step(op.stateful, Failing))
     assert str(error) == f"step 'step': {method} raised OSError: disk on fire\n  key:  'k'"
     assert isinstance(error.__cause__, OSError)
 
 
 def test_a_naive_time_to_be_called_at_is_refused() -> None:
     naive = datetime(2013, 1, 1)  # noqa: DTZ001
-    error = failure([("k", naive)], lambda s: op.stateful("step", s, Diary))
+    error = failure([("k", naive)], step(op.stateful, Diary))
     assert error.problem.startswith(
         "notify_at raised TimestampError: 2013-01-01T00:00:00 is a naive datetime"
     )
@@ -477,7 +424,7 @@ def reject() -> Any:
 
 
 def test_a_logic_that_rejects_a_value_says_which() -> None:
-    error = failure([("k", reject)], lambda s: op.stateful("step", s, Misbehaving))
+    error = failure([("k", reject)], step(op.stateful, Misbehaving))
     assert str(error) == (
         "step 'step': its timestamp is missing\n  key:  'k'\n  item: {'ts': None}"
     )
@@ -485,7 +432,7 @@ def test_a_logic_that_rejects_a_value_says_which() -> None:
 
 def resumed(builder: Callable[[Any], Any]) -> StepError:
     """Return the error of a key with state whose logic cannot be made again."""
-    with driver(lambda s: op.stateful("step", s, builder)) as t:
+    with driver(step(op.stateful, builder)) as t:
         t.send("in", [("k", 1)])
         with pytest.raises(StepError) as caught:
             t.send("in", [("k", 2)])
@@ -513,16 +460,12 @@ def test_a_builder_that_cannot_read_a_snapshot_is_named() -> None:
         (None, "making its logic from a snapshot raised TypeError: the builder returned None"),
     ],
 )
-def test_a_builder_that_answers_a_snapshot_with_no_logic_does_not_lose_the_state(
-    answer: Any, problem: str
-) -> None:
+def test_a_builder_without_a_logic_for_a_snapshot_loses_no_state(answer: Any, problem: str) -> None:
     assert resumed(lambda state: Diary(None) if state is None else answer).problem == problem
 
 
 def test_state_that_cannot_be_pickled_shows_the_key_and_the_state() -> None:
-    error = failure(
-        [("k", 1)], lambda s: op.stateful_map("step", s, lambda n, x: (some_generator(), x))
-    )
+    error = failure([("k", 1)], step(op.stateful_map, lambda n, x: (some_generator(), x)))
     assert error.problem == (
         "its state cannot be pickled, so it cannot be kept: cannot pickle 'generator' object"
     )

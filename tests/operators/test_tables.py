@@ -12,19 +12,17 @@ import pytest
 
 import flow.operators as op
 from flow import Dataflow, FlowBuildError, StepError, Stream
-from flow.connectors.files import CsvSource, JsonLinesSource
+from flow.connectors.files import CsvSource, JsonLinesSource, TextSource
 from flow.testing import Part, TestDriver, TestingSink, TestingSource
-
-Pairs = list[tuple[str, Any]]
+from tests.support.one_stream import a_flow, driver
 
 
 def with_table(build: Callable[[Stream[Any], Any], Stream[Any]], **options: Any) -> Dataflow:
     """A flow whose output is built of names, and of a table of changes with their prices."""
-    flow = Dataflow("priced")
-    changes = op.input("changes", flow, TestingSource([]))
-    names = op.input("names", flow, TestingSource([]))
-    op.output("out", build(names, op.table("prices", changes, **options)), TestingSink([]))
-    return flow
+    return a_flow(
+        lambda changes, names: build(names, op.table("prices", changes, **options)),
+        *("changes", "names"),
+    )
 
 
 def priced(**options: Any) -> Dataflow:
@@ -37,11 +35,11 @@ def priced_name(name: str, prices: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def looking_up(source: Any, **options: Any) -> Dataflow:
-    flow = Dataflow("looking-up")
-    names = op.input("names", flow, TestingSource([]))
-    prices = op.lookup_table("prices", flow, source, "name", "price", **options)
-    op.output("out", op.map_with("price", names, prices, priced_name), TestingSink([]))
-    return flow
+    def build(names: Stream[Any]) -> Stream[Any]:
+        prices = op.lookup_table("prices", names.flow, source, "name", "price", **options)
+        return op.map_with("price", names, prices, priced_name)
+
+    return a_flow(build, "names")
 
 
 def test_an_item_sees_earlier_changes_and_those_of_its_epoch_of_which_the_last_counts() -> None:
@@ -82,14 +80,14 @@ def test_a_change_is_the_value_itself_without_a_value_getter() -> None:
 
 def test_stateless_steps_make_changes(capsys: pytest.CaptureFixture[str]) -> None:
     """An inspector of changes prints in the process of the flow."""
-    flow = Dataflow("stateless")
-    changes = op.inspect("see", op.input("changes", flow, TestingSource([])))
-    names = op.input("names", flow, TestingSource([]))
-    wanted = op.filter("wanted", changes, lambda text: "=" in text)
-    pairs = op.map("split", wanted, lambda text: tuple(text.split("=")))
-    prices = op.table("prices", op.map_value("number", pairs, int))
-    op.output("out", op.map_with("price", names, prices, priced_name), TestingSink([]))
-    with TestDriver(flow) as t:
+
+    def build(changes: Stream[Any], names: Stream[Any]) -> Stream[Any]:
+        wanted = op.filter("wanted", op.inspect("see", changes), lambda text: "=" in text)
+        pairs = op.map("split", wanted, lambda text: tuple(text.split("=")))
+        prices = op.table("prices", op.map_value("number", pairs, int))
+        return op.map_with("price", names, prices, priced_name)
+
+    with driver(build, "changes", "names") as t:
         t.send("changes", ["# prices", "tea=3"])
         assert capsys.readouterr().out == "see: '# prices'\nsee: 'tea=3'\n"
         t.send("names", ["tea"])
@@ -140,16 +138,14 @@ def with_value(item: tuple[Any, ...], table: Mapping[str, Any]) -> tuple[Any, ..
 
 
 def test_two_tables_and_two_readers_of_one_table() -> None:
-    flow = Dataflow("two")
-    changes, goods, names = (
-        op.input(name, flow, TestingSource([])) for name in ("changes", "goods", "names")
-    )
-    doubled = op.table("doubled", op.map_value("double", changes, lambda price: 2 * price))
-    found = op.map("start", names, lambda name: (name,))
-    for name, changes_of in (("prices", changes), ("stock", goods)):
-        found = op.map_with(name, found, op.table(f"{name} table", changes_of), with_value)
-    op.output("out", op.map_with("double price", found, doubled, with_value), TestingSink([]))
-    with TestDriver(flow) as t:
+    def build(changes: Stream[Any], goods: Stream[Any], names: Stream[Any]) -> Stream[Any]:
+        doubled = op.table("doubled", op.map_value("double", changes, lambda price: 2 * price))
+        found = op.map("start", names, lambda name: (name,))
+        for name, changes_of in (("prices", changes), ("stock", goods)):
+            found = op.map_with(name, found, op.table(f"{name} table", changes_of), with_value)
+        return op.map_with("double price", found, doubled, with_value)
+
+    with driver(build, "changes", "goods", "names") as t:
         t.send_all({"changes": [("tea", 3)], "goods": [("tea", 100)], "names": ["tea"]})
         assert t.received("out") == [("tea", 3, 100, 6)]
 
@@ -223,9 +219,7 @@ def test_a_table_keeps_its_version_while_its_source_is_unchanged() -> None:
         assert t.stats.gauges["prices", "version"] == 1
 
 
-def test_a_refresh_that_fails_keeps_the_rows_and_warns(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_refresh_keeps_the_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "prices.jsonl"
     write_prices(file, tea=3)
     with TestDriver(looking_up(JsonLinesSource(str(file)), refresh="1m")) as t:
@@ -305,37 +299,29 @@ def test_state_or_a_shuffle_before_a_table_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("build", "text"),
     [
-        (lambda flow, s: op.table("t", s, key=3), "key must be a function"),
-        (lambda flow, s: op.table("t", s, key="a..b"), "key must be a field's path"),
-        (lambda flow, s: op.table("t", s, max_bytes=0), "max_bytes must be a whole number"),
-        (lambda flow, s: op.table("t", s, keep="1h"), "keep='1h' needs as_of="),
-        (lambda flow, s: op.table("t", s, as_of="at", keep="0s"), "keep must be positive"),
-        (lambda flow, s: op.map_with("m", s, s, str), "table must be a table of op.table"),
-        (lambda flow, s: op.map_with("m", s, op.table("t", s), 3), "mapper must be a function"),
+        (lambda f, s: op.table("t", s, key=3), "key must be a function"),
+        (lambda f, s: op.table("t", s, key="a..b"), "key must be a field's path"),
+        (lambda f, s: op.table("t", s, max_bytes=0), "max_bytes must be a whole number"),
+        (lambda f, s: op.table("t", s, keep="1h"), "keep='1h' needs as_of="),
+        (lambda f, s: op.table("t", s, as_of="at", keep="0s"), "keep must be positive"),
+        (lambda f, s: op.map_with("m", s, s, str), "table must be a table of op.table"),
+        (lambda f, s: op.map_with("m", s, op.table("t", s), 3), "mapper must be a function"),
         (
-            lambda flow, s: op.map_with("m", s, op.table("t", s), max, as_of="at"),
+            lambda f, s: op.map_with("m", s, op.table("t", s), max, as_of="at"),
             "as_of= needs a table that keeps earlier values",
         ),
-        (lambda flow, s: op.lookup_table("t", s, list, "id"), "is added to a Dataflow"),
+        (lambda f, s: op.lookup_table("t", s, list, "id"), "is added to a Dataflow"),
+        (lambda f, s: op.lookup_table("t", f, 3, "id"), "source must be a Source, or a function"),
+        (lambda f, s: op.lookup_table("t", f, list, None), "key must be a function or"),
+        (lambda f, s: op.lookup_table("t", f, list, "id", refresh="0s"), "refresh must be"),
+        (lambda f, s: op.lookup_table("t", f, TextSource("a", follow=True), "id"), "has no end"),
         (
-            lambda flow, s: op.lookup_table("t", flow, 3, "id"),
-            "source must be a Source, or a function",
-        ),
-        (lambda flow, s: op.lookup_table("t", flow, list, None), "key must be a function or"),
-        (lambda flow, s: op.lookup_table("t", flow, list, "id", refresh="0s"), "refresh must be"),
-        (
-            lambda flow, s: op.lookup_table("t", flow, JsonLinesSource("a", follow=True), "id"),
-            "has no end",
-        ),
-        (
-            lambda flow, s: op.lookup_table("t", flow, CsvSource("a", on_invalid="errors"), "id"),
+            lambda f, s: op.lookup_table("t", f, CsvSource("a", on_invalid="errors"), "id"),
             "on_invalid='errors' makes a stream of errors",
         ),
     ],
 )
-def test_wrong_arguments_are_errors_that_name_the_step(
-    build: Callable[[Dataflow, Any], Any], text: str
-) -> None:
+def test_wrong_arguments_name_the_step(build: Callable[[Dataflow, Any], Any], text: str) -> None:
     flow = Dataflow("wrong")
     with pytest.raises(FlowBuildError, match=f"step '[tm]': .*{text}"):
         build(flow, op.input("in", flow, TestingSource([])))

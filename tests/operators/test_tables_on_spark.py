@@ -17,7 +17,7 @@ from flow import Dataflow, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import JsonLinesSource
 from flow.engine.tables import log
-from flow.errors import CheckpointError, FlowBuildError, StepError
+from flow.errors import CheckpointError, FlowBuildError
 from flow.testing import ABORT, EOF, Advance, TestingSink, TestingSource
 from recovery import RecoveryConfig
 
@@ -82,7 +82,7 @@ def extended(pair: tuple[str, list[Any]], table: Mapping[str, Any]) -> tuple[str
 #  run       1              2
 #  changes   3              5 (in the place of 3), 4
 #  names     tea ABORT      tea (replayed) │ tea
-def test_a_replayed_epoch_sees_the_logged_version_though_the_sources_have_changed(
+def test_a_replay_sees_the_logged_version_of_each_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     shop = Shop(spark, tmp_path, ["tea", ABORT(), "tea"])
@@ -97,9 +97,7 @@ def test_a_replayed_epoch_sees_the_logged_version_though_the_sources_have_change
 
 
 @pytest.mark.extended
-def test_a_missing_version_of_an_interrupted_epoch_is_found_after_a_move(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_missing_version_is_found_after_a_move(spark: SparkSession, tmp_path: Path) -> None:
     shop = Shop(spark, tmp_path, ["tea", EOF(), "tea", ABORT()])
     shop.changes[:] = [("tea", 3)]
     shop.place(tea="shelf 1")
@@ -114,9 +112,7 @@ def test_a_missing_version_of_an_interrupted_epoch_is_found_after_a_move(
     assert (problem.file, problem.problem) == (f"tables/prices/{newest.name}", "is missing")
 
 
-def test_a_checkpoint_with_tables_can_be_shown_checked_set_back_and_moved(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_tables_are_shown_checked_set_back_and_moved(spark: SparkSession, tmp_path: Path) -> None:
     minute = Advance("10m")
     shop = Shop(spark, tmp_path, ["tea", minute, "tea", EOF(), "tea", EOF(), "tea"])
     shop.changes[:] = [("tea", 3), minute, ("tea", 4), ("rum", 9)]
@@ -148,55 +144,20 @@ def test_a_checkpoint_with_tables_can_be_shown_checked_set_back_and_moved(
         shop.run()
 
 
-@pytest.mark.extended
-def test_a_table_that_grows_too_large_stops_the_run_and_a_shorter_one_goes_on(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    shop = Shop(spark, tmp_path, ["tea", EOF(), "tea"])
-    shop.changes[:] = [("tea", 3)]
-    shop.place(tea="shelf 1")
-    shop.run()
-    shop.changes += [("rum", "x" * LIMIT)]
-    with pytest.raises(StepError, match=r"step 'prices': the table has grown to 2,0\d\d bytes"):
-        shop.run()
-    shop.changes[-1] = ("tea", 4)
-    shop.run()
-    assert shop.take() == [("tea", 3, 3, "shelf 1"), ("tea", 4, 4, "shelf 1")]
-
-
-@pytest.mark.extended
-#  system time   0          10m         20m
-#  rows          Ann        Bob         Bob
-def test_a_lookup_table_is_refreshed_where_a_static_data_frame_is_not(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    folder, received = str(tmp_path / "people"), list[Any]()
-    spark.createDataFrame([("1", "Ann")], "id string, name string").write.parquet(folder)
-    static = spark.read.parquet(folder)
-
-    flow = Dataflow("people")
+def test_a_static_frame_is_no_lookup_table_and_a_function_of_one_is(spark: SparkSession) -> None:
+    flow, received = Dataflow("people"), list[Any]()
+    frame = spark.createDataFrame([("1", "Ann")], "id string, name string")
     with pytest.raises(FlowBuildError, match="a data frame keeps the files that Spark found"):
-        op.lookup_table("static", flow, DataFrameSource(static), "id")
-    ids = op.input("ids", flow, TestingSource(["1", Advance("10m"), "1", Advance("10m"), "1"]))
-    people = op.lookup_table(
-        "people", flow, lambda: spark.read.parquet(folder), "id", "name", refresh="10m"
-    )
-    op.output("out", op.map_with("name", ids, people, name_of), TestingSink(received))
-
-    def change(report: Any) -> None:
-        if report.epoch == 0:
-            rows = spark.createDataFrame([("1", "Bob")], "id string, name string")
-            rows.write.mode("append").parquet(folder)
-
-    run(flow, spark=spark, engine="streaming", system_time=0, partitions=1, on_epoch=change)
-    assert received[0] == "Ann"
-    assert static.count() == 1, "Spark reads the files that it listed at first"
-    assert len(received) == 3
-    assert spark.read.parquet(folder).count() == 2
+        op.lookup_table("static", flow, DataFrameSource(frame), "id")
+    people = op.lookup_table("people", flow, lambda: frame, "id", "name")
+    ids = op.input("ids", flow, TestingSource(["1"]))
+    op.output("out", op.map_with("name", ids, people, extended_by_name), TestingSink(received))
+    run(flow, spark=spark, engine="batch")
+    assert received == ["1 Ann"]
 
 
-def name_of(found: str, people: Mapping[str, str]) -> str | None:
-    return people.get(found)
+def extended_by_name(found: str, people: Mapping[str, str]) -> str:
+    return f"{found} {people[found]}"
 
 
 def test_a_batch_reads_all_changes_first_and_gives_a_data_frame(spark: SparkSession) -> None:

@@ -79,9 +79,7 @@ def terminal() -> Terminal:
     return Terminal()
 
 
-def test_the_status_line_has_epoch_items_rate_system_time_and_lag(
-    flow_of_two: Dataflow, terminal: Terminal
-) -> None:
+def test_the_status_line_has_rate_time_and_lag(flow_of_two: Dataflow, terminal: Terminal) -> None:
     clock, wall = Clock(), lambda: NOON_US + 1_500_000
     progress = Progress(flow_of_two, StatusLine(terminal), clock, wall=wall)
     progress(report(7, left_out=1000, right_out=500, both_in=1500))
@@ -200,9 +198,7 @@ def test_the_status_line_waits_for_the_end_of_a_printed_line_and_is_cleared_at_t
     assert screen.getvalue() == "half a line\n\r\x1b[Kepoch 2\r\x1b[K"
 
 
-def test_the_streams_otherwise_behave_as_before_and_are_restored_at_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_streams_behave_as_before_and_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = to_screen(monkeypatch)
     with StatusLine(screen).below_output():
         assert sys.stdout is not screen
@@ -211,9 +207,7 @@ def test_the_streams_otherwise_behave_as_before_and_are_restored_at_the_end(
     assert sys.stdout is sys.stderr is screen
 
 
-def test_redirected_output_does_not_clear_the_status_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_redirected_output_does_not_clear_the_status_line(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, file = to_screen(monkeypatch), io.StringIO()
     monkeypatch.setattr(sys, "stdout", file)
     line = StatusLine(screen)
@@ -255,9 +249,7 @@ def test_a_status_line_is_shown_where_it_can_be_overwritten(
 # --- drops ---
 
 
-def test_examples_of_drops_are_logged_unchanged_at_a_limited_rate(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_examples_of_drops_are_logged_at_a_limited_rate(caplog: pytest.LogCaptureFixture) -> None:
     # seconds  0         5         8       10        25
     # notes    one, 2 %  three     -       four      -
     # logged   one, 2 %                    four, and that one was left out
@@ -291,19 +283,6 @@ def run_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return run
 
 
-def test_run_logs_warnings_of_drops(
-    flow_of_two: Dataflow,
-    run_of_an_epoch: Callable[..., None],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    stats = Stats(notes=["step 'left' dropped a.jsonl, line 3"])
-    epochs: list[int] = []
-    run_of_an_epoch(flow_of_two, stats)
-    run_of_an_epoch(flow_of_two, stats, on_epoch=lambda done: epochs.append(done.epoch))
-    assert caplog.messages == ["step 'left' dropped a.jsonl, line 3"] * 2
-    assert epochs == [0]
-
-
 # --- late values that nothing reads ---
 
 
@@ -321,9 +300,7 @@ def with_late(*, read: bool = False) -> Dataflow:
     return flow
 
 
-def test_unread_late_values_are_warned_of_at_most_once_a_minute(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_unread_late_values_are_warned_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     warn = LateWarnings(compile_flow(with_late()), clock)
     for at, late in ((0, 0), (1, 12), (5, 2), (30, 1), (61, 0), (90, 1), (121, 0)):
@@ -374,11 +351,15 @@ def test_read_late_values_are_not_warned_of(caplog: pytest.LogCaptureFixture) ->
     assert caplog.messages == []
 
 
-def test_run_logs_warnings_of_late_values(
+def test_run_logs_warnings_of_drops_and_late_values(
     run_of_an_epoch: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    run_of_an_epoch(with_late(), Stats(counts(hourly_late=2)))
-    assert caplog.messages == [f"step 'hourly': 2 values {UNREAD}"]
+    dropped, epochs = "step 'in' dropped a.jsonl, line 3", list[int]()
+    stats = Stats(counts(hourly_late=2), notes=[dropped])
+    run_of_an_epoch(with_late(), stats)
+    run_of_an_epoch(with_late(), stats, on_epoch=lambda done: epochs.append(done.epoch))
+    assert caplog.messages == [dropped, f"step 'hourly': 2 values {UNREAD}"] * 2
+    assert epochs == [0]
 
 
 # --- the table ---

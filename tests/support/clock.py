@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Clock:
     """Clock in seconds that the test sets; each reading advances it."""
 
-    now: float = 0.0
-    passing: float = 0.0
+    now: float = 0
+    passing: float = 0
 
     def __call__(self) -> float:
         self.now += self.passing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import sqlite3
 import uuid
 from abc import ABC, abstractmethod
@@ -11,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from flow.connectors.sink import Sink, WriteContext
+from flow.connectors.sink import Sink
 from flow.connectors.sql import PostgresSink, SqliteSink
 from tests.support.postgres import running_server
-
-RUN, OTHER = "run-one", "run-two"
+from tests.support.writing import RUN, publish
 
 
 class TestDatabase(ABC):
@@ -83,26 +81,6 @@ def opened(*sinks: Sink[Any], run: str = RUN, resuming: bool = False) -> Iterato
     finally:
         for sink in sinks:
             sink.close()
-
-
-def write(
-    sink: Sink[Any], epoch: int, *batches: Any, run: str = RUN, partition: int = 0, rewinds: int = 0
-) -> Any:
-    """Write as a worker does, with a pickled copy of the sink, and return the pickled message."""
-    sink = pickle.loads(pickle.dumps(sink))
-    message = sink.write(WriteContext("out", epoch, partition, run, rewinds), iter(batches))
-    return pickle.loads(pickle.dumps(message))
-
-
-def publish(
-    sink: Sink[Any], epoch: int, *partitions: Any, run: str = RUN, rewinds: int = 0
-) -> None:
-    """Write and commit an epoch; each partition is a batch of items."""
-    messages = [
-        write(sink, epoch, items, run=run, partition=number, rewinds=rewinds)
-        for number, items in enumerate(partitions)
-    ]
-    sink.commit(epoch, messages)
 
 
 def run_epochs(

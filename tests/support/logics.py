@@ -60,24 +60,6 @@ class BatchTotal(StatefulBatchLogic[int, tuple[int, int], int]):
         return self._total
 
 
-class EpochSize(StatefulLogic[Any, int, None]):
-    """Logic that emits the number of values at the end of each epoch."""
-
-    def __init__(self, state: None) -> None:
-        self._size = 0
-
-    def on_item(self, value: Any, moment: Moment) -> tuple[Iterable[int], Keep]:
-        self._size += 1
-        return (), KEEP
-
-    def on_epoch_end(self, moment: Moment) -> Iterable[int]:
-        size, self._size = self._size, 0
-        return [size]
-
-    def snapshot(self) -> None:
-        pass
-
-
 @dataclass(frozen=True)
 class Mileage(Progress):
     """Measure of progress: whole numbers are the progress, other values have none."""

@@ -13,8 +13,6 @@ from flow.connectors.sql.ledger import Ledger
 from flow.connectors.sql.table_sink import TableSink
 from flow.errors import SinkError
 from tests.support.databases import (
-    OTHER,
-    RUN,
     Postgres,
     TestDatabase,
     epochs,
@@ -22,10 +20,9 @@ from tests.support.databases import (
     ns,
     open_once,
     opened,
-    publish,
     run_epochs,
-    write,
 )
+from tests.support.writing import OTHER, RUN, publish, write
 
 MARKS = ("run", "epoch")
 MARKED = {"schema": "n bigint", "epoch_columns": MARKS}
@@ -37,7 +34,7 @@ MARKED = {"schema": "n bigint", "epoch_columns": MARKS}
 def test_a_committed_epoch_is_visible_with_its_number(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint")
     with opened(sink):
-        messages = [write(sink, 0, ns(1, 2)), write(sink, 0, ns(3), partition=1)]
+        messages = [write(sink, 0, 0, ns(1, 2)), write(sink, 0, 1, ns(3))]
         assert db.rows() == []
         assert epochs(db) == [(full(db), RUN, None)]
         sink.commit(0, messages)
@@ -254,9 +251,7 @@ def test_a_process_that_lost_its_checkpoint_cannot_write(db: TestDatabase) -> No
     assert db.rows() == [(0,), (1,)]
 
 
-def test_a_new_run_waits_for_the_epoch_that_is_being_written(
-    db: TestDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_run_waits_for_an_epoch(db: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     thought_dead, alive = db.sink(schema="n bigint"), db.sink()
     write_chunk = TableSink._write_chunk
     was_waiting: list[bool] = []

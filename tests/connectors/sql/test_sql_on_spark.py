@@ -15,13 +15,10 @@ from flow.connectors.sql.table_sink import TableSink
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
 from tests.support.databases import Postgres, Sqlite, TestDatabase
+from tests.support.one_stream import running_total
 from tests.support.postgres import TELLTALE
 
 pytestmark = pytest.mark.spark
-
-
-def running(total: int | None, value: int) -> tuple[int, int]:
-    return (total or 0) + value, (total or 0) + value
 
 
 def flow_over(*dbs: TestDatabase) -> Dataflow:
@@ -30,7 +27,7 @@ def flow_over(*dbs: TestDatabase) -> Dataflow:
     items = [("a", 1), ("b", 2), ("a", 3), ("b", 4), ("a", 5)]
     values = op.input("in", flow, TestingSource(items, batch_size=2))
     rows = op.map("row", values, lambda item: {"k": item[0], "n": item[1]})
-    totals = op.stateful_map("total", values, running)
+    totals = op.stateful_map("total", values, running_total)
     lasts = op.map("last", totals, lambda item: {"k": item[0], "total": item[1]})
     schema = "k text PRIMARY KEY, total bigint"
     for n, db in enumerate(dbs):

@@ -15,7 +15,6 @@ from flow.connectors.sql.rows import CHUNK_ROWS
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, StepError
 from flow_windowing import WindowMetadata
 from tests.support.databases import (
-    RUN,
     Postgres,
     TestDatabase,
     epochs,
@@ -23,11 +22,10 @@ from tests.support.databases import (
     kn,
     ns,
     opened,
-    publish,
     rows_after,
     run_epochs,
-    write,
 )
+from tests.support.writing import RUN, publish, write
 
 MARKS = ("run", "epoch")
 MARKED = {"schema": "n bigint", "epoch_columns": MARKS}
@@ -146,7 +144,7 @@ def test_rows_beyond_one_block_are_all_written(db: TestDatabase) -> None:
     count = 2 * CHUNK_ROWS + 1
     sink = db.sink(schema="n bigint")
     with opened(sink):
-        message = write(sink, 0, ns(*range(count)))
+        message = write(sink, 0, 0, ns(*range(count)))
         assert [chunk.count for chunk in message] == [CHUNK_ROWS, CHUNK_ROWS, 1]
         sink.commit(0, [message])
     assert db.ask("SELECT count(*), sum(n) FROM t") == [(count, count * (count - 1) // 2)]
@@ -158,9 +156,9 @@ def alternating(count: int, stretch: int = 1) -> list[dict[str, int]]:
 
 
 def test_rows_with_different_columns_or_field_orders_share_a_block(db: TestDatabase) -> None:
-    chunks = write(db.sink(), 0, alternating(CHUNK_ROWS + 2))
+    chunks = write(db.sink(), 0, 0, alternating(CHUNK_ROWS + 2))
     assert [chunk.count for chunk in chunks] == [CHUNK_ROWS, 2]
-    (chunk,) = write(db.sink(), 0, [{"n": 1, "k": "a"}, {"k": "b", "n": 2}, Pair("c", 3)])
+    (chunk,) = write(db.sink(), 0, 0, [{"n": 1, "k": "a"}, {"k": "b", "n": 2}, Pair("c", 3)])
     assert [(group.columns, len(group.rows)) for group in chunk.unpack()] == [(("k", "n"), 3)]
 
 
@@ -256,7 +254,7 @@ def test_an_item_that_is_no_record_is_shown(
     db: TestDatabase, options: dict[str, Any], item: Any, problem: str
 ) -> None:
     with pytest.raises(StepError, match=problem) as caught:
-        write(db.sink(**options), 0, [{"k": "a", "n": 1}, item])
+        write(db.sink(**options), 0, 0, [{"k": "a", "n": 1}, item])
     assert caught.value.step_id == "out"
     assert "item: " in str(caught.value)
 

@@ -14,7 +14,8 @@ import pytest
 
 from flow.connectors.sql import SqliteSink
 from flow.errors import FlowBuildError, FlowTypeError, SinkError
-from tests.support.databases import RUN, Sqlite, ns, opened, publish, rows_after, run_epochs
+from tests.support.databases import Sqlite, ns, opened, rows_after, run_epochs
+from tests.support.writing import RUN, publish
 
 
 @pytest.fixture
@@ -22,9 +23,7 @@ def db(tmp_path: Path) -> Sqlite:
     return Sqlite(tmp_path / "out.db")
 
 
-def test_a_relative_path_is_resolved_when_the_flow_is_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sink = SqliteSink("out.db", "t", schema="n INTEGER")
     monkeypatch.chdir("/")

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pytest
 
 from flow.errors import SinkError
-from tests.support.databases import Postgres, Sqlite, TestDatabase, rows_after, write
+from tests.support.databases import Postgres, Sqlite, TestDatabase, rows_after
+from tests.support.writing import write
 
 IN_PARIS = timezone(timedelta(hours=1))
 
@@ -58,11 +59,7 @@ VALUES: list[tuple[Any, Any, Any, Any]] = [
     (pa.bool_(), True, 1, True),
     (pa.bool_(), np.bool_(False), 0, False),
     (pa.string(), "", "", ""),
-    (
-        pa.string(),
-        "tab\t line\n back\\slash \\N 'ü' 🦔",
-        *["tab\t line\n back\\slash \\N 'ü' 🦔"] * 2,
-    ),
+    (pa.string(), *["tab\t line\n back\\slash \\N 'ü' 🦔"] * 3),
     (pa.string(), "\\.", "\\.", "\\."),
     (pa.dictionary(pa.int32(), pa.string()), Color.RED, "red", "red"),
     (pa.string(), UUID(int=1), *["00000000-0000-0000-0000-000000000001"] * 2),
@@ -154,7 +151,7 @@ def test_a_value_without_a_form_is_an_error_that_names_its_column(
 ) -> None:
     sink = db.sink(schema="k bigint, v text", mode=mode, key="k" if mode == "upsert" else ())
     with pytest.raises(SinkError, match=f"step 'out': column 'v' cannot hold {problem}"):
-        write(sink, 0, [{"k": 1, "v": "good"}, {"k": 2, "v": value}])
+        write(sink, 0, 0, [{"k": 1, "v": "good"}, {"k": 2, "v": value}])
 
 
 def test_text_with_nul_is_accepted_by_sqlite_only(db: TestDatabase) -> None:

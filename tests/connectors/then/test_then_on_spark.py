@@ -7,15 +7,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, EpochReport, FlowBuildError, StopFlag, run
-from flow.connectors.files import JsonLinesSource, ParquetSource
+from flow import Dataflow, FlowBuildError, run
+from flow.connectors.files import JsonLinesSource
 from flow.connectors.source import Source
 from flow.connectors.then import Then
 from flow.testing import ABORT, TestingSink, TestingSource
@@ -56,6 +54,7 @@ def write(path: Path, seconds: range) -> None:
     path.write_text("".join(f"{json.dumps(one)}\n" for one in rows(seconds)))
 
 
+@pytest.mark.extended
 #  history  ▒▒▒▒▒▒▒▒▒▒▒▒ ✗                killed in the last epoch of the history,
 #  live                   ▒▒ ✗ ▒▒▒▒▒▒▒▒   and in the first of the live source
 def test_a_run_killed_at_the_switch_counts_rows_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -65,33 +64,6 @@ def test_a_run_killed_at_the_switch_counts_rows_once(spark: SparkSession, tmp_pa
     recovery = RecoveryConfig(tmp_path / "checkpoint")
     runs = [run(counts.flow, spark=spark, recovery=recovery, **OPTIONS) for _ in range(3)]
     assert [one.aborted for one in runs] == [True, True, False]
-    counts.check(range(400))
-
-
-@pytest.mark.extended
-#  run 1    history ▒▒▒ stopped     run 2    ▒▒▒|live ▒▒▒     run 3    live ▒▒▒, come meanwhile
-def test_files_are_followed_after_a_history_of_parquet(spark: SparkSession, tmp_path: Path) -> None:
-    archive, new = tmp_path / "archive.parquet", tmp_path / "new"
-    pq.write_table(pa.Table.from_pylist(rows(range(200))), archive)
-    write(new / "1.jsonl", range(200, 300))
-    history = ParquetSource(archive, rows_per_epoch=100)
-    schema = {"k": pa.string(), "at": pa.int64()}
-    live = JsonLinesSource(new, schema=schema, follow=True)
-    counts = Counts(Then(history, live))
-    options = {**OPTIONS, "spark": spark, "recovery": RecoveryConfig(tmp_path / "checkpoint")}
-    stop, lags = StopFlag(), list[str]()
-
-    def on_epoch(report: EpochReport) -> None:
-        lags.append(report.lag.get("in", ""))
-        stop.ask()
-
-    stopped = run(counts.flow, stop=stop, on_epoch=on_epoch, drain=False, **options)
-    assert stopped.epochs == 1
-    run(counts.flow, trigger="available", drain=False, on_epoch=on_epoch, **options)
-    assert lags[0].startswith("history: ")
-    assert lags[-1] == "1 of 1 files"
-    write(new / "2.jsonl", range(300, 400))
-    run(counts.flow, trigger="available", drain=True, **options)
     counts.check(range(400))
 
 

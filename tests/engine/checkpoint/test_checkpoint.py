@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import flow.operators as op
-from flow import CheckpointError, Dataflow, EpochReport, run
+from flow import CheckpointError, EpochReport, run
 from flow.engine.checkpoint import lock
 from flow.engine.checkpoint.checkpoint import Identity, check_spark_version
 from flow.engine.checkpoint.lock import NAME, STALE_SECONDS, CheckpointLock
 from flow.engine.checkpoint.storage import Storage
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
+from tests.support.one_stream import a_flow, as_read
 
 pytestmark = pytest.mark.spark
 
@@ -72,9 +72,7 @@ def test_a_second_run_is_refused_with_the_holder_of_the_lock(storage: Storage) -
 @pytest.mark.parametrize(
     "gone",
     [
-        pytest.param(
-            lambda: lock_content(pid=pid_without_process()), id="a process that has ended"
-        ),
+        pytest.param(lambda: lock_content(pid=pid_without_process()), id="an ended process"),
         pytest.param(lambda: lock_content(started="1"), id="a number that another process has now"),
         pytest.param(lambda: lock_content(pid="?"), id="no process at all"),
         pytest.param(
@@ -91,9 +89,7 @@ def test_a_stale_lock_is_taken_over(gone: Any, storage: Storage) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell")
-def test_a_killed_run_counts_as_ended_before_its_parent_waits_for_it(
-    storage: Storage,
-) -> None:
+def test_a_killed_run_counts_as_ended_before_its_parent_waits_for_it(storage: Storage) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
         fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
         storage.write(NAME, lock_content(pid=child.pid, started=fields[19]))
@@ -105,9 +101,7 @@ def test_a_killed_run_counts_as_ended_before_its_parent_waits_for_it(
             assert storage.read(NAME)["token"] != "other"
 
 
-def test_a_lock_of_another_machine_holds_while_it_or_a_file_beside_it_is_renewed(
-    storage: Storage,
-) -> None:
+def test_a_foreign_lock_holds_while_it_or_a_file_beside_it_is_renewed(storage: Storage) -> None:
     now, old = time.time(), time.time() - STALE_SECONDS - 1
     for in_lock, beside in ((now, None), (old, now)):
         storage.write(NAME, lock_content(host="elsewhere", pid=1, renewed=in_lock))
@@ -147,9 +141,7 @@ def test_a_renewal_does_not_overwrite_a_lock_that_is_taken_over_meanwhile(
     assert storage.names("") == [NAME]
 
 
-def test_a_suspended_run_checks_its_lock_before_a_commit(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_suspended_run_checks_its_lock(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the thread that renews the lock gets to do first."""
     with CheckpointLock(storage) as mine:
         storage.write(NAME, lock_content(host="elsewhere", pid=7))
@@ -160,9 +152,7 @@ def test_a_suspended_run_checks_its_lock_before_a_commit(
             mine.check()
 
 
-def test_a_takeover_of_the_lock_differs_from_its_removal(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_takeover_differs_from_removal(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     def take(_: float) -> None:
         storage.write(NAME, lock_content(host="elsewhere", pid=7))
 
@@ -194,9 +184,7 @@ def test_a_run_that_lost_its_lock_cannot_commit(
             time.sleep(0.1)
 
     out: list[int] = []
-    flow = Dataflow("lost")
-    numbers = op.input("in", flow, TestingSource([1, 2, 3], batch_size=1))
-    op.output("out", numbers, TestingSink(out))
+    flow = a_flow(as_read, source=TestingSource([1, 2, 3], batch_size=1), sink=TestingSink(out))
     message = (
         f"{storage.root} was taken over by process 7 on elsewhere, because this process did not"
     )

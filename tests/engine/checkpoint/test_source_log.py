@@ -101,9 +101,7 @@ def filled() -> Disk:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("action", ["compact", "append"])
-def test_a_killed_process_leaves_the_log_before_or_after_the_change(
-    action: str, after: bool
-) -> None:
+def test_a_killed_process_leaves_the_log_before_or_after_a_change(action: str, after: bool) -> None:
     contents = []
     for number in range(20):
         disk = filled()

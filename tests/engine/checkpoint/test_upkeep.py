@@ -9,13 +9,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import flow.operators as op
-from flow import Dataflow, run
+from flow import run
 from flow.engine.checkpoint import upkeep
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.checkpoint.upkeep import MAX_CHANGES, Upkeep, changes_since_snapshot
 from flow.engine.spark.session.spark_log import SPARK_LOG
-from flow.testing import TestingSink, TestingSource
+from flow.testing import TestingSource
 from recovery import RecoveryConfig
+from tests.support.one_stream import a_flow, running_total, step
 
 UNLOAD = "spark.sql.streaming.stateStore.unloadOnCommit"
 
@@ -31,14 +32,9 @@ def test_an_empty_store_has_no_changes() -> None:
     assert changes_since_snapshot(["SSTs", "_metadata", ".12_d.changelog.crc"]) == 0
 
 
-def running(total: int | None, value: int) -> tuple[int, int]:
-    return (total or 0) + value, (total or 0) + value
-
-
 def run_once(spark: SparkSession, checkpoint: Path, items: int) -> None:
-    flow = Dataflow("kept-up")
-    s = op.input("in", flow, TestingSource([("a", 1)] * items, batch_size=1))
-    op.output("out", op.stateful_map("total", s, running), TestingSink([]))
+    source = TestingSource([("a", 1)] * items, batch_size=1)
+    flow = a_flow(step(op.stateful_map, running_total), source=source)
     run(flow, spark=spark, recovery=RecoveryConfig(checkpoint), shards=2, partitions=1, drain=False)
 
 

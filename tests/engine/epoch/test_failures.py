@@ -6,12 +6,10 @@ import pytest
 
 from flow import SourceError, TimestampError
 from flow.columns.chunks import Items, positions
-from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.failures import decode_failure, encode_failure, portable, user_trace
-from flow.engine.steps.kernels import run_step
 from flow.errors import FlowError, StepError, step_error
-from flow.instants import Moment
 from flow.operators.stateless import Map
+from tests.support.one_stream import made
 
 
 class TakesTwo(Exception):
@@ -36,7 +34,7 @@ def inverse(number: int) -> float:
 def failed_step() -> StepError:
     """A step error as the engine raises it, with the user's own exception as its cause."""
     with pytest.raises(StepError) as caught:
-        run_step(Map(inverse), "step", Items([0], positions(0, 0, 0, 1)), TaskContext(Moment(0)))
+        made(Map(inverse), Items([0], positions(0, 0, 0, 1)))
     return caught.value
 
 
@@ -74,9 +72,7 @@ def test_an_exception_that_was_never_raised_has_no_trace() -> None:
     ("error", "text"),
     [(HoldsAFunction(), "HoldsAFunction: held"), (TakesTwo(5, "no"), "TakesTwo: 5: no")],
 )
-def test_an_exception_that_cannot_be_pickled_is_replaced_by_its_text(
-    error: Exception, text: str
-) -> None:
+def test_an_exception_that_cannot_be_pickled_becomes_its_text(error: Exception, text: str) -> None:
     replaced = portable(error)
     assert (type(replaced), str(replaced)) == (RuntimeError, text)
 

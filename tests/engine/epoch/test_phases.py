@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow
 from flow.engine.epoch.context import Control, Stats
 from flow.engine.epoch.phases import PHASES, EpochTimer, split_job
 from flow.engine.epoch.watermark_lag import WatermarkLag, watermark_lags
 from flow.engine.epoch.work import TaskWork, Work, WorkPhase
 from flow.engine.local import LocalEngine, Part
 from flow.instants import Moment
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from flow.testing import TestDriver, key_by_key
+from tests.support.monitored import Clock
+from tests.support.one_stream import a_flow, running_total, step
 
 READING, LEVELS, SINKS = WorkPhase
 JOB = ("reading", "levels", "sinks", "spark")
@@ -36,21 +37,12 @@ def job(**phases: float) -> dict[str, float]:
     return {**dict.fromkeys(JOB, 0.0), **phases}
 
 
-class Clock:
-    """A clock that the test sets."""
-
-    seconds = 100.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 #  clock    0        1        3         6        10       15         20
 #           planning |        |         |        |
 #                    planned  job       job end  commit
 #                                                         planning (waiting: 5)
 def test_phases_follow_each_other_without_a_gap() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     timer = EpochTimer(clock)
     calls = {0.0: timer.start_planning, 1.0: timer.end_planning, 3.0: timer.start_job}
     for clock.seconds, call in calls.items():
@@ -135,9 +127,7 @@ def test_the_phases_of_a_job_sum_to_it_and_none_is_negative(
 
 
 @given(works, st.integers(1, 64))
-def test_with_more_slots_the_rest_of_a_job_is_not_shorter(
-    work_ns: dict[Work, int], slots: int
-) -> None:
+def test_with_more_slots_the_rest_is_not_shorter(work_ns: dict[Work, int], slots: int) -> None:
     before, after = (split_job(1e9, work_ns, count)["spark"] for count in (slots, slots + 1))
     assert after >= before - 1e-3
 
@@ -161,17 +151,12 @@ def test_a_task_measures_the_making_of_elements_and_not_their_use() -> None:
 
 
 def test_the_steps_of_each_stage_report_their_work() -> None:
-    flow = Dataflow("pairs")
-    numbers = op.input("numbers", flow, TestingSource([]))
-    sums = op.stateful_map("sums", op.key_on("odd", numbers, lambda n: str(n % 2)), total)
-    op.output("out", sums, TestingSink([]))
-    result = LocalEngine(flow).epoch({"numbers": [Part([1, 2, 3])]}, Control(Moment(0)))
+    flow = a_flow(
+        lambda s: op.stateful_map("sums", op.key_on("odd", s, lambda n: str(n % 2)), running_total)
+    )
+    result = LocalEngine(flow).epoch({"in": [Part([1, 2, 3])]}, Control(Moment(0)))
     found = {(work.stage, work.phase) for work, ns in result.stats.work_ns.items() if ns}
     assert found == {(0, LEVELS), (1, LEVELS)}
-
-
-def total(state: int | None, value: int) -> tuple[int, int]:
-    return (state or 0) + value, (state or 0) + value
 
 
 def test_statistics_of_tasks_are_added_with_their_times_memory_and_lags() -> None:
@@ -194,19 +179,16 @@ def test_a_median_of_an_even_number_is_the_lower_one() -> None:
 
 
 def lags_of_a_flow() -> dict[str, WatermarkLag]:
-    flow = Dataflow("visits")
-    visits = op.input("visits", flow, TestingSource([]))
     clock = win.EventClock(lambda value: value, wait_for_system_duration="10s")
-    out = win.collect_window("minutes", visits, clock, win.TumblingWindower(length="1m"))
-    op.output("out", out.down, TestingSink([]))
-    driver = TestDriver(flow, now="1970-01-01T00:02:00Z")
-    driver.send("visits", [("a", 100), ("a", 90), ("b", 60)])
+    minutes = step(win.collect_window, clock, win.TumblingWindower(length="1m"))
+    driver = TestDriver(a_flow(lambda s: minutes(s).down), now="1970-01-01T00:02:00Z")
+    driver.send("in", [("a", 100), ("a", 90), ("b", 60)])
     return watermark_lags(driver.stats.lags)
 
 
 def test_the_lag_is_that_of_keys_with_values_over_columns_and_key_by_key() -> None:
     #  now 120 s; watermarks: a 100 - 10 = 90, b 60 - 10 = 50
-    expected = {"minutes": WatermarkLag(30.0, 30.0, 70.0, 2)}
+    expected = {"step": WatermarkLag(30.0, 30.0, 70.0, 2)}
     assert lags_of_a_flow() == expected
     with key_by_key():
         assert lags_of_a_flow() == expected

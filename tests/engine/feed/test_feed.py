@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 import flow.operators as op
 from flow import Dataflow, SourceError, StepError
-from flow.connectors.source import Json, Planner, Slice, Split
+from flow.connectors.source import Planner, Slice, Split
 from flow.connectors.then import Then
 from flow.engine.epoch.context import Control
 from flow.engine.feed.batch_plan import batch_plan
@@ -28,22 +29,14 @@ from flow.engine.planning.planner_calls import plan_everything
 from flow.engine.steps.reading import Reading
 from flow.instants import Moment
 from flow.testing import TestingSink, TestingSource
+from tests.support.clock import Clock
+from tests.support.one_stream import a_flow
 from tests.support.reading_files import JsonLog
 from tests.support.sampling import sampled
 
 SECOND, MINUTE = 1_000_000, 60_000_000
 NOON = 1_356_998_400_000_000
 START = EpochOffset()
-
-
-class Clock:
-    """A system time that a test sets."""
-
-    def __init__(self, now_us: int = NOON) -> None:
-        self.now_us = now_us
-
-    def __call__(self) -> int:
-        return self.now_us
 
 
 class Script(Planner):
@@ -74,7 +67,7 @@ def slices(count: int, **options: Any) -> list[Slice]:
 
 
 def make_feed(planner: Planner | None = None, clock: Any = None, **options: Any) -> Feed:
-    return Feed({"in": planner or Script()}, clock or Clock(), **options)
+    return Feed({"in": planner or Script()}, clock or Clock(NOON), **options)
 
 
 def resting(planner: Planner | None = None, clock: Any = None, **options: Any) -> Feed:
@@ -100,7 +93,7 @@ def at_noon(downtime_us: int = 0, *, end: bool = False, after: int = 0) -> Epoch
 
 
 def test_an_epoch_reads_the_next_slice_of_every_source() -> None:
-    feed = Feed({"a": Script(slices(2)), "b": Script(slices(1))}, Clock())
+    feed = Feed({"a": Script(slices(2)), "b": Script(slices(1))}, Clock(NOON))
     first = feed.next(START)
     assert first.at == {"a": 1, "b": 1}
     assert first.read == (("a", Split("piece 0")), ("b", Split("piece 0")))
@@ -111,7 +104,7 @@ def test_an_epoch_reads_the_next_slice_of_every_source() -> None:
 
 def test_the_tasks_of_an_epoch_are_numbered_through_all_sources() -> None:
     three = Slice(1, [Split("x"), Split("y", partition=1), Split("z", partition=1, order=1)])
-    feed = Feed({"a": Script([three]), "b": Script(slices(1))}, Clock())
+    feed = Feed({"a": Script([three]), "b": Script(slices(1))}, Clock(NOON))
     assert feed.next(START).readings() == [
         Reading("a", Split("x"), 0),
         Reading("a", Split("y", 1), 1),
@@ -152,19 +145,19 @@ def test_the_feed_reports_the_lag_of_each_source() -> None:
 
 
 def test_the_time_of_an_epoch_is_the_clocks() -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     feed = make_feed(Script(slices(2)), clock)
     first = feed.next(START)
-    clock.now_us += SECOND
+    clock.now += SECOND
     second = feed.next(first)
     assert (moment(first), moment(second)) == (Moment(NOON), Moment(NOON + SECOND))
 
 
 def test_system_time_never_goes_back_within_a_run() -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     feed = make_feed(Script(slices(2)), clock)
     first = feed.next(START)
-    clock.now_us -= MINUTE
+    clock.now -= MINUTE
     assert moment(feed.next(first)) == Moment(NOON)
 
 
@@ -180,7 +173,7 @@ def test_downtime_between_runs_adds_up() -> None:
     feed = make_feed(Script(slices(2)), second_run)
     first = feed.next(at_noon())
     assert moment(first) == Moment(NOON + 10 * MINUTE, 10 * MINUTE)
-    second_run.now_us += MINUTE
+    second_run.now += MINUTE
     second = feed.next(first)
     assert moment(second) == Moment(NOON + 11 * MINUTE, 10 * MINUTE)
 
@@ -232,22 +225,22 @@ def test_a_run_starts_with_an_epoch_even_when_there_is_nothing_to_read() -> None
 
 
 def test_an_epoch_starts_when_a_step_is_due_and_clears_the_due_time() -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     feed, first = after_first_epoch(clock)
     feed.due_us = NOON + SECOND
     assert feed.next(first) is first
-    clock.now_us = NOON + SECOND
+    clock.now = NOON + SECOND
     tick = feed.next(first)
     assert (moment(tick).now_us, tick.read, tick.at) == (NOON + SECOND, (), {"in": 1})
     assert feed.next(tick) is tick
 
 
 def test_an_epoch_starts_after_ten_seconds_without_one() -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     feed, first = after_first_epoch(clock)
-    clock.now_us += HEARTBEAT_US - 1
+    clock.now += HEARTBEAT_US - 1
     assert feed.next(first) is first
-    clock.now_us += 1
+    clock.now += 1
     assert moment(feed.next(first)).now_us == NOON + 10 * SECOND
 
 
@@ -255,7 +248,7 @@ def test_an_epoch_starts_after_ten_seconds_without_one() -> None:
 
 
 def test_when_all_sources_have_ended_one_more_epoch_ends_the_input() -> None:
-    feed = Feed({"a": Script(slices(1)), "b": Script()}, Clock())
+    feed = Feed({"a": Script(slices(1)), "b": Script()}, Clock(NOON))
     first = feed.next(START)
     assert not ends(first)
     last = feed.next(first)
@@ -273,7 +266,7 @@ def test_without_draining_the_run_just_ends() -> None:
 
 
 def test_a_source_that_waits_for_more_keeps_the_input_open() -> None:
-    feed = Feed({"a": Script(), "b": Script(ends=False)}, Clock())
+    feed = Feed({"a": Script(), "b": Script(ends=False)}, Clock(NOON))
     assert not ends(feed.next(START))
     assert not feed.end.done.is_set()
 
@@ -311,13 +304,13 @@ class Doubting(Script):
 
 @pytest.mark.parametrize("foreign", [False, True])
 def test_a_run_of_available_items_does_not_end_while_a_source_is_in_doubt(foreign: bool) -> None:
-    clock, planner = Clock(), Doubting()
+    clock, planner = Clock(NOON), Doubting()
     feed = make_feed(planner, clock, only_available=True, foreign=foreign, end_now=True)
     feed.foreign_busy = False
     first = feed.next(START)
     resting = feed.next(first)
     assert (resting is first) is not foreign  # where Spark reads, too, no epoch would end its run
-    clock.now_us += HEARTBEAT_US
+    clock.now += HEARTBEAT_US
     tick = feed.next(resting)
     assert (tick.read, ends(tick), feed.end.done.is_set()) == ((), False, False)
     planner.doubts = False
@@ -344,11 +337,11 @@ def test_an_aborted_epoch_is_the_last() -> None:
 
 
 def test_offsets_of_epochs_differ_although_the_clock_stands_still_or_goes_back() -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     feed = resting(clock=clock, foreign=True)
     offsets = [feed.next(START)]
     for step_us in (0, 0, -SECOND, 0, SECOND, 1, 0):
-        clock.now_us += step_us
+        clock.now += step_us
         offsets.append(feed.next(EpochOffset.from_json(offsets[-1].to_json())))
     texts = [json.dumps(offset.to_json()) for offset in offsets]
     assert all(one != other for one, other in pairwise(texts))
@@ -379,19 +372,13 @@ def test_a_run_of_available_items_waits_until_sparks_sources_are_empty() -> None
 def test_plans_of_a_source_must_be_json(part: str, value: Any) -> None:
     """Here and in a batch, so that a test of the source finds it."""
 
-    class Source(Planner):
-        def next(self, start: Json | None) -> Slice | None:
-            split = Split(value if part == "split" else 1)
-            return Slice(value if part == "offset" else 1, [split])
-
-        def finished(self, start: Json | None) -> bool:
-            return False
-
+    split = Split(value if part == "split" else 1)
+    planned = Slice(value if part == "offset" else 1, [split])
     message = rf"step 'in': its source's {part} must be JSON, got .*is not JSON serializable"
     with pytest.raises(StepError, match=message):
-        make_feed(Source()).next(START)
+        make_feed(Script([planned])).next(START)
     with pytest.raises(StepError, match=message):
-        plan_everything({"in": Source()})
+        plan_everything({"in": Script([planned])})
 
 
 def test_input_ends_once_sparks_sources_are_drained() -> None:
@@ -447,10 +434,7 @@ def test_the_format_of_an_offset_is_unchanged() -> None:
 def test_a_batch_reads_all_slices_numbered_by_slice_and_task() -> None:
     two = Slice(1, [Split("x"), Split("y", partition=1)])
     planners = {"a": Script([two, Slice(2, [Split("z")])]), "b": Script(slices(1))}
-    flow = Dataflow("both")
-    inputs = [op.input(name, flow, TestingSource([])) for name in planners]
-    op.output("out", op.merge("merge", *inputs), TestingSink([]))
-    plan = compile_flow(flow)
+    plan = compile_flow(a_flow(lambda *inputs: op.merge("merge", *inputs), *planners))
     assert batch_plan(plan, plan_everything(planners), Control(Moment(0))).readings == [
         Reading("a", Split("x"), 0, 0),
         Reading("a", Split("y", 1), 1, 0),
@@ -478,47 +462,30 @@ def test_a_batch_waits_for_an_idle_source_that_has_not_ended() -> None:
 
 
 def test_a_planners_error_names_the_step_once() -> None:
-    class Broken(Planner):
-        def __init__(self, message: str) -> None:
-            self._said = message
-
-        def next(self, start: Any) -> Slice | None:
-            raise SourceError(self._said)
-
-        def finished(self, start: Any) -> bool:
-            return False
-
     for message in ("the topic is gone", "step 'in': the topic is gone"):
+        broken = Mock(Script, next=Mock(side_effect=SourceError(message)))
         with pytest.raises(SourceError) as raised:
-            Feed({"in": Broken(message)}, FixedTime(0)).next(EpochOffset())
+            make_feed(broken).next(START)
         assert str(raised.value) == "step 'in': the topic is gone"
 
 
 def test_planners_are_notified_once_of_a_run_of_available_items() -> None:
-    class StopCounter(Planner):
+    class StopCounter(Script):
         stop_calls = 0
 
         def stop_at_present(self) -> None:
             self.stop_calls += 1
 
-        def next(self, start: Any) -> Slice | None:
-            return None if start == 1 else Slice(1)
-
-        def finished(self, start: Any) -> bool:
-            return False
-
         def behind(self, start: Any) -> dict[str, int]:
             return {"p/0": 5}
 
-    planner = StopCounter()
-    feed = Feed({"in": planner}, FixedTime(0), only_available=True, drain=False)
-    offset = feed.next(EpochOffset())
+    planner, unasked = StopCounter(slices(1), ends=False), StopCounter()
+    feed = make_feed(planner, only_available=True, drain=False)
+    offset = feed.next(START)
     assert feed.behind == {"in": {"p/0": 5}}
     feed.next(offset)
-    assert planner.stop_calls == 1
-    unasked = StopCounter()
-    Feed({"in": unasked}, FixedTime(0)).next(EpochOffset())
-    assert unasked.stop_calls == 0
+    make_feed(unasked).next(START)
+    assert (planner.stop_calls, unasked.stop_calls) == (1, 0)
 
 
 def test_partitions_stay_behind_in_the_epoch_that_restores_the_state_of_another_layout() -> None:

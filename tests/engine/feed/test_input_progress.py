@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -28,36 +29,28 @@ def after(*epochs: dict[str, int]) -> InputProgress:
 # --- inputs that are far ahead ----------------------------------------------------------------
 
 
+EARLY, LATER = {"fast": 50, "slow": 10}, {"fast": 100, "slow": 20}
+
 #  lead of fast over slow    40 s · 80 s      slow gains 10 s an epoch: known from its second on
-def test_an_input_is_ahead_once_its_lead_exceeds_what_the_last_input_gains() -> None:
-    first, second = {"fast": 50, "slow": 10}, {"fast": 100, "slow": 20}
-    assert after(first).ahead(GROUPS, BOTH) == set()
-    assert after(first, second).ahead(GROUPS, BOTH) == {"fast"}
+AHEAD: dict[str, tuple[list[Any], Any, Any, set[str]]] = {
+    "a gain that is not known": ([EARLY], GROUPS, BOTH, set()),
+    "a lead over the gain": ([EARLY, LATER], GROUPS, BOTH, {"fast"}),
+    "a lead of a gain": ([{"fast": 15, "slow": 10}, {"fast": 30, "slow": 20}], GROUPS, BOTH, set()),
+    "read to its end": ([EARLY, LATER], GROUPS, {("fast", 0)}, set()),
+    "no progress of the other": ([{"fast": 50}, {"fast": 100}], GROUPS, BOTH, set()),
+    "inputs of different steps": ([EARLY, LATER], [("fast",), ("slow",)], BOTH, set()),
+}
 
 
-@pytest.mark.parametrize(("fast", "ahead"), [(30, set()), (31, {"fast"})])
-def test_a_lead_of_what_the_last_input_gains_is_not_far(fast: int, ahead: set[str]) -> None:
-    assert after({"fast": 15, "slow": 10}, {"fast": fast, "slow": 20}).ahead(GROUPS, BOTH) == ahead
-
-
-def test_an_input_that_is_read_to_its_end_is_not_compared() -> None:
-    progress = after({"fast": 50, "slow": 10}, {"fast": 100, "slow": 20})
-    assert progress.ahead(GROUPS, {("fast", 0)}) == set()
-
-
-def test_an_input_without_progress_is_not_compared() -> None:
-    progress = after({"fast": 50}, {"fast": 100})
-    assert progress.ahead(GROUPS, BOTH) == set()
-
-
-def test_inputs_of_different_steps_are_not_compared() -> None:
-    progress = after({"fast": 50, "slow": 10}, {"fast": 100, "slow": 20})
-    assert progress.ahead([("fast",), ("slow",)], BOTH) == set()
+@pytest.mark.parametrize(("epochs", "groups", "unread", "ahead"), AHEAD.values(), ids=AHEAD)
+def test_an_input_is_ahead_once_its_lead_exceeds_what_the_last_input_gains(
+    epochs: list[Any], groups: Any, unread: Any, ahead: set[str]
+) -> None:
+    assert after(*epochs).ahead(groups, unread) == ahead
 
 
 def test_an_input_keeps_its_gain_while_it_is_postponed() -> None:
-    first, second = {"fast": 50, "slow": 10}, {"fast": 100, "slow": 20}
-    progress = after(first, second, {"slow": 25})
+    progress = after(EARLY, LATER, {"slow": 25})
     assert progress.gained == {"fast": 50 * SECOND, "slow": 5 * SECOND}
     assert progress.reached["fast", 0] == 100 * SECOND
 
@@ -69,7 +62,7 @@ def test_the_least_partition_of_an_input_counts() -> None:
 
 
 def test_progress_survives_json() -> None:
-    progress = after({"fast": 50, "slow": 10}, {"fast": 100, "slow": 20})
+    progress = after(EARLY, LATER)
     assert InputProgress.from_json(progress.to_json()) == progress
 
 
@@ -82,9 +75,7 @@ def log(spark: SparkSession, tmp_path: Path) -> ProgressLog:
 
 
 @pytest.mark.spark
-def test_the_log_returns_the_progress_after_each_retained_epoch(
-    log: ProgressLog, tmp_path: Path
-) -> None:
+def test_the_log_has_the_progress_after_retained_epochs(log: ProgressLog, tmp_path: Path) -> None:
     for epoch in range(5):
         log.write(epoch, InputProgress({("in", 0): epoch}))
     assert {path.name for path in (tmp_path / "progress").iterdir()} == {
@@ -97,7 +88,7 @@ def test_the_log_returns_the_progress_after_each_retained_epoch(
 
 
 @pytest.mark.spark
-def test_the_log_removes_the_progress_of_a_larger_number_of_kept_epochs(
+def test_the_log_removes_progress_of_epochs_no_longer_kept(
     log: ProgressLog, tmp_path: Path
 ) -> None:
     for epoch in range(3):

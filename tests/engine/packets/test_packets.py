@@ -131,9 +131,7 @@ KEYED = st.lists(st.tuples(st.text("abcdé🙂", max_size=3), st.integers()), mi
 
 
 @given(KEYED, st.integers(1, 40))
-def test_pairs_go_to_the_shards_of_their_keys_and_keep_their_order(
-    pairs: list[tuple[str, int]], shards: int
-) -> None:
+def test_pairs_keep_their_order_in_their_shards(pairs: list[tuple[str, int]], shards: int) -> None:
     keys, values = map(list, zip(*pairs, strict=True))
     chunk = Pairs(keys, values, np.arange(len(pairs), dtype=np.int64))
     placed = dict(encode_keyed(chunk, shards, EDGE))
@@ -151,7 +149,7 @@ def test_pairs_go_to_the_shards_of_their_keys_and_keep_their_order(
 
 @pytest.mark.parametrize("sample", [1, 1_000], ids=["each key", "numbered keys"])
 @given(KEYED, st.integers(1, 40))
-def test_keyed_records_and_pairs_go_to_the_same_shards(
+def test_records_and_pairs_share_shards(
     sample: int, pairs: list[tuple[str, int]], shards: int
 ) -> None:
     keys = [key for key, _ in pairs]
@@ -222,9 +220,7 @@ def test_a_payload_is_one_pickle_of_lists() -> None:
     ],
     ids=["all of them", "some", "one, and one that is not there", "none: then the first"],
 )
-def test_only_the_fields_that_the_step_needs_are_sent(
-    needed: frozenset[str] | None, sent: list[str]
-) -> None:
+def test_only_needed_fields_are_sent(needed: frozenset[str] | None, sent: list[str]) -> None:
     edge = replace(EDGE, fields=needed)
     for _, payload in encode_keyed(SHAPES["keyed records"](), 4, edge):
         chunk = decode(payload)

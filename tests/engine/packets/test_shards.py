@@ -60,9 +60,7 @@ def test_the_hash_of_a_column_is_the_hash_of_each_key(keys: list[str]) -> None:
 
 
 @given(st.lists(st.text(), min_size=1), st.data())
-def test_a_slice_of_a_column_hashes_as_a_column_of_its_own(
-    keys: list[str], data: st.DataObject
-) -> None:
+def test_a_slice_hashes_as_a_column_of_its_own(keys: list[str], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(keys)))
     end = data.draw(st.integers(start, len(keys)))
     whole = pa.array(keys, pa.string())
@@ -119,9 +117,7 @@ def test_a_new_segment_takes_keys_from_one_segment_only(segments: int) -> None:
         (8, [0, 1, 2, 3, 4, 5, 6, 7]),
     ],
 )
-def test_segments_are_chosen_by_linear_hashing_of_the_high_bits(
-    segments: int, expected: list[int]
-) -> None:
+def test_segments_are_linear_hashing_of_the_high_bits(segments: int, expected: list[int]) -> None:
     hashed = np.arange(8, dtype=np.uint64) << np.uint64(32)
     assert segment_of(hashed, segments).tolist() == expected
 

@@ -11,7 +11,6 @@ import pytest
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, Stream
-from flow.dataflow import StreamId
 from flow.engine.plan.compiler import (
     PASSES,
     assign_levels,
@@ -44,10 +43,6 @@ def before(flow: Dataflow, last: Any) -> Plan:
     for step_pass in PASSES[: PASSES.index(last)]:
         plan = step_pass(plan)
     return plan
-
-
-def stream(name: str, port: str = "down") -> StreamId:
-    return StreamId(name, port)
 
 
 # --- check_ends -------------------------------------------------------------------------------
@@ -104,15 +99,6 @@ def test_levels_of_keyed_steps(
     flow = Dataflow("levels")
     sink("out", build(source(flow)))
     assert assign_levels(before(flow, assign_levels)).levels == levels
-
-
-def test_a_stream_reaches_a_step_that_reads_it_twice_twice_and_an_unread_stream_none() -> None:
-    flow = Dataflow("twice")
-    trues = op.branch("split", source(flow), bool).trues
-    sink("out", op.merge("all", trues, trues))
-    plan = compile_flow(flow)
-    assert plan.hops_of(stream("split", "trues")) == (plan.steps["all"], plan.steps["all"])
-    assert plan.hops_of(stream("split", "falses")) == ()
 
 
 # --- which fields of an input's records anybody reads ---------------------------------------------

@@ -13,17 +13,16 @@ import pytest
 import flow.operators as op
 from flow import Dataflow, FlowBuildError, run
 from flow.engine.plan.portability import obstacle_in
+from flow.errors import FlowTypeError
 from flow.operators.stateless import Map
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.testing import TestDriver
+from tests.support.one_stream import a_flow
 
 LOCK = threading.Lock()
 
 
 def flow_with(mapper: Callable[[Any], Any]) -> Dataflow:
-    graph = Dataflow("sent")
-    items = op.input("in", graph, TestingSource([1]))
-    op.output("out", op.map("guarded", items, mapper), TestingSink([]))
-    return graph
+    return a_flow(lambda s: op.map("guarded", s, mapper))
 
 
 def closing_over_a_lock() -> Callable[[Any], Any]:
@@ -75,9 +74,7 @@ using_a_global.__qualname__ = "no_such_name"
     ],
     ids=["closure", "inner", "object", "method", "partial", "default", "global"],
 )
-def test_the_variable_that_cannot_be_sent_is_named(
-    mapper: Callable[[Any], Any], place: str, kind: str
-) -> None:
+def test_what_cannot_be_sent_is_named(mapper: Callable[[Any], Any], place: str, kind: str) -> None:
     message = rf"^step 'guarded' cannot be sent to workers: {place} is .*, of type {kind} \(.+\): "
     with pytest.raises(FlowBuildError, match=message):
         TestDriver(flow_with(mapper))
@@ -124,5 +121,5 @@ async def fetch_all(item: Any) -> Any:
 @pytest.mark.parametrize("mapper", [fetch, fetch_all])
 def test_an_async_function_is_refused(mapper: Any) -> None:
     message = f"^step 'guarded': mapper must be a plain function, got async def {mapper.__name__}: "
-    with pytest.raises(FlowBuildError, match=message):
+    with pytest.raises(FlowTypeError, match=rf"{message}only op\.map_async awaits"):
         flow_with(mapper)

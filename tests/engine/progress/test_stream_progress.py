@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,9 @@ from flow.errors import StepError
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.testing import TestDriver
 from tests.support.logics import Journey, Mileage, Traveller, Waypoint
+from tests.support.one_stream import a_flow
 from tests.support.sampling import sampled
 
 MICRO = "0.000001s"
@@ -41,16 +42,8 @@ class JourneyOf(Journey):
         return self.traveller(NEVER if state is None else state)  # type: ignore[no-any-return]
 
 
-def flow_of(build: Callable[..., Stream[Any]], *inputs: str) -> Dataflow:
-    """Return a flow whose output is built of its inputs, of "in" alone by default."""
-    flow = Dataflow("example")
-    streams = [op.input(name, flow, TestingSource([])) for name in inputs or ("in",)]
-    op.output("out", build(*streams), TestingSink([]))
-    return flow
-
-
 def driver(builder: Any = None, shards: int = 4) -> TestDriver:
-    return TestDriver(flow_of(lambda s: travel("travel", s, builder=builder)), shards=shards)
+    return TestDriver(a_flow(lambda s: travel("travel", s, builder=builder)), shards=shards)
 
 
 def by_key(items: Iterable[Any]) -> dict[str, list[Any]]:
@@ -145,13 +138,21 @@ def cut(items: list[Any], sizes: list[int]) -> list[list[list[Any]]]:
     return [*epochs, [items]]
 
 
-def running_maximum(values: Iterable[Any]) -> list[tuple[Any, int]]:
-    reached = NO_PROGRESS
-    found = []
-    for value in values:
+def sent(flow: Dataflow, shards: int, epochs: list[list[list[Any]]]) -> dict[str, list[Any]]:
+    """Return the items that each key has emitted after epochs of one partition."""
+    with TestDriver(flow, shards=shards) as t:
+        for epoch in epochs:
+            t.send_parts({"in": [Part(split) for split in epoch]})
+        return take_by_key(t)
+
+
+def stamped(items: Iterable[tuple[str, int | None]]) -> dict[str, list[Any]]:
+    """Return the values of each key with the running maximum of all values."""
+    reached, found = NO_PROGRESS, []
+    for key, value in items:
         reached = max(reached, NO_PROGRESS if value is None else value)
-        found.append((value, reached))
-    return found
+        found.append((key, (value, reached)))
+    return by_key(found)
 
 
 def spread(pair: tuple[str, int | None]) -> list[tuple[str, int | None]]:
@@ -174,12 +175,7 @@ def test_epoch_boundaries_do_not_change_a_stream_of_one_partition(
         return travel("travel", op.flat_map("spread", kept, spread))
 
     arrives = [one for pair in items if pair[1] is None or pair[1] % 5 for one in spread(pair)]
-    with TestDriver(flow_of(build), shards=shards) as t:
-        for epoch in cut(items, sizes):
-            t.send_parts({"in": [Part(split) for split in epoch]})
-        stamps = running_maximum(value for _, value in arrives)
-        keyed = [(key, stamped) for (key, _), stamped in zip(arrives, stamps, strict=True)]
-        assert take_by_key(t) == by_key(keyed)
+    assert sent(a_flow(build), shards, cut(items, sizes)) == stamped(arrives)
 
 
 @sampled(100, by_default=40)
@@ -193,12 +189,7 @@ def test_a_shuffle_does_not_change_a_stream_of_one_partition(
         return travel("travel", op.redistribute("spread", stream))
 
     items = [(f"k{number % 4}", value) for number, value in enumerate(values)]
-    with TestDriver(flow_of(build), shards=shards) as t:
-        for epoch in cut(items, sizes):
-            t.send_parts({"in": [Part(split) for split in epoch]})
-        stamps = running_maximum(values)
-        expected = [(key, stamped) for (key, _), stamped in zip(items, stamps, strict=True)]
-        assert take_by_key(t) == by_key(expected)
+    assert sent(a_flow(build), shards, cut(items, sizes)) == stamped(items)
 
 
 # --- several partitions -----------------------------------------------------------------------
@@ -217,30 +208,12 @@ def test_stream_progress_is_that_of_the_slowest_partition() -> None:
         }
 
 
-def test_a_partition_ahead_does_not_make_first_items_of_another_late() -> None:
-    with driver() as t:
-        t.send_parts(parts([90, 91, 92], [None, 5, 6]))
-        assert take_by_key(t) == {
-            "p0": [(90, 5), (91, 5), (92, 6)],
-            "p1": [(None, NO_PROGRESS), (5, 5), (6, 6)],
-        }
-
-
 def test_a_partition_without_items_does_not_hold_the_stream() -> None:
     with driver() as t:
         t.send_parts(parts([1, 2], [None]))
         assert take_by_key(t) == {"p0": [(1, 1), (2, 2)], "p1": [(None, NO_PROGRESS)]}
         t.send_parts(parts([3], [None]))
         assert take_by_key(t) == {"p0": [(3, 3)], "p1": [(None, 2)]}
-
-
-def test_a_partition_that_falls_silent_holds_the_stream() -> None:
-    with driver() as t:
-        t.send_parts(parts([1], [2]))
-        t.send_parts(parts([50], []))
-        take_by_key(t)
-        t.send_parts(parts([60], [4]))
-        assert take_by_key(t) == {"p0": [(60, 4)], "p1": [(4, 4)]}
 
 
 #  epoch   1    2    3    4
@@ -258,7 +231,7 @@ def test_a_new_slow_partition_holds_the_stream_without_moving_it_back() -> None:
 
 
 def test_partitions_of_different_inputs_are_separate() -> None:
-    flow = flow_of(lambda *sides: travel("travel", op.merge("both", *sides)), "left", "right")
+    flow = a_flow(lambda *sides: travel("travel", op.merge("both", *sides)), "left", "right")
     with TestDriver(flow) as t:
         t.send_all({"left": [("a", 10)], "right": [("b", 4)]})
         t.send("left", [("a", 20)])
@@ -266,7 +239,7 @@ def test_partitions_of_different_inputs_are_separate() -> None:
 
 
 def test_partitions_of_different_sides_are_separate() -> None:
-    with TestDriver(flow_of(lambda *sides: travel("travel", *sides), "left", "right")) as t:
+    with TestDriver(a_flow(lambda *sides: travel("travel", *sides), "left", "right")) as t:
         t.send_all({"left": [("a", 10), ("a", 12)], "right": [("b", 4), ("a", 11)]})
         assert take_by_key(t) == {
             "a": [((0, 10), 4), ((0, 12), 11), ((1, 11), 11)],
@@ -278,7 +251,7 @@ def test_one_stream_read_on_two_sides_counts_on_each() -> None:
     def build(stream: Stream[Any]) -> Stream[Any]:
         return travel("travel", stream, op.filter("high", stream, lambda pair: pair[1] >= 5))
 
-    with TestDriver(flow_of(build)) as t:
+    with TestDriver(a_flow(build)) as t:
         t.send("in", [("a", 6), ("a", 2), ("a", 8)])
         assert take_by_key(t) == {
             "a": [((0, 6), 6), ((1, 6), 6), ((0, 2), 6), ((0, 8), 8), ((1, 8), 8)]
@@ -380,9 +353,7 @@ def test_timers_due_by_time_run_before_the_items() -> None:
 
 
 @pytest.mark.parametrize(("by_time", "first"), [(False, ("b", 5)), (True, ("b", None))])
-def test_no_timer_is_due_by_time_that_does_not_advance_the_stream(
-    by_time: bool, first: Any
-) -> None:
+def test_no_timer_is_due_by_time_that_moves_no_stream(by_time: bool, first: Any) -> None:
     with driver(Journey(Mileage(by_time=by_time))) as t:
         t.send("in", [("a", Waypoint(25)), first])
         assert t.stats.due_us == NEVER
@@ -429,7 +400,7 @@ def second_level(stream: Stream[Any]) -> Stream[Any]:
 #  p0         10   .    20   .
 #  p1         .    5    .    30
 def test_at_level_two_the_output_of_level_one_is_one_partition() -> None:
-    with TestDriver(flow_of(second_level), shards=5) as t:
+    with TestDriver(a_flow(second_level), shards=5) as t:
         p0 = [("1x", 10), ("1x", None), ("2x", 20)]
         p1 = [("3y", None), ("3y", 5), ("3y", None), ("4y", 30)]
         t.send_parts({"in": [Part(p0, partition=0), Part(p1, partition=1)]})
@@ -439,7 +410,7 @@ def test_at_level_two_the_output_of_level_one_is_one_partition() -> None:
 
 
 def test_at_level_two_a_silent_key_is_notified_in_the_same_epoch() -> None:
-    with TestDriver(flow_of(second_level), shards=5) as t:
+    with TestDriver(a_flow(second_level), shards=5) as t:
         t.send("in", [("1x", Waypoint(10)), ("2y", 1)])
         take_by_key(t)
         t.send("in", [("3y", 12)])
@@ -452,7 +423,7 @@ def test_source_partitions_and_the_output_of_a_level_are_separate_partitions() -
         late = op.map_value("later", stream, lambda value: value + 100)
         return travel("travel", op.merge("both", same, late))
 
-    with TestDriver(flow_of(build), shards=3) as t:
+    with TestDriver(a_flow(build), shards=3) as t:
         t.send("in", [("a", 1), ("a", 2)])
         assert take_by_key(t) == {"a": [(101, 1), (1, 1), (102, 2), (2, 2)]}
 
@@ -463,7 +434,7 @@ def test_two_steps_of_a_level_are_measured_in_order_of_position() -> None:
         other = op.stateful_map("other", stream, lambda state, value: (1, value - 1))
         return travel("travel", op.merge("both", one, other))
 
-    with TestDriver(flow_of(build), shards=1) as t:
+    with TestDriver(a_flow(build), shards=1) as t:
         t.send("in", [("a", 10), ("a", 20)])
         assert take_by_key(t) == {"a": [(10, 10), (9, 10), (20, 20), (19, 20)]}
 
@@ -474,7 +445,7 @@ def test_a_step_of_level_one_and_one_of_level_two_have_progress_of_their_own() -
         second = travel("second", op.map_value("plain", first, lambda pair: pair[0]))
         return op.merge("both", first, second)
 
-    with TestDriver(flow_of(build), shards=3) as t:
+    with TestDriver(a_flow(build), shards=3) as t:
         t.send("in", [("a", 5), ("b", 3)])
         assert {key: sorted(values) for key, values in take_by_key(t).items()} == {
             "a": [(5, 5), (5, 5)],
@@ -503,23 +474,20 @@ def test_a_failed_epoch_does_not_change_progress() -> None:
 
 def test_a_batch_logic_s_failure_shows_values_without_stamps() -> None:
     class Bad(op.StatefulBatchLogic[Any, Any, None]):
+        def __init__(self, due: int) -> None:
+            """Take no time."""
+
         def on_batch(self, values: list[Any], moment: Moment) -> Any:
             raise ValueError("bad")
 
         def snapshot(self) -> None:
             pass
 
-    class Bads(op.LogicBuilder):
-        @property
-        def progress(self) -> Mileage:
-            return Mileage()
-
-        def __call__(self, state: None) -> Bad:
-            return Bad()
-
-    with driver(Bads()) as t, pytest.raises(StepError) as caught:
+    with driver(JourneyOf(traveller=Bad)) as t, pytest.raises(StepError) as caught:
         t.send("in", [("a", 5), ("a", 6)])
-    assert caught.value.item == "[5, 6]"
+    assert str(caught.value) == (
+        "step 'travel': on_batch raised ValueError: bad\n  key:  'a'\n  item: [5, 6]"
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,10 +24,10 @@ from flow.engine.spark.daemon import PRELOAD
 from flow.engine.spark.session.session import SparkSettings, make_session
 from flow.engine.spark.startup.early_workers import JOB_GROUP, start_workers_early
 from flow.testing import TestingSource
+from tests.support.programs import printed_by
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("flow", "flow_windowing", "recovery", "pyspark", "google")
 
 
@@ -79,10 +78,7 @@ def say_what_is_imported(folder: str) -> None:
     spark = make_session("daemon", SparkSettings("local[2]"))
     preloaded = str(spark.sparkContext.getConf().get(f"spark.executorEnv.{PRELOAD}"))
     code = "import sys, flow.engine.spark.daemon as d; d.prepare(); print(*sys.modules)"
-    environment = {**os.environ, PRELOAD: preloaded}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    beforehand = set(done.stdout.split())
+    beforehand = set(printed_by("-c", code, **{PRELOAD: preloaded}).split())
     reader, writer = Path(folder) / "reader", Path(folder) / "writer"
     found = worker_modules(noting_flow(str(reader), str(writer)), spark, reader, writer)
     used = set.union(*(names for _, names in found))
@@ -93,18 +89,14 @@ def say_what_is_imported(folder: str) -> None:
 @pytest.mark.slow
 @pytest.mark.extended
 def test_the_first_task_of_a_worker_imports_no_module(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.engine.spark.test_daemon", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    modules = json.loads(done.stdout)
+    modules = json.loads(printed_by("-m", "tests.engine.spark.test_daemon", tmp_path))
     assert modules["later"] == []
     wanted = {"flow.engine.steps.reading", "flow_windowing.columnar.step.shard"}
     assert wanted <= set(modules["beforehand"])
 
 
 @pytest.mark.extended
-def test_stateful_and_other_workers_are_forked_from_one_process(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_all_workers_are_forked_from_one_process(spark: SparkSession, tmp_path: Path) -> None:
     paths = tmp_path / "reader", tmp_path / "writer"
     (reading, _), (writing, _) = worker_modules(noting_flow(*map(str, paths)), spark, *paths)
     assert reading == writing
@@ -120,9 +112,7 @@ def test_a_session_starts_its_workers_early(spark: SparkSession) -> None:
     assert found.status == "SUCCEEDED"
 
 
-def test_a_failed_early_start_of_workers_is_ignored(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_failed_early_start_of_workers_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
     nothing: Any = None
     start_workers_early(nothing).join(60)
     assert capsys.readouterr() == ("", "")

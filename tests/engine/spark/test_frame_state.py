@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-import flow.operators as op
 from flow import Dataflow, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.plan.compiler import compile_flow
@@ -20,6 +19,7 @@ from flow.engine.spark.frame_state import refuse_stateful_frames
 from flow.errors import FlowBuildError
 from flow.testing import TestingSink
 from recovery import RecoveryConfig
+from tests.support.one_stream import a_flow, as_read
 
 pytestmark = pytest.mark.spark
 
@@ -48,11 +48,8 @@ def grouped(stream: DataFrame) -> Any:
 
 
 def reading(frame: DataFrame, out: list[Any] | None = None) -> Dataflow:
-    flow = Dataflow("reads a frame")
-    op.output(
-        "out", op.input("in", flow, DataFrameSource(frame)), TestingSink([] if out is None else out)
-    )
-    return flow
+    source, sink = DataFrameSource(frame), TestingSink([] if out is None else out)
+    return a_flow(as_read, source=source, sink=sink)
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +139,7 @@ STATELESS: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 
 @pytest.mark.parametrize("name", STATEFUL)
-def test_a_stateful_stream_is_refused_with_the_operator_to_use_instead(
-    stream: DataFrame, name: str
-) -> None:
+def test_a_refused_stateful_stream_names_an_operator(stream: DataFrame, name: str) -> None:
     made, what, instead = STATEFUL[name]
     message = (
         f"^step 'in': its streaming data frame keeps state of its own, for {what}, which a flow "
@@ -170,27 +165,7 @@ def test_a_stateful_stream_is_refused_before_anything_is_written(
 
 
 @pytest.mark.extended
-def test_a_stateless_stream_resumes_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    """Of all these operators together, as Spark plans them."""
-    stream = stream_of(spark, tmp_path)
-    joined = stream.join(static(spark).groupBy("id").agg(F.max("m").alias("m")), "id")
-    frame = joined.union(joined).select("id", F.explode(F.array("n", "m")).alias("n"))
-    out: list[Any] = []
-    flow = Dataflow("goes on")
-    keyed = op.key_on("by_id", op.input("in", flow, DataFrameSource(frame)), "id")
-    totals = op.stateful_map("total", keyed, lambda so_far, row: ((so_far or 0) + row["n"],) * 2)
-    op.output("out", totals, TestingSink(out))
-    options: dict[str, Any] = {"spark": spark, "trigger": "available", "shards": 4}
-    recovery = RecoveryConfig(str(tmp_path / "checkpoint"))
-    run(flow, recovery=recovery, **options)
-    assert out[-1] == ("a", 18)
-    more = spark.sql("select 'a' id, 4L n, timestamp'2024-05-01 13:00:00Z' at")
-    more.write.mode("append").parquet(str(tmp_path / "files"))
-    run(flow, recovery=recovery, **options)
-    assert out[-1] == ("a", 38)
-
-
-@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=pytest.mark.extended)])
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
 def test_static_data_frames_may_use_stateful_operations(spark: SparkSession, engine: Any) -> None:
     frame = static(spark).distinct().groupBy("id").agg(F.sum("m").alias("m"))
     both = frame.join(frame.dropDuplicates(["id"]).withColumnRenamed("m", "k"), "id").limit(3)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from flow.engine.spark.level_processor import LevelProcessor, cloudpickle
+from tests.support.programs import printed_by
 
 MAKE_AND_ASK = """
 import json, pickle, sys
@@ -31,9 +30,7 @@ print(json.dumps({"asked": handle.asked, "imported": sorted(imported)}))
 def test_the_processor_is_made_without_imports_of_this_project_or_the_flow(tmp_path: Path) -> None:
     content = b"what a worker reads when the first packets come"
     (tmp_path / "processor").write_bytes(cloudpickle.dumps(LevelProcessor(content)))
-    command = [sys.executable, "-I", "-c", MAKE_AND_ASK, str(tmp_path / "processor")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == (
+    assert printed_by("-I", "-c", MAKE_AND_ASK, tmp_path / "processor") == (
         '{"asked": [["headers", "step string", "content binary"], '
         '["segments", "step string, number int", "content binary"]], "imported": []}\n'
     )

@@ -113,18 +113,14 @@ def test_the_switch_chooses_public_calls(state: MapState, monkeypatch: pytest.Mo
     assert isinstance(state_calls(state), PublicCalls)
 
 
-def test_a_switch_that_is_neither_on_nor_off_is_refused(
-    state: MapState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_switch_is_either_on_or_off(state: MapState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOW_SPEEDUPS", "no")
     with pytest.raises(EnvironmentProblem, match="FLOW_SPEEDUPS must be 'on' or 'off', got 'no'"):
         state_calls(state)
 
 
 @pytest.mark.parametrize("count", [0, 1, AHEAD - 1, AHEAD, AHEAD + 1, 10 * AHEAD + 7])
-def test_values_come_in_the_order_of_their_keys(
-    calls: StateCalls, server: Server, count: int
-) -> None:
+def test_values_come_in_order_of_their_keys(calls: StateCalls, server: Server, count: int) -> None:
     keys = [("step", number) for number in range(count)]
     calls.put((key, b"%d" % key[1]) for key in keys if key[1] % 3)
     found = calls.get(reversed(keys))
@@ -139,9 +135,7 @@ def test_none_removes_a_key(calls: StateCalls, server: Server) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_large_values_do_not_deadlock_client_and_server(
-    calls: StateCalls,
-) -> None:
+def test_large_values_do_not_deadlock_client_and_server(calls: StateCalls) -> None:
     large = {("step", number): bytes([number]) * 1_000_000 for number in range(3 * AHEAD)}
     calls.put(large.items())
     assert calls.get(large) == list(large.values())
@@ -156,9 +150,7 @@ def test_calls_after_a_failed_call_get_their_own_answers(calls: StateCalls, serv
     assert calls.get([("step", 1), ("step", 6)]) == [b"1", later]
 
 
-def test_no_answers_remain_after_values_that_cannot_be_made(
-    calls: StateCalls,
-) -> None:
+def test_no_answers_remain_after_values_that_cannot_be_made(calls: StateCalls) -> None:
     def values() -> Iterator[tuple[tuple[str, int], bytes]]:
         yield ("step", 1), b"one"
         raise ValueError("broken")

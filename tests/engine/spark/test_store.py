@@ -205,9 +205,7 @@ def closed(*_: Any) -> Any:
 
 
 @pytest.mark.parametrize("method", ["getValue", "updateValue", "get", "put"])
-def test_the_error_of_a_closed_connection_names_full_disks(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_connection_names_full_disks(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shard, disks = Shard(None), Mock(full=Mock(return_value=("/data/checkpoint",)))
     store = SparkStore(shard.headers, shard.segments, {}, None, disks)
     store.check()
@@ -224,9 +222,7 @@ def test_the_error_of_a_closed_connection_names_full_disks(
         store.check()
 
 
-def test_the_error_of_a_closed_connection_names_no_disk_with_free_space(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_closed_connection_names_no_disk_with_free_space(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Shard(None).task()
     monkeypatch.setattr(SparkState, "getValue", closed)
     with pytest.raises(StateLost, match=r"^EOFError$"):

@@ -6,8 +6,6 @@ import json
 import os
 import pickle
 import socket
-import subprocess
-import sys
 import threading
 from base64 import b64decode
 from collections.abc import Iterator
@@ -36,6 +34,7 @@ from flow.engine.spark.versions.ticker_source import HOST, cloudpickle
 from flow.engine.steps.reading import Reading
 from flow.errors import SourceError
 from flow.instants import Moment
+from tests.support.programs import printed_by
 
 CONTROL = Control(Moment(7), False)
 READ = tuple(("in", Split({"file": number})) for number in range(3))
@@ -111,9 +110,8 @@ def ask(server: FeedServer, folder: Path, reader: str) -> dict[str, Any]:
     """Ask a feed server from a new process, and return the answers and the modules it imported."""
     source = source_of(server, EpochOffset().to_json())
     (folder / "source").write_bytes(cloudpickle.dumps(source))
-    command = [sys.executable, "-I", "-c", ASK, str(folder / "source"), reader]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return cast("dict[str, Any]", json.loads(done.stdout))
+    printed = printed_by("-I", "-c", ASK, folder / "source", reader)
+    return cast("dict[str, Any]", json.loads(printed))
 
 
 def test_the_source_gets_offsets_and_tasks_without_imports_of_this_project(
@@ -135,7 +133,7 @@ def test_an_error_of_the_feed_is_reported_and_ends_the_run(
     assert feed.end.done.is_set()
 
 
-def test_a_reader_that_gets_no_start_continues_at_the_log_then_at_its_last_answer(
+def test_a_reader_without_start_goes_on_at_the_log_then_its_answer(
     servers: list[FeedServer],
 ) -> None:
     """As before Spark 4.2."""
@@ -185,19 +183,26 @@ def _link(descriptor: Path) -> str:
         return ""
 
 
+ONE_EPOCH = EpochOffset(CONTROL, {}, READ)
+
+
+def assert_answered(asker: Any) -> None:
+    asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
+    assert json.loads(asker.recv_bytes()) == {"offset": ONE_EPOCH.to_json()}
+
+
 @pytest.mark.parametrize("foreign", [False, True])
 def test_a_closed_server_leaves_no_thread_and_no_socket(foreign: bool) -> None:
     """Of two that ask, one has an answer and one has not even said who it is."""
     threads = running()
-    feed = StandIn(EpochOffset(CONTROL, {}, READ))
+    feed = StandIn(ONE_EPOCH)
     server = FeedServer(cast("Feed", feed), 2)
     with (
         Client((HOST, server._port), authkey=server._key) as asker,
         socket.create_connection((HOST, server._port)),
     ):
         opened = sockets_of(server._port)
-        asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
-        assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
+        assert_answered(asker)
         feed.foreign = foreign
         server.close()
         assert running() - threads == set()
@@ -208,34 +213,26 @@ def test_a_closed_server_leaves_no_thread_and_no_socket(foreign: bool) -> None:
     server.close()
 
 
-def test_a_released_server_answers_its_clients_and_accepts_no_more(
-    servers: list[FeedServer],
-) -> None:
+def test_a_released_server_answers_clients_and_accepts_no_more(servers: list[FeedServer]) -> None:
     """Spark goes on asking while its query is being stopped."""
-    feed = StandIn(EpochOffset(CONTROL, {}, READ))
-    servers.append(FeedServer(cast("Feed", feed), 2))
+    servers.append(FeedServer(cast("Feed", StandIn(ONE_EPOCH)), 2))
     address = (HOST, servers[0]._port)
     with Client(address, authkey=servers[0]._key) as asker:
         servers[0].release()
-        asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
-        assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
+        assert_answered(asker)
         with pytest.raises(ConnectionError):
             socket.create_connection(address)
 
 
-def test_clients_without_the_token_are_refused_and_others_answered(
-    servers: list[FeedServer],
-) -> None:
-    feed = StandIn(EpochOffset(CONTROL, {}, READ))
-    servers.append(FeedServer(cast("Feed", feed), 2))
+def test_clients_without_a_token_are_refused_and_others_answered(servers: list[FeedServer]) -> None:
+    servers.append(FeedServer(cast("Feed", StandIn(ONE_EPOCH)), 2))
     address = (HOST, servers[0]._port)
     socket.create_connection(address).close()
     with pytest.raises(AuthenticationError):
         Client(address, authkey=b"another")
     silent = socket.create_connection(address)
     with silent, Client(address, authkey=servers[0]._key) as asker:
-        asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
-        assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
+        assert_answered(asker)
 
 
 def test_tasks_share_the_slices_of_an_epoch_and_one_carries_its_time() -> None:

@@ -1,7 +1,8 @@
-"""State in segments: compared with a plain dict, and its calls of the store."""
+"""State in segments: compared with a plain dict, its calls of the store, and compression."""
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,11 +18,13 @@ from hypothesis import strategies as st
 from flow.engine.state import key_states
 from flow.engine.state.header import Header
 from flow.engine.state.key_states import LiveStates, SegmentedStates
+from flow.engine.state.packed import pack, unpack
 from flow.engine.state.segment import Segment
 from flow.engine.state.store import MemoryStore
-from flow.errors import StepError
+from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.due import DueLimit, held_due_us
+from flow.keyed.segments import PACKED, WHOLE_KEYS, WINDOWS
 from tests.support.sampling import sampled
 from tests.support.segments import CountingStore, segments_of
 
@@ -145,24 +148,6 @@ def test_states_of_steps_are_separate() -> None:
     assert other.all() == []
 
 
-def test_a_copied_store_is_independent() -> None:
-    store = MemoryStore()
-    fill(store, ["a"], "before")
-    copy = store.copy()
-    fill(store, ["a", "b"], "after")
-    kept = states(copy)
-    assert kept.all() == ["a"]
-    assert kept.take("a") == Text("before")
-
-
-def test_each_take_makes_a_new_logic() -> None:
-    store = MemoryStore()
-    fill(store, ["a"], "text")
-    one = states(store)
-    one.prepare(["a"])
-    assert one.take("a") is not one.take("a")
-
-
 # --- what an epoch costs ----------------------------------------------------------------------
 
 
@@ -177,9 +162,7 @@ def large() -> Iterator[CountingStore]:
         yield store
 
 
-def test_an_epoch_in_which_nothing_happens_reads_the_header_and_writes_nothing(
-    large: CountingStore,
-) -> None:
+def test_an_idle_epoch_reads_the_header_and_writes_nothing(large: CountingStore) -> None:
     one = states(large)
     assert one.due(DueLimit(1_000)) == []
     one.prepare([])
@@ -195,9 +178,7 @@ def test_an_epoch_that_looks_at_a_key_reads_its_segment(large: CountingStore) ->
     assert (large.calls, len(large.read), large.written) == (Counter(read_header=1), 1, [])
 
 
-def test_an_epoch_that_changes_a_key_writes_its_segment_if_its_state_has_changed(
-    large: CountingStore,
-) -> None:
+def test_a_key_put_again_writes_its_segment_if_its_state_has_changed(large: CountingStore) -> None:
     fill(large, ["key-7"], "0123456789")
     assert (large.calls["write_header"], large.written) == (0, [])
     large.forget()
@@ -379,11 +360,6 @@ def test_an_empty_segment_is_not_stored() -> None:
     assert Segment.decode(None, "step").kept == {}
 
 
-def test_a_key_that_utf_8_cannot_hold_is_refused() -> None:
-    with pytest.raises(StepError, match="a key must be text that UTF-8 can hold"):
-        states(MemoryStore()).prepare(["k\ud800"])
-
-
 def test_a_held_key_is_due_when_the_bound_reaches_its_time() -> None:
     store, live = MemoryStore(), LiveStates()
     for one in (states(store), live):
@@ -396,3 +372,35 @@ def test_a_held_key_is_due_when_the_bound_reaches_its_time() -> None:
         assert one.due(DueLimit(20, 39)) == ["plain"]
         assert one.due(DueLimit(19, 40)) == ["held"]
         assert one.due(DueLimit(19)) == ["held"]
+
+
+# --- compression for Spark's state ---------------------------------------------------------
+
+KINDS = st.sampled_from([WHOLE_KEYS, WINDOWS])
+
+
+@given(KINDS, st.binary(max_size=400), st.integers(1, 50))
+def test_packed_segments_survive_a_round_trip(kind: bytes, content: bytes, times: int) -> None:
+    segment = kind + content * times
+    assert unpack(pack(segment)) == segment
+    assert len(pack(segment)) <= len(segment)
+
+
+def test_repetitive_segments_become_small() -> None:
+    segment = WHOLE_KEYS + b"user-1 12.5 " * 1000
+    assert pack(segment)[:2] == PACKED
+    assert len(pack(segment)) < len(segment) // 10
+
+
+def test_incompressible_segments_are_stored_unchanged() -> None:
+    noise = WHOLE_KEYS + os.urandom(10_000)
+    small = WHOLE_KEYS + b"a" * 100
+    assert pack(noise) == noise
+    assert pack(small) == small
+
+
+@pytest.mark.parametrize("cut", [3, 20, 60])
+def test_a_segment_that_cannot_be_unpacked_is_an_error_that_names_it(cut: int) -> None:
+    packed = pack(WHOLE_KEYS + b"user-1 12.5 " * 1000)
+    with pytest.raises(CheckpointError, match=r"^segment 7 of step 'hourly' cannot be unpacked"):
+        unpack(packed[:cut], "segment 7 of step 'hourly'")

@@ -27,9 +27,11 @@ from flow.engine.spark.level import SparkLevel
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.task_writing import TaskWriting
+from flow.engine.steps.level import run_level
 from flow.engine.steps.outputs import OutputTask, Writing, write_outputs
 from flow.errors import EngineError, StepError
 from flow.testing import TestingSource
+from tests.support.one_stream import a_flow, step
 
 
 @dataclass(frozen=True)
@@ -187,9 +189,7 @@ def test_an_epoch_s_number_is_that_of_the_micro_batch_after_the_first(
     assert TaskWriting("run", frozenset({9}), **options).of_task() == writing
 
 
-def test_outputs_are_written_in_tasks_that_know_their_epoch_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_tasks_that_know_their_epoch_write_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EngineError, match="no Spark task runs in this thread"):
         TaskWriting("run", frozenset()).of_task()
     in_task(monkeypatch, 0)
@@ -202,14 +202,15 @@ def test_outputs_are_written_in_tasks_that_know_their_epoch_only(
 SHARDS, PARTITIONS = 5, 2
 
 
+def keyed_plan() -> Plan:
+    counted = step(op.stateful_map, lambda n, _: (n, n))
+    return compile_flow(a_flow(counted, sink=RecordingSink("out")))
+
+
 @pytest.fixture
 def last_level(monkeypatch: pytest.MonkeyPatch) -> SparkLevel:
     """The second of two partitions, which has shards 1 and 3; a shard makes its number."""
-    flow = Dataflow("level")
-    stream = op.input("in", flow, TestingSource([]))
-    counted = op.stateful_map("count", stream, lambda n, _: (n, n))
-    op.output("out", counted, RecordingSink("out"))
-    plan = compile_flow(flow)
+    plan = keyed_plan()
     dest = plan.outputs[0].dest
 
     def run_level(_plan: Plan, _level: int, _shards: int, shard: int, *_: Any) -> Iterator[Packet]:
@@ -240,3 +241,12 @@ def test_the_last_shard_of_a_partition_has_the_level_write(last_level: SparkLeve
     assert pickle.loads(message.payload) == "out: 2"
     assert [items for _, _, items in RecordingSink.written] == [[("k1", 1), ("k3", 3)]]
     last_level.close()
+
+
+def test_items_without_the_time_of_their_epoch_are_an_error() -> None:
+    payload = encode_whole(Pairs(["k"], ["v"], np.zeros(1, np.int64)), "in")
+    (made,) = run_level(keyed_plan(), 1, 1, 0, [Packet(0, 0, 0, 0, payload)], Mock())
+    assert made.dest == ERROR
+    error = decode_failure(made.payload)
+    message = "an epoch sent items to level 1 without its system time"
+    assert (type(error), str(error)) == (EngineError, message)

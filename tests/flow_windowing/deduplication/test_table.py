@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flow.errors import CheckpointError
 from flow.instants import NEVER
@@ -19,14 +17,6 @@ from flow_windowing.deduplication.segments import NO_CLOCK, IdSegment, snapshots
 from flow_windowing.deduplication.shard import add_passing
 from flow_windowing.deduplication.table import IdTable
 from recovery.reading.epoch_state import decode_segment, load_snapshot
-from tests.support.sampling import sampled
-
-TEXT = st.text(max_size=4)
-COLUMNS: dict[str, tuple[st.SearchStrategy[Any], pa.DataType]] = {
-    "text": (TEXT | st.none(), pa.large_string()),
-    "int": (st.integers(-(1 << 63), (1 << 63) - 1) | st.none(), pa.int64()),
-}
-CLOCKS = st.lists(st.tuples(st.just(NO_CLOCK) | st.integers(0, 9), st.integers(0, 9)), min_size=9)
 
 
 def a_table(ids_of_keys: dict[str, list[Any]], kind: pa.DataType | None) -> IdTable:
@@ -43,44 +33,6 @@ def snapshots(contents: list[bytes | None]) -> dict[str, tuple[Any, int]]:
     """Return the snapshot and the due time of each key."""
     kept = [decode_segment(content, 0, 0, "once") for content in contents if content is not None]
     return {one.key: (load_snapshot(one, "once"), one.due_us) for of in kept for one in of}
-
-
-@pytest.mark.parametrize(("ids", "kind"), COLUMNS.values(), ids=COLUMNS)
-@sampled(100, by_default=30)
-@given(data=st.data(), clocks=CLOCKS, segments=st.integers(1, 4))
-def test_ids_in_columns_survive_a_round_trip(
-    ids: Any, kind: pa.DataType, data: Any, clocks: Any, segments: int
-) -> None:
-    of_keys = data.draw(st.dictionaries(TEXT, st.lists(ids, max_size=3), max_size=8))
-    count, table = len(of_keys), a_table(of_keys, kind)
-    numbers, due_us = np.arange(count) % segments, np.arange(count) * 7
-    columns = np.array(clocks[:count], np.int64).reshape(count, 2).T
-    dumps = table.dump(numbers, list(range(segments)), due_us, columns)
-    restored, first_us = IdTable(), iter(range(100))
-    expected = {
-        key: (
-            (None if clock[0] == NO_CLOCK else clock, found, [next(first_us) for _ in found]),
-            at * 7,
-        )
-        for at, ((key, found), clock) in enumerate(zip(of_keys.items(), clocks, strict=False))
-    }
-    with_ids = {key: one for key, one in expected.items() if one[0][1]}
-    assert snapshots([dump.content for dump in dumps]) == with_ids
-    assert [dump.content is None for dump in dumps] == [dump.keys == 0 for dump in dumps]
-    assert all(dump.content[:2] == IDS for dump in dumps if dump.content is not None)
-    loaded = [restored.load(dump.content) for dump in dumps if dump.content is not None]
-    assert sum(loaded) == sum(dump.keys for dump in dumps) == len(with_ids)
-    parts = restored.add_loaded()
-    again = restored.dump(
-        np.zeros(len(with_ids), np.int64),
-        [0],
-        np.array([with_ids[key][1] for key in restored.keys.to_pylist()], np.int64),
-        np.concatenate(parts, axis=1) if len({len(one) for one in parts}) == 1 else None,
-    )
-    found = snapshots([again[0].content])
-    assert {key: one[0][1:] for key, one in found.items()} == {
-        key: one[0][1:] for key, one in with_ids.items()
-    }
 
 
 def test_a_segment_has_the_least_due_time_of_its_keys() -> None:
@@ -134,29 +86,6 @@ def test_ids_that_are_their_keys_are_not_stored_again() -> None:
     assert add_passing(restored, rows, ids, np.array([59, 59]), 10).tolist() == [False, True]
     assert restored.seen.ids is not None
     assert restored.seen.ids.to_pylist().count("event-7") == 2
-
-
-def test_segments_with_ids_of_several_types_are_loaded_together() -> None:
-    tables = [
-        a_table({"a": ["1"]}, pa.large_string()),
-        a_table({"b": [1]}, pa.int64()),
-        a_table({"c": [1.5, None]}, None),
-    ]
-    own = IdTable()
-    add_passing(own, own.slots_of(pa.array(["d"])), None, np.array([3]), 10)
-    together = IdTable()
-    for table in [*tables, own]:
-        (dump,) = table.dump(np.zeros(1, np.int64), [0], np.zeros(1, np.int64))
-        assert dump.content is not None
-        together.load(dump.content)
-    together.add_loaded()
-    (dump,) = together.dump(np.zeros(4, np.int64), [0], np.zeros(4, np.int64))
-    assert {key: state[1] for key, (state, _) in snapshots([dump.content]).items()} == {
-        "a": ["1"],
-        "b": [1],
-        "c": [1.5, None],
-        "d": ["d"],
-    }
 
 
 def test_the_tools_of_recovery_read_ids_in_columns() -> None:

@@ -13,14 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.connectors.files import TextSource
-from flow.connectors.files.reading import file_list
+from flow.connectors.files.reading import file_list, seen_files
 from flow.connectors.files.reading.file_list import FileList
+from flow.connectors.files.reading.file_summary import FileSummary
 from flow.connectors.files.reading.globs import find_files
+from flow.connectors.files.reading.seen_files import SeenFiles, digest_of
 from flow.connectors.source import Json, Planner
 from flow.errors import DurationError, FlowBuildError, SourceError
 from tests.support.reading_files import JsonLog, run, sampled_reads, write
@@ -141,9 +144,7 @@ def test_existing_files_are_remembered_at_any_age(follower: Follower) -> None:
     assert follower.read() == []
 
 
-def test_a_forgotten_file_that_returns_is_reported_and_not_read(
-    follower: Follower, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_forgotten_file_is_reported(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
     #  day   1        20              30           40
     #        old      new, old gone   -            old put back
     follower.read_each("old", old=1, new=20, newer=30, newest=40)
@@ -173,13 +174,15 @@ def test_a_forgotten_file_that_returns_is_reported_and_not_read(
     assert "1 file is not read, such as" in caplog.messages[-1]
 
 
-def test_the_lateness_limit_of_files_is_an_argument(follower: Follower) -> None:
-    follower.options["late_files"] = "30d"
+@pytest.mark.parametrize("late_files", ["30d", timedelta.max])
+def test_a_name_is_remembered_up_to_the_lateness_limit(follower: Follower, late_files: Any) -> None:
+    follower.options["late_files"] = late_files
     follower.read_each("old", old=1, new=20, newer=31)
-    follower.put("old", day=1)
-    assert follower.read() == []
+    for name in ("old", "late"):
+        follower.put(name, day=1)
+    assert follower.read() == ["late"]
     assert follower.planner is not None
-    assert follower.planner.lag(follower.offset) == "3 of 3 files"
+    assert follower.planner.lag(follower.offset) == "4 of 4 files"
 
 
 def test_a_file_with_a_future_time_expires_no_others(follower: Follower) -> None:
@@ -361,14 +364,6 @@ def test_the_lateness_limit_of_files_is_validated(value: Any) -> None:
         TextSource("in", late_files=value)
 
 
-def test_no_name_expires_without_a_lateness_limit(follower: Follower) -> None:
-    follower.options["late_files"] = timedelta.max
-    follower.read_each(a=1, b=50, c=60, d=70)
-    follower.put("a", day=1)
-    follower.put("e", day=1)
-    assert follower.read() == ["e"]
-
-
 def test_the_copy_of_a_data_frame_is_listed_in_full(tmp_path: Path) -> None:
     """The list of files in a checkpoint survives a move of the checkpoint."""
     path = write(tmp_path / "a", "a\n")
@@ -376,3 +371,91 @@ def test_the_copy_of_a_data_frame_is_listed_in_full(tmp_path: Path) -> None:
     find = partial(find_files, [str(path)], required=True)
     FileList(log, find, follow=False, fixed=True).release(1, NOW_US)
     assert (log.summary(), len(log.entries())) == (None, 1)
+
+
+# --- the names of read files ---
+
+
+def seen_of(*names: tuple[str, int], store: str = "") -> SeenFiles:
+    seen = SeenFiles()
+    seen.add((store, path, mtime) for path, mtime in names)
+    return seen
+
+
+def expire(seen: SeenFiles, before_ns: int, *present: str) -> None:
+    mask = np.zeros(len(seen), np.bool_)
+    rows = seen.find([digest_of("", path) for path in present])
+    mask[rows[rows >= 0]] = True
+    seen.expire(before_ns, mask)
+
+
+def contains(seen: SeenFiles, *paths: str) -> list[bool]:
+    return [bool(row >= 0) for row in seen.find([digest_of("", path) for path in paths])]
+
+
+def test_a_name_is_found_by_store_and_path_alone() -> None:
+    seen = seen_of(("bucket/in/a", 5), ("bucket/in/b", 6), store="s3://bucket")
+    seen.add([("s3a://bucket", "bucket/in/a", 9), ("", "/in/a", 7)])
+    assert len(seen) == 3
+    assert contains(seen, "/in/a", "bucket/in/a", "/in/b") == [True, False, False]
+    assert list(seen.find([digest_of("s3a://bucket", "bucket/in/b")]) >= 0) == [True]
+
+
+def test_names_that_share_half_of_a_hash_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = {"/in/a": b"\7" * 15 + b"a", "/in/b": b"\7" * 15 + b"b", "/in/c": b"\7" * 15 + b"c"}
+    monkeypatch.setattr(seen_files, "digest_of", lambda _, path: digests[path])
+    seen = seen_of(("/in/a", 1), ("/in/b", 1))
+    assert list(seen.find(list(digests.values())) >= 0) == [True, True, False]
+
+
+def test_a_mark_never_goes_back() -> None:
+    seen = seen_of(("/in/a", 20))
+    expire(seen, 30)
+    seen.add([("", "/in/b", 10)])
+    expire(seen, 30)
+    assert seen.is_late("", "/in/c", 20)
+
+
+def test_directories_over_the_limit_of_marks_share_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_files, "MOST_MARKS", 3)
+    seen = seen_of(*((f"/in/day={day}/a", 10 + day) for day in range(3)), ("/other/a", 5))
+    expire(seen, 100)
+    late = {path: seen.is_late("", path, 12) for path in ("/in/day=1/b", "/in/day=9/b", "/in/b")}
+    assert late == {"/in/day=1/b": True, "/in/day=9/b": True, "/in/b": True}
+    assert not seen.is_late("", "/in/day=1/b", 13)
+    assert [seen.is_late("", "/other/b", mtime) for mtime in (5, 6)] == [True, False]
+    assert not seen.is_late("", "/inn/b", 1)
+
+
+def test_marks_merge_up_to_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_files, "MOST_MARKS", 0)
+    assert seen_files._bounded({f" /{number}": number for number in range(10)}) == {" \0": 9}
+
+
+def test_a_summary_survives_a_round_trip() -> None:
+    seen = seen_of(("/in/a", 10), ("/in/b", 20), ("/other/c", 40))
+    expire(seen, 15)
+    files = [("", "/in/d", 3, 50), ("s3://b", "b/e", 4, 60)]
+    read = FileSummary.decode(FileSummary(7, seen, files).encode())
+    assert (read.first, list(read.files)) == (7, files)
+    assert contains(read.seen, "/in/a", "/in/b", "/other/c") == [False, True, True]
+    assert read.seen.is_late("", "/in/x", 10)
+    assert not read.seen.is_late("", "/other/x", 10)
+    assert read.seen.newest_ns == 40
+    assert FileSummary.decode(FileSummary().encode()).files == []
+
+
+def test_content_that_is_no_summary_is_refused() -> None:
+    for content in (b"", b"nothing", FileSummary().encode()[:90]):
+        with pytest.raises(SourceError, match=r"cannot be read: .*; put the checkpoint back"):
+            FileSummary.decode(content)
+
+
+def test_a_copy_changes_independently() -> None:
+    seen = seen_of(("/in/a", 10))
+    copy = seen.copy()
+    copy.add([("", "/in/b", 20)])
+    expire(copy, 15)
+    assert contains(seen, "/in/a", "/in/b") == [True, False]
+    assert not seen.is_late("", "/in/c", 1)
+    assert copy.is_late("", "/in/c", 1)

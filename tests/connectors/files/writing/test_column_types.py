@@ -17,7 +17,7 @@ from flow.connectors.files import JsonLinesSink, ParquetSink
 from flow.connectors.files.writing.dictionaries import dictionary_columns
 from flow.connectors.formats import columns
 from flow.errors import SinkError
-from tests.support.writing_files import opened, parquet_rows, publish, tree, write
+from tests.support.writing import opened, parquet_rows, publish, tree, write
 
 AT = datetime(2013, 1, 1, 5, tzinfo=UTC)
 NAIVE = AT.replace(tzinfo=None)
@@ -64,9 +64,7 @@ def test_values_are_not_converted_to_the_type_of_earlier_values(
         ([None, "x"], [None, "x"]),
     ],
 )
-def test_later_values_fit_a_column_if_the_cast_is_lossless(
-    tmp_path: Path, values: list[Any], read: list[Any]
-) -> None:
+def test_a_lossless_cast_fits_a_column(tmp_path: Path, values: list[Any], read: list[Any]) -> None:
     sink = opened(ParquetSink(tmp_path))
     for epoch, value in enumerate(values):
         publish(sink, epoch, [{"n": epoch, "x": value}])
@@ -133,9 +131,7 @@ def test_columns_keep_their_types_in_a_resumed_run(tmp_path: Path) -> None:
     assert parquet_rows(tmp_path) == [{"x": 1.5}, {"x": None}, {"x": 2.0}]
 
 
-def test_a_column_that_changes_within_a_task_makes_another_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_column_makes_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "MERGED_ROWS", 1)
     sink = opened(ParquetSink(tmp_path))
     sink.commit(0, [write(sink, 0, 4, [{"x": 1}], [{"x": 2}], [{"x": 2.5, "y": "new"}])])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from flow.reports.summary_table import summary_table
 from flow.testing import TestingSink
 from recovery import RecoveryConfig, status
 from tests.support.kafka import Broker
+from tests.support.one_stream import a_flow, step
 
 pytestmark = pytest.mark.spark
 
@@ -124,26 +124,6 @@ def test_a_topic_is_read_once_in_bounded_epochs_over_a_stop_a_failure_and_a_new_
     )
 
 
-@pytest.mark.extended
-def test_a_killed_broker_is_waited_for(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    topic = broker.topic(partitions=2)
-    broker.produce(topic, orders(range(300), 2))
-    case = Case(spark, tmp_path, json_source(broker, topic, max_records_per_epoch=100))
-    # While it is planned that the second epoch reads them, its messages are out of reach.
-    killed = threading.Event()
-    starting = threading.Timer(1.0, broker.start)
-
-    def on_epoch(report: EpochReport) -> None:
-        if not killed.is_set():
-            killed.set()
-            broker.kill()
-            starting.start()
-
-    case.run(on_epoch=on_epoch)
-    starting.join()
-    case.check(range(300))
-
-
 #  offsets    0 good   1 no JSON   2 good   3 without a value
 def test_a_batch_has_bad_messages_as_a_stream(broker: Broker, spark: SparkSession) -> None:
     topic = broker.topic()
@@ -187,7 +167,6 @@ def test_a_batch_has_bad_messages_as_a_stream(broker: Broker, spark: SparkSessio
 
 def numbers(broker: Broker, topic: str, out: list[int], **arguments: Any) -> Dataflow:
     """A batch of the numbers of orders."""
-    flow = Dataflow("numbers")
-    read = op.input("orders", flow, json_source(broker, topic, end="latest", **arguments))
-    op.output("out", op.map("number", read, lambda order: order["number"]), TestingSink(out))
-    return flow
+    source = json_source(broker, topic, end="latest", **arguments)
+    number = step(op.map, lambda order: order["number"])
+    return a_flow(number, "orders", source=source, sink=TestingSink(out))

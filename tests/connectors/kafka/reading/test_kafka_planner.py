@@ -1,21 +1,25 @@
-"""Planning of the offsets that each epoch reads, with brokers that the test controls."""
+"""Planning of the offsets that each epoch reads, with brokers or a client of the test."""
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.connectors.kafka import KafkaSource
 from flow.connectors.kafka.broker import cluster
-from flow.connectors.kafka.broker.cluster import Ends, TopicPartition, Unreachable
+from flow.connectors.kafka.broker.cluster import Cluster, Ends, TopicPartition, Unreachable
+from flow.connectors.kafka.broker.properties import Properties
 from flow.connectors.kafka.reading.planner import KafkaPlanner, Reach, _cut
 from flow.connectors.kafka.reading.polls import MOST_POLLS, PollHistory
 from flow.connectors.source import MemoryLog
@@ -83,18 +87,6 @@ def read(planned: Any) -> list[tuple[Any, int, int]]:
 
 
 # --- epochs ---
-
-
-def test_an_epoch_reads_all_new_messages_and_returns_the_next_offset() -> None:
-    brokers = Brokers({"t/0": (0, 5), "t/1": (2, 2)})
-    plan = new_planner(brokers)
-    first = plan.next(None)
-    assert first.end == {"t/0": 5, "t/1": 2}
-    assert read(first) == [(["t", 0, 0, 5], 0, 0)]
-    assert plan.next(first.end) is None
-    brokers.partitions_there["t/1"] = (2, 3)
-    second = plan.next(first.end)
-    assert (second.end, read(second)) == ({"t/0": 5, "t/1": 3}, [(["t", 1, 2, 3], 1, 0)])
 
 
 def test_epochs_of_a_backlog_are_limited_by_message_size() -> None:
@@ -331,16 +323,14 @@ def test_a_missing_partition_is_warned_of_once(caplog: pytest.LogCaptureFixture)
     plan = new_planner(Brokers({"t/0": (0, 2)}), Clock(passing=5.0), on_data_loss="warn")
     for _ in range(4):
         assert plan.next({"t/0": 2, "t/1": 5}) is None
-    assert [record.getMessage() for record in caplog.records] == [
-        "t/1 is not on the broker any more; going on with what is left"
-    ]
+    assert caplog.messages == ["t/1 is not on the broker any more; going on with what is left"]
 
 
 def test_the_loss_of_all_messages_may_be_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     plan = new_planner(Brokers({"t/0": (9, 9)}), on_data_loss="warn")
     planned = plan.next({"t/0": 3})
     assert (planned.end, planned.splits) == ({"t/0": 9}, [])
-    assert [record.getMessage() for record in caplog.records] == [
+    assert caplog.messages == [
         "messages 3 to 8 of t/0 were deleted on the broker before the flow read them; "
         "going on with what is left"
     ]
@@ -357,7 +347,7 @@ def test_a_recreated_topic_is_a_loss_once_it_is_certain(caplog: pytest.LogCaptur
     with pytest.raises(SourceError, match="t/0 ends at 2, and the flow has read up to 8"):
         fails.next({"t/0": 8})
     assert read(warns.next({"t/0": 8})) == [(["t", 0, 0, 2], 0, 0)]
-    assert len(caplog.records) == 1
+    assert len(caplog.messages) == 1
 
 
 def test_a_missing_partition_is_a_loss_once_it_is_certain() -> None:
@@ -404,12 +394,12 @@ def test_messages_deleted_since_the_start_are_warned_of(caplog: pytest.LogCaptur
         "t1": 40,
         "t3": 0,
     }
-    assert [record.getMessage() for record in caplog.records] == [
+    assert caplog.messages == [
         "messages before 1,700 of t/0 and 1 more were deleted on the broker, and may include "
         "messages since start=1970-01-01T00:00:00.010000+00:00; going on with what is left"
     ]
     assert plan.next(first.end) is None
-    assert len(caplog.records) == 1
+    assert len(caplog.messages) == 1
 
 
 # --- brokers that do not answer ---
@@ -434,7 +424,7 @@ def test_a_silent_broker_is_waited_for_with_one_warning(caplog: pytest.LogCaptur
         assert plan.next(offset) is None
     brokers.silent = False
     assert plan.next(offset) is None
-    assert [record.getMessage() for record in caplog.records] == [
+    assert caplog.messages == [
         "no Kafka broker answers at here:9092: gone; waiting for it",
         "Kafka answers again",
     ]
@@ -573,3 +563,69 @@ def test_a_long_backlog_keeps_few_polls_and_advances_read_until_steadily() -> No
     lags = [second - time for second, time in enumerate(seconds)]
     assert min(lags) == 0
     assert max(lags) < 4 * count / MOST_POLLS
+
+
+# --- errors of the brokers ---
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def cluster_of(answers: Callable[[int], int | KafkaError], listed: int = 2) -> Cluster:
+    """A cluster whose client answers calls for offsets as given, for partitions of one topic."""
+    topic = SimpleNamespace(partitions=dict.fromkeys(range(listed)))
+    topics = SimpleNamespace(topics={"t": topic} if listed else {})
+    made = Cluster("b:9092", Properties({}))
+    made._client = SimpleNamespace(
+        list_topics=lambda timeout: topics,
+        list_offsets=lambda parts, **_: {one: future_of(answers(one.partition)) for one in parts},
+        poll=lambda seconds: None,
+    )
+    return made
+
+
+def future_of(answer: int | KafkaError) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(answer, KafkaError):
+        future.set_exception(KafkaException(answer))
+    else:
+        future.set_result(SimpleNamespace(offset=answer))
+    return future
+
+
+def failing(code: int) -> Callable[[int], int | KafkaError]:
+    return lambda partition: KafkaError(code) if partition else 17
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._TRANSPORT,
+    ],
+)
+def test_transient_errors_are_waited_for(code: int) -> None:
+    with pytest.raises(Unreachable, match="no Kafka broker answers at b:9092"):
+        cluster_of(failing(code)).latest([T0, T1])
+
+
+def test_permanent_errors_are_raised() -> None:
+    with pytest.raises(SourceError, match="Kafka at b:9092 refuses to answer"):
+        cluster_of(failing(KafkaError.TOPIC_AUTHORIZATION_FAILED)).latest([T0, T1])
+
+
+@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION])
+def test_a_missing_partition_is_left_out(code: int) -> None:
+    assert cluster_of(failing(code)).latest([T0, T1]) == {T0: 17}
+
+
+def test_partitions_without_a_leader_are_waited_for() -> None:
+    nobody = cluster_of(lambda _: KafkaError(KafkaError._NOENT))
+    with pytest.raises(Unreachable, match="no broker of b:9092 leads t/0 and 1 more"):
+        nobody.latest([T0, T1])
+
+
+def test_a_deleted_topic_is_left_out() -> None:
+    gone = cluster_of(lambda _: KafkaError(KafkaError._NOENT), listed=0)
+    assert gone.latest([T0, T1]) == {}

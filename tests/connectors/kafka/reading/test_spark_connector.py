@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from flow.engine.spark.versions.supported import installed_version
 from tests.support.kafka import Broker
 from tests.support.maven import jars_of
+from tests.support.programs import printed_by
 
-ROOT = Path(__file__).parents[4]
 # Maven Central has none for Spark 4.3; that of 4.2 serves it.
 RELEASE = "4.1.1" if installed_version().number == (4, 1) else "4.2.0"
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{RELEASE}"
@@ -55,7 +51,7 @@ print(json.dumps({"epochs": summary.epochs, "found": sorted(out)}))
 
 @pytest.mark.extended
 @pytest.mark.spark
-def test_a_topic_is_read_by_sparks_connector(broker: Broker, tmp_path: Path) -> None:
+def test_a_topic_is_read_by_sparks_connector(broker: Broker) -> None:
     problem, folder = jars_of(CONNECTOR, "org.apache.hadoop")
     if problem:
         pytest.skip(f"no connector of Spark's for Kafka: {problem}")
@@ -63,15 +59,6 @@ def test_a_topic_is_read_by_sparks_connector(broker: Broker, tmp_path: Path) -> 
     sent = ({"key": f"k{n % KEYS}", "value": json.dumps({"amount": n})} for n in range(COUNT))
     broker.produce(topic, sent)
     jars = ",".join(str(path) for path in sorted(folder.glob("*.jar")))
-    done = subprocess.run(
-        [sys.executable, "-c", FLOW, broker.servers, topic, jars],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert not done.returncode, done.stderr[-2000:]
-    answer = json.loads(done.stdout)
+    answer = json.loads(printed_by("-c", FLOW, broker.servers, topic, jars))
     assert answer["found"] == [[f"k{n}", sum(range(n, COUNT, KEYS))] for n in range(KEYS)]
     assert answer["epochs"] > COUNT / 200

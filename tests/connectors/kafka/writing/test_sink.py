@@ -12,13 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import admin
 
 from flow import SinkError
-from flow.connectors.kafka import KafkaRecord, KafkaSink
+from flow.connectors.kafka import KafkaRecord, KafkaSink, KafkaSource
 from flow.connectors.kafka.broker.connection import Clients
 from flow.connectors.kafka.writing import sending, topics, transactions
 from flow.connectors.kafka.writing.topics import Topic
 from flow.connectors.sink import WriteContext, Written
+from flow.testing import run_source
 from tests.support.kafka import Broker
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -170,11 +172,11 @@ def test_a_run_whose_output_another_opened_cannot_write(broker: Broker, start: S
     zombie = start(topic, "run")
     zombie.write(0, [1])
     start(topic, "run").write(1, [2])
-    with pytest.raises(SinkError) as caught:
+    problem = (
+        rf"step 'out': epoch 1 could not be written .*{topic}.* another process has opened the same"
+    )
+    with pytest.raises(SinkError, match=problem):
         zombie.write(1, [2])
-    assert "step 'out': epoch 1 could not be written" in str(caught.value)
-    assert topic in str(caught.value)
-    assert "another process has opened the same output" in str(caught.value)
     assert values(broker, topic) == numbers(1, 2)
 
 
@@ -234,10 +236,8 @@ def test_a_rewound_run_is_refused_or_writes_again(broker: Broker, start: Start) 
 
 def test_a_missing_topic_is_created_if_configured(broker: Broker, start: Start) -> None:
     topic = f"made-{uuid.uuid4().hex}"
-    with pytest.raises(SinkError) as caught:
+    with pytest.raises(SinkError, match=rf"topic {topic!r} does not exist.*partitions=\.\.\."):
         start(topic)
-    assert f"topic {topic!r} does not exist" in str(caught.value)
-    assert "partitions=..." in str(caught.value)
     assert broker.partitions(topic) == 0
     start(topic, partitions=3).write(0, [1])
     assert broker.partitions(topic) == 3
@@ -269,7 +269,7 @@ def test_a_lost_topic_of_epochs_is_detected(
         run.write(0, [{"n": 1}])
     assert broker.consume(topic) == []
     run.sink.open("a run", resuming=True)
-    (message,) = [record.getMessage() for record in caplog.records]
+    (message,) = caplog.messages
     assert message.startswith(f"the topic of epochs '{epochs_topic}' did not exist and was created")
     run.sink.open("a run", resuming=True)
     assert len(caplog.records) == 1
@@ -352,10 +352,11 @@ def test_a_restarted_broker_has_the_epoch_once(
 
 def test_brokers_that_cannot_be_reached_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flow.connectors.kafka.writing.topics._QUERY_SECONDS", 0.5)
-    with pytest.raises(SinkError) as caught:
+    problem = (
+        "topic 't' cannot be opened: the brokers at '127.0.0.1:1' cannot be.*Connection refused"
+    )
+    with pytest.raises(SinkError, match=f"(?s){problem}"):
         KafkaSink("127.0.0.1:1", "t").open("run", resuming=False)
-    assert "topic 't' cannot be opened: the brokers at '127.0.0.1:1' cannot be" in str(caught.value)
-    assert "Connection refused" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -424,3 +425,19 @@ def test_a_transaction_timeout_is_reported_and_the_next_run_continues(
         run.write(1, [2])
     start(topic, "run").write(1, [2])
     assert values(broker, topic) == numbers(1, 2)
+
+
+def test_no_right_on_a_consumer_group_is_needed(broker: Broker, start: Start) -> None:
+    client = admin.AdminClient({"bootstrap.servers": broker.servers})
+    what = admin.AclOperation.ALL, admin.AclPermissionType.ALLOW
+    for group in ("flow", "flow-epochs"):  # of which another user alone has the right
+        of_group = admin.ResourceType.GROUP, group, admin.ResourcePatternType.LITERAL
+        (done,) = client.create_acls(
+            [admin.AclBinding(*of_group, "User:else", "*", *what)]
+        ).values()
+        done.result()
+    topic = broker.topic()
+    for epoch in (0, 0, 1):
+        start(topic, "a run", value_format="text").write(epoch, [f"{epoch}"])
+    source = KafkaSource(broker.servers, topic, value="text", end="latest", patience="20s")
+    assert [message.value for message in run_source(source)] == ["0", "1"]

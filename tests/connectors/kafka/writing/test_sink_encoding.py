@@ -188,10 +188,7 @@ VALUES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "number": (pa.float64(), st.floats(allow_nan=False, allow_infinity=False)),
     "short": (pa.float32(), st.floats(width=32, allow_nan=False, allow_infinity=False)),
     "truth": (pa.bool_(), st.booleans()),
-    "at": (
-        pa.timestamp("us", "Europe/Berlin"),
-        st.integers(-(10**15), 4 * 10**15).map(lambda us: from_us(us)),
-    ),
+    "at": (pa.timestamp("us", "Europe/Berlin"), st.integers(-(10**15), 4 * 10**15).map(from_us)),
     "day": (pa.date32(), st.dates(date(1, 1, 1))),
     "price": (pa.decimal128(9, 2), st.decimals(-9999, 9999, places=2)),
     "ids": (pa.list_(pa.int64()), st.lists(st.integers(0, 9), max_size=2)),
@@ -295,10 +292,7 @@ def test_secrets_are_hidden_and_not_sent_to_encoding_workers() -> None:
         (lambda: KafkaSink("s:1", "t", value_format=None), "value_format must be 'json', 'text'"),
         (lambda: KafkaSink("s:1", "t", guarantee="maybe"), "guarantee must be 'exactly once' or"),
         (lambda: KafkaSink("s:1", "t", after_rewind="maybe"), "after_rewind must be 'refuse' or"),
-        (
-            lambda: KafkaSink("s:1", "t", partitions=0),
-            "partitions must be a whole number of at least 1",
-        ),
+        (lambda: KafkaSink("s:1", "t", partitions=0), "partitions must be a whole number of at"),
         (lambda: KafkaSink("s:1", "t", properties={"transactional.id": "x"}), "cannot be"),
         (lambda: KafkaSink("s:1", "t", properties={"a": object()}), "properties"),
         (lambda: KafkaSink("s:1", "t", properties="a=b"), "properties must map"),

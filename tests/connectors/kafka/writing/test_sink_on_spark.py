@@ -26,6 +26,7 @@ from flow.connectors.sink import Sink
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
 from tests.support.kafka import Broker
+from tests.support.one_stream import a_flow, running_total, step
 
 pytestmark = pytest.mark.spark
 
@@ -35,15 +36,9 @@ SEED = int(os.environ.get("FAULTS_SEED", "1"))
 """Where the kills fall, as far as that can be repeated."""
 
 
-def running_total(total: int | None, number: int) -> tuple[int, int]:
-    return (total or 0) + number, (total or 0) + number
-
-
 def totals(sink: Sink[Any]) -> Dataflow:
-    flow = Dataflow("totals")
-    values = op.input("in", flow, TestingSource(ITEMS, batch_size=2))
-    op.output("out", op.stateful_map("total", values, running_total), sink)
-    return flow
+    source = TestingSource(ITEMS, batch_size=2)
+    return a_flow(step(op.stateful_map, running_total), source=source, sink=sink)
 
 
 ITEMS = [("a", 1), ("b", 2), ("a", 3), ("b", 4), ("a", 5)]
@@ -154,9 +149,8 @@ def die_at(moment: str, epoch: int) -> None:
 
 def run_until_struck(servers: str, topic: str, checkpoint: str) -> None:
     """Run the flow of running totals to its end, or to its death."""
-    flow = Dataflow("totals")
-    numbers = op.input("numbers", flow, TestingSource(NUMBERS, batch_size=SIZE))
-    op.output("out", op.stateful_map("total", numbers, running_total), StruckSink(servers, topic))
+    source, sink = TestingSource(NUMBERS, batch_size=SIZE), StruckSink(servers, topic)
+    flow = a_flow(step(op.stateful_map, running_total), source=source, sink=sink)
     options: dict[str, Any] = {"master": "local[1]", "shards": 2, "partitions": 1}
     recovery = RecoveryConfig(checkpoint)
     run(flow, recovery=recovery, on_epoch=lambda report: die_at("done", report.epoch), **options)

@@ -45,9 +45,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         (f"Error cancelling write to file:/data/checkpoint/x\nFSError: {NONE}", IN_THE_CHECKPOINT),
     ],
 )
-def test_a_message_that_names_a_file_names_its_disk(
-    message: str, problem: str, free: dict[str, int]
-) -> None:
+def test_a_named_file_names_its_disk(message: str, problem: str, free: dict[str, int]) -> None:
     assert DISKS.explain([message]) == problem
 
 

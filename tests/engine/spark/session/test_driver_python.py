@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import flow.operators as op
-from flow import Dataflow, run
+from flow import run
 from flow.engine.spark import streaming
 from flow.engine.spark.session.driver_python import check_driver_python
 from flow.errors import EnvironmentProblem
-from flow.testing import TestingSink, TestingSource
+from tests.support.one_stream import a_flow, as_read
 
 
 def test_a_packed_environment_that_only_workers_have_is_refused(tmp_path: Path) -> None:
@@ -37,7 +36,7 @@ def test_names_and_existing_paths_are_accepted(python: str, tmp_path: Path) -> N
 
 
 @pytest.mark.spark
-def test_a_streaming_run_is_refused_before_its_query_starts(
+def test_a_refused_run_starts_no_query(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = EnvironmentProblem("the driver has no such Python")
@@ -46,8 +45,6 @@ def test_a_streaming_run_is_refused_before_its_query_starts(
         raise refused
 
     monkeypatch.setattr(streaming, "check_python_of", refuse)
-    graph = Dataflow("any")
-    op.output("out", op.input("in", graph, TestingSource([1])), TestingSink([]))
     with pytest.raises(EnvironmentProblem) as caught:
-        run(graph, spark=spark, engine="streaming")
+        run(a_flow(as_read), spark=spark, engine="streaming")
     assert caught.value is refused

@@ -1,12 +1,19 @@
-"""Messages of Spark's failures: a line with the cause instead of the call that failed."""
+"""Messages of Spark's failures: a line with the cause instead of the call, and what to set."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
 
+import flow.operators as op
+from flow import EngineError, run
 from flow.engine.spark.session.disks import RunDisks
 from flow.engine.spark.session.failures import (
     EXECUTOR_KILLED,
@@ -15,6 +22,8 @@ from flow.engine.spark.session.failures import (
     WORKER_DIED,
     spark_problem,
 )
+from flow.testing import TestingSource
+from tests.support.one_stream import Build, a_flow, step
 
 
 @dataclass
@@ -44,6 +53,7 @@ class JavaError(Exception):
 
 CALL = "An error occurred while calling o1634.getResult."
 AWAIT = "Exception thrown in awaitResult: "
+SPARK = "org.apache.spark.SparkException: "
 ABORTED = "Job aborted due to stage failure: Task 0 in stage 5.0 failed 1 times"
 
 NO_WORKER = (
@@ -68,48 +78,39 @@ which has a second line
  SQLSTATE: 38000"""
 
 
-def chain(*messages: str | None) -> Java | None:
-    return Java(messages[0], chain(*messages[1:])) if messages else None
+def chain(message: str | None, *causes: str | None) -> Java:
+    return Java(message, chain(*causes) if causes else None)
+
+
+NOT_STARTED = (
+    "Spark could not start its Python workers: python: Error while finding module specification "
+    "for 'flow.engine.spark.daemon' (ModuleNotFoundError: No module named 'flow'). Install this "
+    "package where they run, or put the folder that it is in on PYTHONPATH before Spark starts"
+)
+NO_PYTHON = f"{ABORTED}: \nError from python worker:\n  python: not found\n"
 
 
 @pytest.mark.parametrize(
-    ("messages", "problem"),
+    "case",
     [
-        ((AWAIT, f"{ABORTED}\n\tat Deep.scala", None), ABORTED),
-        ((None,), "java.io.EOFException"),
-        (
-            (AWAIT, ABORTED, "java.io.IOException: No space left on device"),
-            "No space left on device",
-        ),
-        ((AWAIT,), CALL),
-        (
-            (
-                AWAIT,
-                f"{ABORTED}: org.apache.spark.SparkException: \n{NO_WORKER}\nPYTHONPATH was:\n",
-            ),
-            "Spark could not start its Python workers: python: Error while finding module "
-            "specification for 'flow.engine.spark.daemon' (ModuleNotFoundError: No module "
-            "named 'flow'). "
-            "Install this package where they run, or put the folder that it is in on PYTHONPATH "
-            "before Spark starts",
-        ),
-        (
-            (f"{ABORTED}: \nError from python worker:\n  python: not found\n",),
-            "Spark could not start its Python workers: python: not found",
-        ),
-        ((AWAIT, RAISED), "a function that Spark ran in Python raised ValueError: odd number"),
+        (ABORTED, AWAIT, f"{ABORTED}\n\tat Deep.scala", None),
+        ("java.io.EOFException", None),
+        ("No space left on device", AWAIT, ABORTED, "java.io.IOException: No space left on device"),
+        (CALL, AWAIT),
+        (NOT_STARTED, AWAIT, f"{ABORTED}: {SPARK}\n{NO_WORKER}\nPYTHONPATH was:\n"),
+        ("Spark could not start its Python workers: python: not found", NO_PYTHON),
+        ("a function that Spark ran in Python raised ValueError: odd number", AWAIT, RAISED),
     ],
 )
-def test_the_outermost_cause_with_a_message_is_shown(
-    messages: tuple[str | None, ...], problem: str
-) -> None:
-    java = chain(*messages)
-    assert java is not None
-    assert spark_problem(JavaError(f"{CALL}\n: {messages[0]}\n\tat Deep.scala", java)) == problem
+def test_the_outermost_cause_with_a_message_is_shown(case: tuple[Any, ...]) -> None:
+    problem, *messages = case
+    error = JavaError(f"{CALL}\n: {messages[0]}\n\tat Deep.scala", chain(*messages))
+    assert spark_problem(error) == problem
 
 
-def test_a_python_exception_is_shown_unchanged() -> None:
+def test_a_python_exception_is_shown_by_its_first_line_or_its_type() -> None:
     assert spark_problem(ValueError("odd\nand more")) == "odd"
+    assert spark_problem(ValueError()) == "ValueError"
 
 
 def test_an_exception_of_a_python_worker_is_found_without_java_causes() -> None:
@@ -117,10 +118,6 @@ def test_an_exception_of_a_python_worker_is_found_without_java_causes() -> None:
     head = "An exception was thrown from the Python worker. Please see the stack trace below."
     error = PythonException(f"\n  {head}\n{TRACE}KeyError: 'a'\n")
     assert spark_problem(error) == "a function that Spark ran in Python raised KeyError: 'a'"
-
-
-def test_an_exception_without_a_message_is_shown_by_its_type() -> None:
-    assert spark_problem(ValueError()) == "ValueError"
 
 
 def test_cyclic_causes_end() -> None:
@@ -180,41 +177,32 @@ LOST_TASK = (
 )
 
 
+EXITED = (
+    "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Command"
+)
+KILLED = "ExecutorLostFailure: The executor with id 1 exited with exit code 137(SIGKILL, possible"
+
+
 @pytest.mark.parametrize(
-    ("messages", "problem"),
+    "case",
     [
         # A killed worker of PySpark 4.3.
         (
-            (
-                AWAIT,
-                f"{LOST_TASK}org.apache.spark.SparkException: {CRASHED}\n\tat Deep.scala",
-                CRASHED,
-                None,
-            ),
             WORKER_DIED,
+            AWAIT,
+            f"{LOST_TASK}{SPARK}{CRASHED}\n\tat D.scala",
+            CRASHED,
+            None,
         ),
-        (
-            (
-                f"{LOST_TASK}ExecutorLostFailure (executor 1 exited caused by one of the running "
-                "tasks) Reason: Command exited with code 137",
-            ),
-            EXECUTOR_KILLED,
-        ),
-        (
-            (
-                f"{LOST_TASK}ExecutorLostFailure: The executor with id 1 exited with exit code "
-                "137(SIGKILL, possible container OOM).",
-            ),
-            EXECUTOR_KILLED,
-        ),
-        ((f"{LOST_TASK}java.lang.OutOfMemoryError: Java heap space",), HEAP_FULL),
-        (("Python worker failed to connect back.",), LATE_WORKER),
+        (EXECUTOR_KILLED, f"{LOST_TASK}{EXITED} exited with code 137"),
+        (EXECUTOR_KILLED, f"{LOST_TASK}{KILLED} container OOM)."),
+        (HEAP_FULL, f"{LOST_TASK}java.lang.OutOfMemoryError: Java heap space"),
+        (LATE_WORKER, "Python worker failed to connect back."),
     ],
 )
-def test_too_little_memory_is_explained(messages: tuple[str | None, ...], problem: str) -> None:
-    java = chain(*messages)
-    assert java is not None
-    assert spark_problem(JavaError(CALL, java), DISKS, lambda: "all is well") == problem
+def test_too_little_memory_is_explained(case: tuple[Any, ...]) -> None:
+    problem, *messages = case
+    assert spark_problem(JavaError(CALL, chain(*messages)), DISKS, lambda: "all is well") == problem
 
 
 def test_a_number_137_alone_is_no_killed_executor() -> None:
@@ -228,3 +216,26 @@ def test_unrelated_errors_do_not_read_the_log() -> None:
 
     problem = spark_problem(worker("ValueError: odd"), DISKS, logged)
     assert problem == "a function that Spark ran in Python raised ValueError: odd"
+
+
+# --- a worker that the system kills ---
+
+
+def die(*_: Any) -> Any:
+    """Die as a worker does that the kernel kills for memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("engine", "build"),
+    [
+        ("batch", step(op.map, die)),
+        pytest.param("streaming", step(op.stateful_map, die), marks=pytest.mark.extended),
+    ],
+    ids=["batch", "streaming"],
+)
+def test_a_killed_worker_is_explained(engine: Any, build: Build, spark: SparkSession) -> None:
+    flow = a_flow(build, source=TestingSource([("a", 1)]))
+    with pytest.raises(EngineError, match=re.escape(WORKER_DIED)):
+        run(flow, spark=spark, engine=engine)

@@ -1,11 +1,10 @@
-"""Sessions that the program has made: checks, workers, and contradicting settings."""
+"""Sessions that the program has made: checks, workers, settings, and a batch over Spark Connect."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,22 +18,27 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, EnvironmentProblem, FlowBuildError, run
 from flow.engine.spark.session import code
+from flow.engine.spark.session.access import cores_of, disks_of
 from flow.engine.spark.session.given import check_session, ready_for_a_run
 from flow.engine.spark.session.query_conf import QUERY_CONF
 from flow.errors import FlowTypeError
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
 from tests.support.java import QUICK_SUBMIT
+from tests.support.programs import ROOT, printed_by
 
-ROOT = Path(__file__).resolve().parents[4]
 VALUES = [("key", {"at": f"2026-03-01T10:{minute:02d}:00Z", "n": minute}) for minute in range(60)]
 
 
 class Remote:
-    """A session of Spark Connect, as far as it is looked at."""
+    """A session of Spark Connect with a configuration, as far as it is looked at."""
 
     version = pyspark.__version__
     is_stopped = False
+
+    def __init__(self, **conf: str) -> None:
+        settings = {name.replace("_", "."): value for name, value in conf.items()}
+        self.conf = SimpleNamespace(get=settings.get)
 
 
 Remote.__module__ = "pyspark.sql.connect.session"
@@ -114,9 +118,7 @@ SETTINGS = {
 
 
 @pytest.mark.spark
-def test_contradicting_settings_change_no_result_and_are_put_back(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_settings_change_no_result_and_are_put_back(spark: SparkSession, tmp_path: Path) -> None:
     """All at once."""
     before = {name: spark.conf.get(name, None) for name in {*SETTINGS, *QUERY_CONF}}
     try:
@@ -134,7 +136,7 @@ def test_contradicting_settings_change_no_result_and_are_put_back(
             spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
-PROGRAM = """
+OTHER_PYTHON = """
 import json, sys
 from pyspark.sql import SparkSession
 from flow import FlowError, run
@@ -155,15 +157,6 @@ except FlowError as error:
 """
 
 
-def printed_by_program(checkpoint: Path, workers: str) -> list[Any]:
-    """Run `PROGRAM` with a session whose workers would run in another Python."""
-    env = {**os.environ, **QUICK_SUBMIT, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": workers}
-    command = [sys.executable, "-c", PROGRAM, str(checkpoint)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(("[", '"'))]
-
-
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["missing", "bare"])
@@ -175,8 +168,132 @@ def test_a_session_with_another_python_runs_flows_until_it_is_stopped(
     other = bare_python if workers == "bare" else str(tmp_path / "missing/python")
     expected = [sum(range(start, start + 10)) for start in range(0, 60, 10)]
     stopped = "spark= names a session that was stopped: make a new one, or leave out spark="
-    assert printed_by_program(tmp_path / "checkpoint", other) == [
-        *(expected, expected),
-        other,
-        stopped,
+    variables = {**QUICK_SUBMIT, "PYSPARK_PYTHON": other}
+    lines = printed_by("-c", OTHER_PYTHON, tmp_path / "checkpoint", **variables).splitlines()
+    printed = [json.loads(line) for line in lines if line.startswith(("[", '"'))]
+    assert printed == [expected, expected, other, stopped]
+
+
+# --- Spark Connect ---
+
+OVER_CONNECT = """
+import json, sys
+from collections import Counter
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+SparkContext._active_spark_context = None  # as in a program whose server is elsewhere
+import flow.operators as op
+from flow import Dataflow, FlowError, run, to_dataframe
+from flow.connectors.dataframe import DataFrameSource
+from flow.testing import TestingSink
+from recovery import RecoveryConfig, status
+from tests.engine.spark.session.test_given import hourly
+
+def attempt(call):
+    try:
+        call()
+    except FlowError as error:
+        print(json.dumps([type(error).__name__, str(error)]))
+
+flow, out = hourly()
+run(flow, spark=spark)
+print(json.dumps([value["total"] for _, (_, value) in out]))
+
+def ratio_of_frame(less):
+    frame = spark.createDataFrame([("a", 1), ("b", 2)], "name string, n int")
+    flow = Dataflow("frame")
+    stream = op.input("in", flow, DataFrameSource(frame))
+    return flow, op.map("ratio", stream, lambda row: row["n"] // (row["n"] - less))
+
+def of_frame(less):
+    flow, ratio = ratio_of_frame(less)
+    numbers = []
+    op.output("out", ratio, TestingSink(numbers))
+    return flow, numbers
+
+flow, numbers = of_frame(0)
+run(flow, spark=spark)
+print(json.dumps(numbers))
+flow, out = hourly()
+run(flow, master="local[2]")
+print(json.dumps([value["total"] for _, (_, value) in out]))
+attempt(lambda: run(flow, conf={"spark.some.name": "x"}))
+
+flow, stream = ratio_of_frame(0)
+frame = to_dataframe(stream, schema="value long")
+print(json.dumps([type(frame).__module__, sorted(row.value for row in frame.collect())]))
+attempt(lambda: to_dataframe(stream, schema="value long", counts=Counter()))
+flow, stream = ratio_of_frame(1)
+try:
+    to_dataframe(stream, schema="value long").collect()
+except PySparkException as error:
+    print(json.dumps([line for line in str(error).splitlines() if "StepError" in line]))
+flow, numbers = of_frame(1)
+attempt(lambda: run(flow, spark=spark))
+attempt(lambda: run(hourly()[0], recovery=RecoveryConfig(sys.argv[1])))
+attempt(lambda: status(sys.argv[1], spark=spark))
+spark.stop()
+attempt(lambda: run(flow, spark=spark))
+"""
+
+
+NO_VALUE = (
+    "cannot change the active Spark session, in which spark.some.name has no value: set it where "
+    "that session is made, stop the session before the run, or leave the setting out"
+)
+ERROR = "flow.errors.StepError: step 'ratio'"
+
+
+@pytest.mark.extended
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_batch_runs_over_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "program.py").write_text(OVER_CONNECT)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    variables = {**QUICK_SUBMIT, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    lines = printed_by(tmp_path / "program.py", tmp_path, **variables).splitlines()
+    printed = [json.loads(line) for line in lines if line.startswith("[")]
+    no_jvm = (
+        "needs Spark's JVM, which a session of Spark Connect does not reach: run the program with "
+        "spark-submit, or on a session without remote()"
+    )
+    totals = [sum(range(start, start + 10)) for start in range(0, 60, 10)]
+    step_error, stopped = printed[7][1], printed[-1][1]
+    assert printed == [
+        totals,
+        [1, 1],
+        totals,
+        ["FlowBuildError", f"run: conf spark.some.name='x' {NO_VALUE}"],
+        ["pyspark.sql.connect.dataframe", [1, 1]],
+        ["EnvironmentProblem", f"the counter of counts= {no_jvm}"],
+        [f"{ERROR}: the mapper raised ZeroDivisionError: integer division or modulo by zero"],
+        ["StepError", step_error],
+        ["EnvironmentProblem", f"a streaming flow {no_jvm}"],
+        ["EnvironmentProblem", f"a checkpoint {no_jvm}"],
+        ["FlowBuildError", stopped],
     ]
+    assert "'ratio'" in step_error
+    assert "ZeroDivisionError" in step_error
+    assert stopped.startswith("spark= names a session that was stopped")
+
+
+@pytest.mark.parametrize(
+    ("conf", "cores"),
+    [
+        ({"spark_default_parallelism": "5", "spark_master": "local[2]"}, 5),
+        ({"spark_master": "local[3]"}, 3),
+        ({"spark_master": "local[3,4]"}, 3),
+        ({"spark_master": "local[*]"}, os.cpu_count()),
+        ({"spark_master": "spark://host:7077"}, 8),
+        ({}, 8),
+    ],
+)
+def test_cores_of_a_remote_session_come_from_its_conf(conf: dict[str, Any], cores: int) -> None:
+    assert cores_of(Remote(**conf)) == cores
+
+
+def test_disks_of_a_remote_session_are_unknown() -> None:
+    assert disks_of(Remote()).local == ()

@@ -67,9 +67,7 @@ def test_errors_caused_by_the_end_of_the_jvm_name_it(error: Exception) -> None:
         (ValueError("odd"), False, False),
     ],
 )
-def test_errors_of_other_causes_are_raised_unchanged(
-    error: Exception, answers: bool, stopped: bool
-) -> None:
+def test_other_errors_are_raised_unchanged(error: Exception, answers: bool, stopped: bool) -> None:
     session = fake_session(answers=answers, stopped=stopped)
     with pytest.raises(type(error)) as caught, jvm_needed(session):
         raise error
@@ -99,9 +97,7 @@ def test_errors_caused_by_a_stopped_session_name_it(error: Exception) -> None:
     assert caught.value.__cause__ is error
 
 
-def test_the_thread_that_releases_java_objects_logs_nothing_after_a_run(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_thread_that_frees_java_objects_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with jvm_needed(fake_session(answers=True)):
         pass
     releasing = FinalizerWorker(deque())
@@ -116,9 +112,7 @@ def test_a_context_without_a_python_object_is_stopped() -> None:
     assert is_stopped(cast("Any", SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))))
 
 
-def test_a_run_that_ends_leaves_the_log_of_another_run_quiet(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_run_that_ends_leaves_the_log_of_another_quiet(caplog: pytest.LogCaptureFixture) -> None:
     record = logging.LogRecord("root", logging.ERROR, "/x/py4j/java_gateway.py", 1, "m", None, None)
     root = logging.getLogger()
     with jvm_needed(fake_session(answers=True)):
@@ -157,20 +151,16 @@ except FlowError as error:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("engine", "how", "message"),
     [
         ("streaming", "alone", "EngineError: Spark's JVM has ended;"),
-        *(
-            pytest.param(
-                *(engine, "and fails", "StepError: step 'out': the shelf is full"),
-                marks=pytest.mark.extended,
-            )
-            for engine in ("streaming", "batch")
-        ),
+        ("streaming", "and fails", "StepError: step 'out': the shelf is full"),
+        ("batch", "and fails", "StepError: step 'out': the shelf is full"),
     ],
 )
-def test_a_jvm_that_is_killed_hides_no_error_and_shows_no_trace(
+def test_a_killed_jvm_hides_no_error_and_shows_no_trace(
     engine: str, how: str, message: str
 ) -> None:
     command = [sys.executable, "-c", CHILD, engine, how]

@@ -69,9 +69,7 @@ def short_folder() -> Iterator[Path]:
 
 @pytest.mark.extended
 @pytest.mark.spark
-def test_sparks_files_are_in_the_directory_of_the_process_and_removed_with_it(
-    short_folder: Path,
-) -> None:
+def test_sparks_files_are_in_the_process_directory_and_removed_with_it(short_folder: Path) -> None:
     """The path of the directory is short enough for sockets."""
     paths = start_session(short_folder / "a b")
     assert paths["tmpdir"] == paths["own"]
@@ -106,9 +104,7 @@ def test_directories_of_the_user_are_used(tmp_path: Path) -> None:
     assert list((tmp_path / "u").iterdir()) == []
 
 
-def test_javas_temporary_directory_of_the_user_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_javas_temporary_directory_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx1g -Djava.io.tmpdir=/var/java")
     assert directory_for_jvm() is None
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
@@ -116,9 +112,7 @@ def test_javas_temporary_directory_of_the_user_is_kept(
         assert "SPARK_SUBMIT_OPTS" not in os.environ
 
 
-def test_java_options_of_the_user_come_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_options_of_users_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
     directory = ProcessDirectory.make(tmp_path)
     with started_in(directory):

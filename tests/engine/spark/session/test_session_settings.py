@@ -1,15 +1,24 @@
-"""Settings of a session: options of its JVM, and those of ``spark-submit``."""
+"""Settings of a session: options of its JVM, those of ``spark-submit``, and those of a query."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
+from flow import run
+from flow.connectors.dataframe import DataFrameSink, DataFrameSource
 from flow.engine.spark.session import session
+from flow.engine.spark.session.query_conf import QUERY_CONF, query_conf
 from flow.engine.spark.session.session import SparkSettings
 from flow.engine.spark.startup import submitted
 from flow.engine.spark.startup.submitted import submitted_conf
+from flow.testing import TestingSink, TestingSource
+from tests.support.one_stream import a_flow, as_read
 
 SERIAL = "-XX:+UseSerialGC"
 SOCKETS = "spark.python.unix.domain.socket.enabled"
@@ -25,14 +34,12 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("master", ["local", "local[1]", "local[2]", "local[2,4]"])
-def test_few_cores_use_the_serial_collector(master: str) -> None:
-    assert SERIAL in options_of(master)
-
-
-@pytest.mark.parametrize("master", ["local[3]", "local[16]"])
-def test_many_cores_keep_javas_default_collector(master: str) -> None:
-    assert SERIAL not in options_of(master)
+@pytest.mark.parametrize(
+    ("masters", "is_serial"),
+    [(["local", "local[1]", "local[2]", "local[2,4]"], True), (["local[3]", "local[16]"], False)],
+)
+def test_few_cores_use_the_serial_collector(masters: list[str], is_serial: bool) -> None:
+    assert [SERIAL in options_of(master) for master in masters] == [is_serial] * len(masters)
 
 
 def test_all_cores_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,9 +51,7 @@ def test_all_cores_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"])
-def test_a_collector_of_the_environment_is_the_only_one(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_collector_of_the_environment_is_kept(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "-Xss2m -XX:+UseZGC")
     assert SERIAL not in options_of("local[2]")
 
@@ -125,3 +130,62 @@ def test_settings_are_those_of_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submitted.SparkContext, "_ensure_initialized", connect)
     assert submitted_conf() == SUBMITTED
     assert connected == [True]
+
+
+# --- settings of a query ---
+
+
+CODE = "spark.sql.codegen.factoryMode"
+GENERATED, INTERPRETED = "FALLBACK", "NO_CODEGEN"
+
+
+def settings_of(spark: SparkSession) -> dict[str, Any]:
+    names = [*QUERY_CONF, CODE, "spark.sql.shuffle.partitions"]
+    return {name: spark.conf.get(name, None) for name in names}
+
+
+def test_settings_of_a_query_are_set_while_it_starts(spark: SparkSession) -> None:
+    before = settings_of(spark)
+    with query_conf(spark, 3, only_packets=True):
+        within = settings_of(spark)
+    assert within == {**QUERY_CONF, CODE: INTERPRETED, "spark.sql.shuffle.partitions": "3"}
+    assert settings_of(spark) == before
+    with query_conf(spark, 3):
+        assert spark.conf.get(CODE) == GENERATED
+
+
+def code_in(spark: SparkSession, source: Any, sink: Any, **options: Any) -> str:
+    """Return the setting of code generation in the query, or the batch, of a flow."""
+    found: list[str] = []
+
+    def on_epoch(*_: Any) -> None:
+        java: Any = [query._jsq for query in spark.streams.active]
+        of_query = [each.streamingQuery().sparkSessionForStream().conf().get(CODE) for each in java]
+        found.extend(of_query or [spark.conf.get(CODE)])
+
+    run(a_flow(as_read, source=source, sink=sink), spark=spark, on_epoch=on_epoch, **options)
+    return found[0]
+
+
+def keep(frame: DataFrame, _epoch: int) -> None:
+    frame.collect()
+
+
+@pytest.mark.parametrize("engine", ["streaming", pytest.param("batch", marks=pytest.mark.extended)])
+def test_no_code_is_generated_for_packets(spark: SparkSession, engine: str) -> None:
+    assert code_in(spark, TestingSource([1]), TestingSink([]), engine=engine) == INTERPRETED
+
+
+@pytest.mark.extended
+def test_code_is_generated_for_rows_of_streamed_frames(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": pa.array([1], pa.int32())}), tmp_path / "1.parquet")
+    frame = spark.readStream.schema("n int").parquet(str(tmp_path))
+    source = DataFrameSource(frame)
+    assert code_in(spark, source, TestingSink([]), trigger="available") == GENERATED
+    sink = DataFrameSink(keep, "value int")
+    assert code_in(spark, TestingSource([1]), sink, engine="streaming") == GENERATED
+
+
+def test_code_is_generated_for_rows_of_data_frames(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1,)], "n int")
+    assert code_in(spark, DataFrameSource(frame), TestingSink([]), engine="batch") == GENERATED

@@ -45,24 +45,21 @@ def test_copies_of_other_steps_and_shards_are_kept(tmp_path: Path) -> None:
     assert found == [{}, {0: b"1"}, {0: b"2"}, {0: b"3"}]
 
 
-@pytest.mark.parametrize("place", [0, 5, 20, 100, -1])
-def test_a_damaged_copy_is_ignored(tmp_path: Path, place: int) -> None:
+def flipped(content: bytes, place: int) -> bytes:
+    changed = bytearray(content)
+    changed[place] ^= 1
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("place", [0, 5, 7, 8, 20, 100, -1])
+def test_a_damaged_or_incomplete_copy_is_ignored(tmp_path: Path, place: int) -> None:
     copies = LocalCopies(tmp_path, "step", 3)
     stamp = copies.keep(SEGMENTS)
     (file,) = files(tmp_path)
-    content = bytearray(file.read_bytes())
-    content[place] ^= 1
-    file.write_bytes(content)
-    assert copies.find(stamp) == {}
-
-
-@pytest.mark.parametrize("length", [0, 7, 8, 100, -1])
-def test_an_incomplete_copy_is_ignored(tmp_path: Path, length: int) -> None:
-    copies = LocalCopies(tmp_path, "step", 3)
-    stamp = copies.keep(SEGMENTS)
-    (file,) = files(tmp_path)
-    file.write_bytes(file.read_bytes()[:length])
-    assert copies.find(stamp) == {}
+    content = file.read_bytes()
+    for broken in (flipped(content, place), content[:place]):
+        file.write_bytes(broken)
+        assert copies.find(stamp) == {}
 
 
 def test_a_disk_that_cannot_be_written_has_no_copy(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from pyspark.sql import SparkSession
 from flow.engine.spark.startup import spark_home
 from flow.engine.spark.startup.spark_home import prepare_home, prepared_home, quick_spark_home
 from flow.errors import EnvironmentProblem
+from tests.support.programs import printed_by
 
 INSTALLED = Path(pyspark.__file__).parent
 
@@ -54,9 +54,7 @@ def test_a_home_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["SPARK_HOME"] == "/opt/spark"
 
 
-def test_no_home_is_set_if_other_processes_cannot_find_pyspark(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_home_is_set_if_others_cannot_find_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_home, "_is_importable", lambda _: False)
     with quick_spark_home():
         assert "SPARK_HOME" not in os.environ
@@ -106,17 +104,12 @@ def test_java_options_of_the_user_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
     assert os.environ["SPARK_SUBMIT_OPTS"] == "-Dmine=1"
 
 
-def test_a_home_without_its_archive_is_not_used() -> None:
+@pytest.mark.parametrize("archive", [None, b"class"], ids=["missing", "truncated"])
+def test_a_home_without_its_whole_archive_is_not_used(archive: bytes | None) -> None:
     home = make_prepared()
     (home / "classes.jsa").unlink()
-    with quick_spark_home():
-        assert os.environ["SPARK_HOME"] != str(home)
-        assert "SPARK_SUBMIT_OPTS" not in os.environ
-
-
-def test_a_truncated_archive_is_not_used() -> None:
-    home = make_prepared()
-    (home / "classes.jsa").write_bytes(b"class")
+    if archive is not None:
+        (home / "classes.jsa").write_bytes(archive)
     with quick_spark_home():
         assert os.environ["SPARK_HOME"] != str(home)
         assert "SPARK_SUBMIT_OPTS" not in os.environ
@@ -132,9 +125,7 @@ def fail_if_called() -> None:
     raise AssertionError("Spark was started")
 
 
-def test_preparation_is_refused_for_a_home_of_the_user(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_preparation_is_refused_for_a_home_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     with pytest.raises(EnvironmentProblem, match=r"SPARK_HOME names '/opt/spark'.*unset it"):
         prepare_home(fail_if_called)
@@ -145,15 +136,13 @@ def test_preparation_is_refused_while_spark_runs(spark: SparkSession) -> None:
         prepare_home(fail_if_called)
 
 
-def test_preparation_is_refused_if_other_processes_cannot_find_pyspark(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_preparation_needs_a_pyspark_that_others_find(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_home, "_is_importable", lambda _: False)
     with pytest.raises(EnvironmentProblem, match="only this process finds it"):
         prepare_home(fail_if_called)
 
 
-def test_an_environment_that_cannot_be_written_is_named(
+def test_an_unwritable_environment_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_home.SparkContext, "_gateway", None)
@@ -168,6 +157,7 @@ PREPARE = """
 import sys
 sys.prefix = sys.argv[1]
 from flow.prepare import main
+sys.stderr = sys.stdout
 sys.exit(main([]))
 """
 
@@ -180,25 +170,13 @@ make_session("shared", SparkSettings("local[1]")).range(3).collect()
 """
 
 
-def in_another_process(code: str, *arguments: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
-        cwd=Path(__file__).parents[4],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
 @pytest.mark.spark
 @pytest.mark.each_spark
 @pytest.mark.extended
 def test_java_loads_classes_from_the_prepared_archive(tmp_path: Path) -> None:
     environment, log = tmp_path / "an environment", tmp_path / "classes.log"
-    assert "classes.jsa" in in_another_process(PREPARE, environment)
-    in_another_process(START, environment, log)
+    assert "classes.jsa" in printed_by("-W", "error", "-c", PREPARE, environment)
+    printed_by("-W", "error", "-c", START, environment, log)
     loaded = [line for line in log.read_text().splitlines() if " org.apache.spark." in line]
     of_files = [line for line in loaded if "$$Lambda" not in line]
     shared = [line for line in of_files if "shared objects file (top)" in line]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,8 @@ from flow import Dataflow, KeyedStream, run
 from flow.engine.spark.startup.switch import has_speedups, switched
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
+from tests.support.programs import printed_by
 
-ROOT = Path(__file__).resolve().parents[4]
 VALUES = [(f"key {n % 50}", {"at": n, "n": n}) for n in range(200)]
 
 
@@ -38,18 +36,11 @@ def totals(directory: Path, **session: Any) -> list[Any]:
 @pytest.mark.spark
 @pytest.mark.extended
 def test_results_are_the_same_without_speedups(spark: SparkSession, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", __name__, str(tmp_path / "off")],
-        cwd=ROOT,
-        env={**os.environ, **switched(is_on=False)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    without = printed_by("-m", __name__, tmp_path / "off", **switched(is_on=False))
     assert has_speedups(), "of this process"
     found = totals(tmp_path / "on", spark=spark)
     assert len(found) == 170
-    assert json.loads(json.dumps(found)) == json.loads(done.stdout)
+    assert json.loads(json.dumps(found)) == json.loads(without)
 
 
 if __name__ == "__main__":

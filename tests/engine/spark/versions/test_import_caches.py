@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pickle
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -19,8 +18,8 @@ from flow.engine.spark import level
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.ticker import TickReading
 from flow.engine.spark.versions.import_caches import forget_zip_importers
+from tests.support.programs import printed_by
 
-ROOT = Path(__file__).parents[4]
 NAMES = ("zipped_first", "zipped_second")
 
 
@@ -42,9 +41,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_modules_of_a_zip_file_are_imported_after_its_importers_are_forgotten(
-    modules: Path,
-) -> None:
+def test_modules_of_a_zip_are_imported_after_its_importers_are_forgotten(modules: Path) -> None:
     for name in NAMES:
         assert importlib.import_module(name).own == name
         assert str(modules) in zip_importers()
@@ -60,9 +57,7 @@ def test_a_task_that_reads_an_input_forgets_zip_importers(modules: Path) -> None
     assert zip_importers() == []
 
 
-def test_a_task_of_a_level_forgets_zip_importers(
-    modules: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_level_forgets_zip_importers(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(level, "SparkStore", lambda *_: None)
     importlib.import_module("zipped_first")
     assert str(modules) in zip_importers()
@@ -83,6 +78,4 @@ print([path for path in sys.path_importer_cache if path.startswith(sys.argv[1])]
 
 
 def test_the_daemon_forgets_zip_importers_before_it_forks_workers(modules: Path) -> None:
-    command = [sys.executable, "-c", PREPARE, str(modules)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert printed_by("-c", PREPARE, modules) == "[]\n"

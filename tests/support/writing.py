@@ -1,4 +1,4 @@
-"""Driving the sinks of files as an engine does, and reading what they wrote."""
+"""Driving sinks as an engine does, and reading the files that they wrote."""
 
 from __future__ import annotations
 
@@ -15,17 +15,23 @@ RUN, OTHER = "run-one", "run-two"
 
 
 def write(
-    sink: Sink[Any], epoch: int, partition: int, *batches: Any, run: str = RUN, step: str = "out"
+    sink: Sink[Any],
+    epoch: int,
+    partition: int,
+    *batches: Any,
+    run: str = RUN,
+    step: str = "out",
+    rewinds: int = 0,
 ) -> Any:
     """Write as a worker does, with a pickled copy of the sink, and return the pickled message."""
     sink = pickle.loads(pickle.dumps(sink))
-    message = sink.write(WriteContext(step, epoch, partition, run), iter(batches))
+    message = sink.write(WriteContext(step, epoch, partition, run, rewinds), iter(batches))
     return pickle.loads(pickle.dumps(message))
 
 
-def publish(sink: Sink[Any], epoch: int, *partitions: Any, run: str = RUN) -> None:
+def publish(sink: Sink[Any], epoch: int, *partitions: Any, **options: Any) -> None:
     """Write and commit an epoch; each partition is a batch of items."""
-    messages = [write(sink, epoch, n, items, run=run) for n, items in enumerate(partitions)]
+    messages = [write(sink, epoch, n, items, **options) for n, items in enumerate(partitions)]
     sink.commit(epoch, messages)
 
 

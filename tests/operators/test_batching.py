@@ -1,11 +1,11 @@
-"""Functions over Arrow batches: what they get, what they may return, and their errors."""
+"""Operators over columns: functions of Arrow batches, and items as records of tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +16,14 @@ from hypothesis import strategies as st
 import flow.operators as op
 import flow_windowing as win
 from flow import Stream
+from flow.columns.chunks import Chunk, Records
+from flow.connectors.sink import to_record
+from flow.engine.steps import pipeline
+from flow.engine.steps.kernels import run_step
 from flow.errors import FlowBuildError, FlowTypeError, StepError
+from flow.operators.batching import ToRecords
 from flow.testing import key_by_key, run_once
+from flow_windowing import WindowMetadata
 from tests.support.one_stream import driver
 from tests.support.sampling import sampled
 
@@ -28,17 +34,6 @@ def over(fn: Any, **options: Any) -> Callable[[Stream[Any]], Stream[Any]]:
 
 def same(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
-
-
-@dataclass(frozen=True)
-class Point:
-    x: int
-    y: int
-
-
-class Trade(NamedTuple):
-    share: str
-    price: float
 
 
 def test_a_function_gets_at_most_size_rows() -> None:
@@ -62,24 +57,6 @@ def test_records_reach_the_function_with_the_types_of_their_columns() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1], pa.int16())], names=["n"])
     assert run_once(batch, over(note)) == [{"n": 1}]
     assert types == [pa.int16()]
-
-
-def test_dataclasses_and_named_tuples_are_columns_by_field() -> None:
-    assert run_once([Point(1, 2)], over(same)) == [{"x": 1, "y": 2}]
-    assert run_once([Trade("A", 5.0)], over(same)) == [{"share": "A", "price": 5.0}]
-
-
-def test_results_of_windows_without_keys_are_the_same_rows_on_both_paths() -> None:
-    def build(s: Stream[Any]) -> Stream[Any]:
-        clock, hours = win.EventClock("at", "0s"), win.TumblingWindower("1h")
-        counts = win.aggregate_window("w", op.key_on("by", s, "name"), clock, hours, n=win.Count())
-        return over(lambda batch: batch.select(["n"]))(op.key_rm("values", counts.down))
-
-    visits = [{"name": name, "at": 5.0} for name in "abb"]
-    expected = run_once(visits, build)
-    assert sorted(row["n"] for row in expected) == [1, 2]
-    with key_by_key():
-        assert run_once(visits, build) == expected
 
 
 def test_a_table_may_be_returned() -> None:
@@ -150,10 +127,7 @@ def of_other_types(batch: pa.RecordBatch) -> pa.RecordBatch:
     [
         (lambda batch: 1 / 0, "raised ZeroDivisionError: division by zero for a batch of 2 rows"),
         (lambda batch: [1, 2], r"must return a pyarrow\.RecordBatch or a pyarrow\.Table, got list"),
-        (
-            lambda batch: batch.slice(1),
-            "must return a row for each row, got 1 rows for 2: use op.filter",
-        ),
+        (lambda b: b.slice(1), "must return a row for each row, got 1 rows for 2: use op.filter"),
         (twice_as_many, "must return a row for each row, got 4 rows for 2"),
         (two_of_a_name, r"returned two columns of one name: \['n', 'n'\]"),
     ],
@@ -189,3 +163,100 @@ def test_a_wrong_argument_is_an_error_of_the_build(
 ) -> None:
     with pytest.raises(error, match=f"step 'batch': {message}"):
         run_once([], over(fn, size=size))
+
+
+# --- records -------------------------------------------------------------------------------------
+
+HOUR = timedelta(hours=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ROWS = [{"name": "a", "n": 1, "at": 5.0}, {"name": "a", "n": 2, "at": 4000.0}]
+
+
+def totals(s: Stream[Any]) -> win.WindowOut[Any, Any]:
+    clock, hours = win.EventClock("at", "0s"), win.TumblingWindower("1h")
+    return win.aggregate_window("w", op.key_on("by_name", s, "name"), clock, hours, n=win.Sum("n"))
+
+
+def records(s: Stream[Any]) -> Stream[Any]:
+    return op.records("rows", s)
+
+
+EXPECTED = [
+    {
+        "key": "a",
+        "window_id": number,
+        "open_time": EPOCH + number * HOUR,
+        "close_time": EPOCH + (number + 1) * HOUR,
+        "merged_ids": [],
+        "n": number + 1,
+    }
+    for number in range(2)
+]
+
+
+def test_a_record_of_a_window_is_the_same_over_columns_and_key_by_key() -> None:
+    assert run_once(ROWS, lambda s: records(totals(s).down)) == EXPECTED
+    with key_by_key():
+        assert run_once(ROWS, lambda s: records(totals(s).down)) == EXPECTED
+
+
+def test_records_of_windows_stay_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Chunk | None] = []
+
+    def noting(kind: Any, *arguments: Any) -> Any:
+        output = run_step(kind, *arguments)
+        made.extend(output if isinstance(kind, ToRecords) else [])
+        return output
+
+    monkeypatch.setattr(pipeline, "run_step", noting)
+    with driver(lambda s: records(totals(s).down)) as t:
+        t.send("in", pa.RecordBatch.from_pylist(ROWS))
+        t.end()
+        assert t.received("out") == EXPECTED
+    assert {type(chunk) for chunk in made} == {Records}
+
+
+def test_a_late_value_becomes_a_record() -> None:
+    late = [ROWS[1], ROWS[0]]
+    (record,) = run_once(late, lambda s: records(totals(s).late))
+    (item,) = run_once(late, lambda s: totals(s).late)
+    assert record == to_record(item)
+    assert (record["key"], record["reason"]) == ("a", win.LateReason.LATE)
+
+
+def test_a_field_named_key_takes_the_place_of_the_key() -> None:
+    assert run_once([("a", {"key": "b"})], records) == [{"key": "b"}]
+
+
+@dataclass(frozen=True)
+class Broken:
+    def as_record(self) -> dict[str, Any]:
+        raise ValueError("no")
+
+
+def test_an_item_that_cannot_be_a_record_names_the_step() -> None:
+    with pytest.raises(StepError, match="step 'rows': making a record raised ValueError: no"):
+        run_once([Broken()], records)
+
+
+# --- the layout of one item ---
+
+NOON, ONE = (datetime(2024, 1, 1, hour, tzinfo=UTC) for hour in (12, 13))
+
+
+def test_a_window_is_laid_out_beside_its_value() -> None:
+    window = WindowMetadata(7, NOON, ONE, frozenset({9, 8}))
+    assert to_record(("k", (window, {"n": 3}))) == {
+        "key": "k",
+        "window_id": 7,
+        "open_time": NOON,
+        "close_time": ONE,
+        "merged_ids": [8, 9],
+        "n": 3,
+    }
+
+
+def test_a_window_has_a_timestamp_column_only_if_requested() -> None:
+    window = WindowMetadata(7, NOON, ONE, timestamp=ONE)
+    assert to_record((window, 3))["timestamp"] == ONE
+    assert "timestamp" not in to_record((WindowMetadata(7, NOON, ONE), 3))
