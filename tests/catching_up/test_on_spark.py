@@ -87,10 +87,10 @@ def expected(*inputs: Iterable[dict[str, Any]]) -> Counter[tuple[str, int]]:
 def test_inputs_of_unequal_density_are_merged_with_nothing_late(
     spark: SparkSession, tmp_path: Path, engine: Any, disorder: int
 ) -> None:
-    inputs = [rows(5_000, 1, disorder), rows(500, 2, disorder), rows(50, 3, disorder)]
+    inputs = [rows(1_500, 1, disorder), rows(150, 2, disorder), rows(50, 3, disorder)]
     for n, values in enumerate(inputs):
         write(tmp_path / f"{n}.jsonl", values)
-    sources = [JsonLinesSource(tmp_path / f"{n}.jsonl", bytes_per_epoch=30_000) for n in range(3)]
+    sources = [JsonLinesSource(tmp_path / f"{n}.jsonl", bytes_per_epoch=25_000) for n in range(3)]
     counts = Counts(*sources, wait=f"{disorder}s")
     run(counts.flow, spark=spark, engine=engine, shards=2, partitions=1)
     assert counts.late == []

@@ -72,6 +72,7 @@ def slow_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
+@pytest.mark.extended
 def test_a_batch_has_the_phases_of_its_only_job_and_reads_a_frame_while_tasks_wait(
     spark: SparkSession,
 ) -> None:

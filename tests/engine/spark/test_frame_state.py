@@ -190,7 +190,8 @@ def test_a_stateless_stream_resumes_its_checkpoint(spark: SparkSession, tmp_path
     assert out[-1] == ("a", 38)
 
 
-@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
 def test_static_data_frames_may_use_stateful_operations(spark: SparkSession, engine: Any) -> None:
     frame = static(spark).distinct().groupBy("id").agg(F.sum("m").alias("m"))
     both = frame.join(frame.dropDuplicates(["id"]).withColumnRenamed("m", "k"), "id").limit(3)

@@ -61,7 +61,7 @@ JOINS: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy[Any]]]] =
 
 
 @pytest.mark.parametrize("join", JOINS)
-@sampled(200, by_default=12)
+@sampled(200, by_default=5)
 @given(
     data=st.data(),
     clock=clocks,
@@ -128,7 +128,7 @@ def as_of(tolerance: Any, **options: Any) -> Add:
 
 # Another input's bound holds the watermark below the values of the epoch before the late one.
 @example(as_of(None), (0, "hold", None), "key", sided(b"\x00\x03\x1a\x00"), [])
-@sampled(900, by_default=50)
+@sampled(900, by_default=20)
 @given(
     interval_joins() | asof_joins(st.just("complete")),
     interval_flows.clocks,
@@ -155,7 +155,7 @@ def test_columns_agree_to_the_microsecond_also_while_an_input_is_behind(
         assert over_columns == found()
 
 
-@sampled(300, by_default=30)
+@sampled(300, by_default=10)
 @given(
     interval_joins() | asof_joins(asof_flows.emits),
     interval_flows.clocks,

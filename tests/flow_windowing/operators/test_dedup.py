@@ -154,7 +154,7 @@ def by_key(items: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("scope", ["key", "stream"])
-@sampled(100, by_default=10)
+@sampled(100, by_default=5)
 @given(items=ITEMS, cuts=CUTS, paths=st.lists(st.booleans(), min_size=1, max_size=5))
 def test_streams_are_as_defined_in_any_epochs_and_on_any_path(
     scope: Any, items: Any, cuts: list[int], paths: list[bool]
@@ -176,7 +176,7 @@ def test_streams_are_as_defined_in_any_epochs_and_on_any_path(
         assert by_key(received[name]) == by_key(expected), name
 
 
-@sampled(200, by_default=10)
+@sampled(200, by_default=5)
 @given(
     epochs=st.lists(
         st.tuples(

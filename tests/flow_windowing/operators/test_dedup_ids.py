@@ -58,7 +58,7 @@ COLUMNS: dict[str, pa.DataType] = {
 
 
 @pytest.mark.parametrize("kind", IDS)
-@sampled(80, by_default=3)
+@sampled(80, by_default=1)
 @given(data=st.data(), scope=st.sampled_from(["key", "stream"]))
 def test_both_paths_and_their_mixture_give_the_same(kind: str, data: Any, scope: str) -> None:
     """The paths that take turns restore each other's state at each change."""
