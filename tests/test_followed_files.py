@@ -59,9 +59,8 @@ def log_of(home: Path) -> Counter[str]:
 
 
 #  run 1    00 .. 02      run 2    03 .. 05      rewound by an epoch      run 3    05 .. 06
-@pytest.mark.parametrize(
-    "order", ["sequence", pytest.param("parallel", marks=pytest.mark.extended)]
-)
+@pytest.mark.extended
+@pytest.mark.parametrize("order", ["sequence", "parallel"])
 def test_a_stopped_and_rewound_flow_reads_each_file_once(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:

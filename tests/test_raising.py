@@ -172,7 +172,7 @@ BY_DEFAULT = {
     ("batch", "map", "SystemExit"),
     ("streaming", "stateful_map", "KeyboardInterrupt"),
     ("batch", "clock", "GeneratorExit"),
-    ("streaming", "window", "MuteError"),
+    ("batch", "window", "MuteError"),
 }
 """Each step, each exception and each engine at least once."""
 

@@ -236,7 +236,8 @@ def on_spark(spark: SparkSession, engine: Any) -> list[Results]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
 def test_spark_agrees_with_the_driver(engine: str, spark: SparkSession) -> None:
     """With the same epochs and shards, even what is uncertain otherwise is the same."""
     for one, found in zip(EXAMPLES, on_spark(spark, engine), strict=True):

@@ -27,8 +27,8 @@ def plays() -> list[Any]:
     """Return each transcript with each group of which it is a part.
 
     Transcripts of a group follow one another, so that pytest plays the group once. An ordinary run
-    plays one transcript of each flow on Spark, on each version: one with few moments of system
-    time, as each is an epoch of the group.
+    plays transcripts of two groups on Spark, on each version: one of each flow, with few moments
+    of system time, as each is an epoch of the group.
     """
     params = []
     for engine in ENGINES:
@@ -37,9 +37,11 @@ def plays() -> list[Any]:
             group = groups.setdefault(engine.group(transcript), Group(engine, []))
             group.transcripts.append(transcript)
         played = set[str]()
-        for group in sorted(groups.values(), key=lambda group: -len(group.transcripts)):
+        by_size = sorted(groups.values(), key=lambda group: -len(group.transcripts))
+        for number, group in enumerate(by_size):
             for transcript in sorted(group.transcripts, key=lambda one: len(set(one.times))):
-                marks = marks_on(engine, is_first=transcript.flow not in played)
+                is_first = number < 2 and transcript.flow not in played
+                marks = marks_on(engine, is_first=is_first)
                 played.add(transcript.flow)
                 name = f"{engine}-{transcript}"
                 params.append(pytest.param(group, transcript, id=name, marks=marks))
@@ -47,7 +49,7 @@ def plays() -> list[Any]:
 
 
 def marks_on(engine: Engine, *, is_first: bool) -> list[pytest.MarkDecorator]:
-    """Return the marks of a transcript, which may be the first of its flow on an engine."""
+    """Return the marks of a transcript, which may be the first of its flow in a large group."""
     if engine.on_spark is None:
         return [] if engine.is_ordinary else [pytest.mark.extended]
     if not is_first:

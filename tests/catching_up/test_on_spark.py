@@ -233,7 +233,7 @@ def test_a_resumed_run_reads_its_inputs_in_the_epochs_of_an_uninterrupted_run(
     assert progress == set(range(max(progress) - 3, max(progress) + 1))
 
 
-READ = [(50, 20), (50, 0), (50, 20), (50, 0), (50, 20)]
+READ = [(50, 20), (50, 20), (50, 0), (50, 20), (50, 0)]
 """The values of the dense and of the sparse input that each epoch reads."""
 
 

@@ -79,7 +79,7 @@ def hours(row: Any) -> Any:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("engine", ["batch", "streaming"])
+@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=pytest.mark.extended)])
 def test_static_data_frames_are_read_once_in_order_with_times_in_utc(
     spark: SparkSession, tmp_path: Path, engine: Any
 ) -> None:

@@ -59,6 +59,7 @@ def with_calls(items: list[Any], path: Path, out: list[Any], late: list[Any]) ->
 #  run       1                          2
 #  items     a1 b2 a3 │ b4 a5 ABORT     b4 a5 │ a6 │ end
 #  commit       x           -             x      x    x
+@pytest.mark.extended
 def test_a_replayed_epoch_makes_its_calls_again_with_the_same_ids(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -114,6 +114,7 @@ def test_a_missing_version_of_an_interrupted_epoch_is_found_after_a_move(
     assert (problem.file, problem.problem) == (f"tables/prices/{newest.name}", "is missing")
 
 
+@pytest.mark.extended
 def test_a_checkpoint_with_tables_can_be_shown_checked_set_back_and_moved(
     spark: SparkSession, tmp_path: Path
 ) -> None:

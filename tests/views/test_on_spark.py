@@ -75,6 +75,7 @@ def failing_flow(fails: bool) -> Dataflow:
     return flow
 
 
+@pytest.mark.extended
 def test_a_view_is_set_back_with_its_checkpoint_and_shows_nothing_of_a_failed_epoch(
     spark: SparkSession, tmp_path: Path
 ) -> None:

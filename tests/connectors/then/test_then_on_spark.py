@@ -58,6 +58,7 @@ def write(path: Path, seconds: range) -> None:
 
 #  history  ▒▒▒▒▒▒▒▒▒▒▒▒ ✗                killed in the last epoch of the history,
 #  live                   ▒▒ ✗ ▒▒▒▒▒▒▒▒   and in the first of the live source
+@pytest.mark.extended
 def test_a_run_killed_at_the_switch_counts_rows_once(spark: SparkSession, tmp_path: Path) -> None:
     history = TestingSource([*rows(range(130)), ABORT(), *rows(range(130, 200))], 100)
     live = TestingSource([*rows(range(200, 230)), ABORT(), *rows(range(230, 300))], 100)

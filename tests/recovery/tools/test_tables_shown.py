@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import CheckpointError, Dataflow
 from flow.testing import Part, TestingSink
-from recovery import export, inspect
+from recovery import export, inspect, status, verify
 from tests.recovery.checkpoints import run_flow
 from tests.recovery.kept_flow import NOW, Basket
 from tests.support.epochs import EpochsSource, SourceEpoch
@@ -74,6 +74,20 @@ def kept(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tables") / "checkpoint"
     run_flow(directory, make_flow(), system_time=NOW, shards=2)
     return directory
+
+
+def test_tables_are_listed_and_checked(kept: Path) -> None:
+    found = {one.step: (one.version, one.keys) for one in status(kept).tables}
+    assert found == {"limits": (3, 2), "prices": (3, 1), "baskets": (1, 1), "places": (1, 1)}
+    assert status(kept).tables[-1].read == "2023-12-14T10:00:00Z"
+    assert verify(kept) == []
+    newest = max((kept / "tables" / "prices").iterdir())
+    content = newest.read_bytes()
+    newest.write_bytes(content[:-1])
+    (problem,) = verify(kept)
+    newest.write_bytes(content)
+    assert problem.file == f"tables/prices/{newest.name}"
+    assert "put it back from a copy" in problem.way_out
 
 
 def exported(kept: Path, step: str, file: Path, **options: Any) -> pa.Table:

@@ -160,7 +160,10 @@ except FlowError as error:
 @pytest.mark.parametrize(
     ("engine", "how", "message"),
     [
-        ("streaming", "alone", "EngineError: Spark's JVM has ended;"),
+        pytest.param(
+            *("streaming", "alone", "EngineError: Spark's JVM has ended;"),
+            marks=pytest.mark.extended,
+        ),
         *(
             pytest.param(
                 *(engine, "and fails", "StepError: step 'out': the shelf is full"),

@@ -26,7 +26,7 @@ def die(item: Any) -> Any:
     ("engine", "with_state"),
     [
         ("batch", False),
-        ("streaming", True),
+        pytest.param("streaming", True, marks=pytest.mark.extended),
         pytest.param("streaming", False, marks=pytest.mark.extended),
     ],
 )
