@@ -79,7 +79,7 @@ def expected(*inputs: Iterable[dict[str, Any]]) -> Counter[tuple[str, int]]:
     ("engine", "disorder"),
     [
         ("batch", 0),
-        ("streaming", 30),
+        pytest.param("streaming", 30, marks=EXTENDED),
         pytest.param("batch", 30, marks=EXTENDED),
         pytest.param("streaming", 0, marks=EXTENDED),
     ],
@@ -217,7 +217,7 @@ def test_a_backlog_killed_within_an_epoch_gives_the_results_of_one_run(
     [
         pytest.param([None], False, marks=EXTENDED, id="uninterrupted"),
         pytest.param([2, None], False, marks=EXTENDED, id="stopped"),
-        pytest.param([2, None], True, id="failed"),
+        pytest.param([2, None], True, marks=EXTENDED, id="failed"),
     ],
 )
 def test_a_resumed_run_reads_its_inputs_in_the_epochs_of_an_uninterrupted_run(

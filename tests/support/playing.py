@@ -65,7 +65,7 @@ ENGINES = (
     Engine("in_process_1_shard", 1, is_ordinary=False),
     Engine("in_process_3_shards", 3),
     Engine("in_process_key_by_key", 2, key_by_key=True),
-    Engine("in_process_item_by_item", 2, item_by_item=True),
+    Engine("in_process_item_by_item", 2, item_by_item=True, is_ordinary=False),
     Engine("batch", 8, on_spark="batch"),
     Engine("query", 8, on_spark="streaming"),
 )

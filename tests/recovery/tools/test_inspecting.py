@@ -63,6 +63,7 @@ def test_shows_an_earlier_epoch(checkpoint: Path) -> None:
     assert only.due is None
 
 
+@pytest.mark.extended
 def test_shows_sessions_by_their_first_and_last_values(checkpoint: Path) -> None:
     (only,) = inspect(checkpoint, "sessions", key="a").keys
     (session,) = only.state["windows"]

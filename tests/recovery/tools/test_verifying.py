@@ -64,7 +64,8 @@ def test_the_log_of_an_epoch_that_is_not_finished(copied: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "way_out"),
     [
-        (f"{OFFSETS}3", "--epoch 2"),  # whose commit is there
+        # Its commit is there.
+        pytest.param(f"{OFFSETS}3", "--epoch 2", marks=pytest.mark.extended),
         (f"{OFFSETS}1", "only setting the checkpoint back to epoch 1 needs it"),
         pytest.param(
             f"{COMMITS}1",
