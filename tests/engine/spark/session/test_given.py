@@ -113,6 +113,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 def test_contradicting_settings_change_no_result_and_are_put_back(
     spark: SparkSession, tmp_path: Path
