@@ -135,6 +135,7 @@ def quoted_by_plain_python(events: Events) -> tuple[int, float, float]:
     return len(pairs), left, right
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.parametrize(("module", "function"), [("polars_peer", "asof"), ("ours", "batch")])
 def test_an_as_of_join_agrees_with_plain_python(
