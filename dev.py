@@ -70,6 +70,7 @@ CHECKS = {
     "lint": ["-m", "ruff", "check"],
     "format": ["-m", "ruff", "format", "--check"],
     "types": ["-m", "mypy"],
+    "types of programs": ["-m", "pytest", "-q", "--all", "tests/test_types_of_programs.py"],
     "examples in docstrings": [
         *["-m", "pytest", "-q", "--doctest-modules"],
         *["dev.py", "flow", "flow_windowing", "recovery"],

@@ -17,13 +17,13 @@ from tests.support.cluster import make_bare_python, running_cluster
 from tests.support.java import QUICK
 from tests.support.ordering import longest_files_first
 from tests.support.progress import Progress
-from tests.support.sampling import ORDINARY
+from tests.support.sampling import EXAMPLES, ORDINARY
 from tests.support.strict_python import PYSPARK_LEAVES_SOCKETS
 
 # The same examples each time, so that a change that breaks nothing never fails; look for new ones
 # with --hypothesis-profile=search. No deadline: the first example pays for imports.
-settings.register_profile(ORDINARY, deadline=None, derandomize=True)
-settings.register_profile("thorough", settings.get_profile(ORDINARY))
+settings.register_profile(ORDINARY, deadline=None, derandomize=True, max_examples=EXAMPLES[True])
+settings.register_profile("thorough", settings.get_profile(ORDINARY), max_examples=EXAMPLES[False])
 settings.register_profile("search", deadline=None, max_examples=1_000)
 settings.load_profile(ORDINARY)
 
@@ -58,6 +58,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose the tests of this run, and put files that take long first where files run at once."""
     mark_users_of_spark(items)
+    mark_shortened_properties(items)
     skip_without_java(items)
     chosen = choosing.choose(config, items)
     left_out = set(items).difference(chosen)
@@ -73,6 +74,13 @@ def mark_users_of_spark(items: Sequence[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+
+
+def mark_shortened_properties(items: Sequence[pytest.Item]) -> None:
+    """Give the marker ``sampled`` to properties, of which an ordinary run tries fewer examples."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("sampled")
 
 
 def skip_without_java(items: Sequence[pytest.Item]) -> None:

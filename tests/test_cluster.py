@@ -1,4 +1,4 @@
-"""A flow on a real standalone cluster: a master and two workers in processes of their own."""
+"""A flow on a real cluster, whose executors are processes of their own without the packages."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FLOW = """
     import flow_windowing as win
 
     def where(word):
-        return word, os.environ["SPARK_EXECUTOR_DIRS"]
+        return word, os.getcwd()
 
     counted, places = [], []
     flow = Dataflow("cluster")
-    words = op.input("words", flow, TestingSource(["a", "bb", "cc", "d", "bb"] * 20, 40))
+    words = op.input("words", flow, TestingSource(["a", "bb", "cc", "d", "bb"] * 4, {batch}))
     keyed = op.key_on("by_word", words, str)
     lengths = op.map_value("length", keyed, length)
     totals = op.reduce_final("total", lengths, lambda left, right: left + right)
@@ -51,11 +51,26 @@ FLOW = """
 
 
 @pytest.mark.cluster
-def test_a_flow_runs_on_a_cluster_that_receives_the_packages(
+def test_a_flow_runs_on_an_executor_that_receives_the_packages(
+    tmp_path: Path, bare_python: str
+) -> None:
+    """The driver starts the cluster, of one executor."""
+    assert run_on("local-cluster[1,1,600]", tmp_path, bare_python, batch=20) == 1
+
+
+@pytest.mark.extended
+@pytest.mark.cluster
+def test_a_flow_runs_on_a_standalone_cluster_that_receives_the_packages(
     tmp_path: Path, master: str, bare_python: str
 ) -> None:
+    """A master and two workers in processes of their own."""
+    assert run_on(master, tmp_path, bare_python, batch=8) == 2
+
+
+def run_on(master: str, tmp_path: Path, bare_python: str, batch: int) -> int:
+    """Run the flow on a cluster, and return the number of executors that it has used."""
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    bare = [bare_python, "-c", "import pandas, flow"]
+    bare = [bare_python, "-c", "import pyspark, flow"]
     refused = subprocess.run(bare, capture_output=True, text=True, cwd=tmp_path, env=alone)
     assert "No module named 'flow'" in refused.stderr
     (tmp_path / "app").mkdir()
@@ -64,7 +79,8 @@ def test_a_flow_runs_on_a_cluster_that_receives_the_packages(
     script = tmp_path / "app" / "script.py"
     text = textwrap.dedent(FLOW)
     java, checkpoint = " ".join(QUICK), tmp_path / "checkpoint"
-    script.write_text(text.format(master=master, checkpoint=checkpoint, module=module, java=java))
+    places = {"master": master, "checkpoint": checkpoint, "module": module}
+    script.write_text(text.format(**places, batch=batch, java=java))
     environment = {**os.environ, **QUICK_SUBMIT, "PYTHONPATH": str(HERE)}
     environment["PYSPARK_PYTHON"] = bare_python
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -72,5 +88,7 @@ def test_a_flow_runs_on_a_cluster_that_receives_the_packages(
         [sys.executable, str(script)], capture_output=True, text=True, timeout=240, env=environment
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["[('a', 20), ('bb', 80), ('cc', 40), ('d', 20)]", "2"]
+    counted, executors = done.stdout.splitlines()
+    assert counted == "[('a', 4), ('bb', 16), ('cc', 8), ('d', 4)]"
     assert done.stderr == ""
+    return int(executors)

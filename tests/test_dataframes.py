@@ -282,7 +282,9 @@ def test_values_that_a_frame_leaves_out_are_warned_of_once(
 
 
 @pytest.mark.each_spark
-@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=streaming)])
+@pytest.mark.parametrize(
+    "engine", ["batch", pytest.param("streaming", marks=[streaming, pytest.mark.extended])]
+)
 def test_a_data_frame_sink_finds_its_columns(spark: SparkSession, engine: Any) -> None:
     handed: list[Any] = []
 

@@ -73,10 +73,16 @@ def test_pages_and_pictures_exist() -> None:
     assert len(PICTURES) >= 10
 
 
-def test_the_committed_pictures_are_up_to_date() -> None:
-    program = "import json, draw_timelines as d; print(json.dumps(d.pictures()))"
-    redrawn = json.loads(printed_by(program))
-    committed = {picture.name: picture.read_text("utf-8") for picture in PICTURES}
+@pytest.mark.parametrize(
+    "name", ["watermark.svg", pytest.param(None, marks=pytest.mark.extended, id="all")]
+)
+def test_the_committed_pictures_are_up_to_date(name: str | None) -> None:
+    drawn = "d.pictures()" if name is None else "{'watermark.svg': d.watermark()}"
+    redrawn = json.loads(
+        printed_by(f"import json, draw_timelines as d; print(json.dumps({drawn}))")
+    )
+    chosen = [picture for picture in PICTURES if name in (None, picture.name)]
+    committed = {picture.name: picture.read_text("utf-8") for picture in chosen}
     assert sorted(committed) == sorted(redrawn)
     different = [name for name in committed if committed[name] != redrawn[name]]
     assert different == [], "run python docs/draw_timelines.py, and look at what has changed"

@@ -56,8 +56,10 @@ class Watch:
     outputs: dict[str, list[Any]]
     queries: list[tuple[Any, ...]]
     received: list[dict[str, list[Any]]]
+    reports: list[EpochReport]
 
-    def __call__(self, _: EpochReport) -> None:
+    def __call__(self, report: EpochReport) -> None:
+        self.reports.append(report)
         self.received.append({name: list(items) for name, items in self.outputs.items()})
         active = self.spark.streams.active
         progress = active[0].lastProgress if active else None
@@ -111,7 +113,7 @@ def watched(spark: SparkSession) -> tuple[Watch, Summary]:
     """A run of the large flow as a streaming query."""
     outputs: dict[str, list[Any]] = {}
     flow = large_flow(outputs, timed=True)
-    watch = Watch(spark, outputs, [], [])
+    watch = Watch(spark, outputs, [], [], [])
     return watch, run(flow, spark=spark, shards=8, system_time=0, on_epoch=watch)
 
 
@@ -158,6 +160,16 @@ def test_the_summary_counts_items_of_each_step(watched: tuple[Watch, Summary]) -
     assert summary.seconds > 0
 
 
+@pytest.mark.spark
+def test_reports_of_epochs_add_up_to_the_summary(watched: tuple[Watch, Summary]) -> None:
+    reports, summary = watched[0].reports, watched[1]
+    assert sum((report.counts for report in reports), Counter()) == summary.counts
+    assert [report.epoch for report in reports] == [0, 1, 2, 3]
+    assert (reports[-1].end_of_input, reports[-1].gauges) == (True, summary.gauges)
+    minutes = [report.system_time.minute for report in reports if report.system_time]
+    assert minutes == [0, 10, 20, 20]
+
+
 COUNTS = {
     "orders": (0, 40),
     "refunds": (0, 2),
@@ -179,7 +191,7 @@ def test_a_batch_gives_the_results_of_the_query(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("engine", ["batch", "streaming"])
+@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=pytest.mark.extended)])
 def test_a_flow_whose_only_ends_are_inspect_runs(
     engine: Any, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -266,7 +278,7 @@ def test_an_invalid_argument_is_refused_before_spark_starts(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("engine", ["batch", "streaming"])
+@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=pytest.mark.extended)])
 def test_unkeyed_items_keep_source_order_and_reports_of_epochs_add_up_to_the_summary(
     engine: Any, spark: SparkSession
 ) -> None:

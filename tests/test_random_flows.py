@@ -150,7 +150,7 @@ def check_results(
             assert count_items(found[name]) == count_items(items)
 
 
-@sampled(100, by_default=30)
+@sampled(100, by_default=15)
 @given(
     certain_flows(),
     st.lists(st.integers(0, 12), max_size=4),
@@ -164,7 +164,7 @@ def test_results_do_not_depend_on_epochs_shards_or_columns(
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(40), pytest.param(range(40, 300), marks=pytest.mark.extended)], ids=str
+    "seeds", [range(20), pytest.param(range(20, 300), marks=pytest.mark.extended)], ids=str
 )
 def test_results_of_larger_flows_do_not_depend_on_epochs_shards_or_columns(seeds: range) -> None:
     """Hypothesis likes its flows small; these have eight steps as often as one."""
@@ -236,7 +236,8 @@ def on_spark(spark: SparkSession, engine: Any) -> list[Results]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
 def test_spark_agrees_with_the_driver(engine: str, spark: SparkSession) -> None:
     """With the same epochs and shards, even what is uncertain otherwise is the same."""
     for one, found in zip(EXAMPLES, on_spark(spark, engine), strict=True):

@@ -82,21 +82,21 @@ def totals(*numbers: int) -> list[Any]:
     return [("a", number) for number in numbers]
 
 
-#  run       1              2                3
-#  items     a a EOF        a EOF            (none left)
-#  drain     no             no               yes
-def test_a_run_resumes_the_last_and_a_draining_run_ends_the_input(
+#  run       1               2
+#  items     a a (stopped)   a a, the end
+def test_a_run_resumes_one_that_stopped_between_two_epochs_and_ends_the_input(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    case = Case(spark, tmp_path, [*ones(2), EOF(), *ones(1), EOF()])
-    case.run(drain=False)
+    case, stop = Case(spark, tmp_path, ones(4)), StopFlag()
+    summary = case.run(stop=stop, on_epoch=lambda report: stop.ask())
+    assert (summary.stopped, summary.epochs) == (True, 1)
     assert (case.totals, case.finals) == (totals(1, 2), [])
     kept = case.kept()
     assert (kept["flow_id"], kept["shards"], kept["partitions"]) == ("resumed", 4, 1)
 
     # The checkpoint's own shards and partitions are used, not those that are asked for.
-    case.run(drain=False, shards=16, partitions=2)
-    assert (case.totals, case.finals) == (totals(1, 2, 3), [])
+    case.run(drain=True, shards=16, partitions=2)
+    assert (case.totals, case.finals) == (totals(1, 2, 3, 4), [("all", 4)])
     assert case.kept() == kept
     path = case.recovery.path
     messages = [record.getMessage() for record in caplog.records if record.name == "flow"]
@@ -105,14 +105,28 @@ def test_a_run_resumes_the_last_and_a_draining_run_ends_the_input(
         "(`python -m recovery rescale` moves it to another layout)"
         for requested, old in (("shards=16", 4), ("partitions=2", 1))
     ]
-
-    case.run(drain=True)
-    assert (case.totals, case.finals) == (totals(1, 2, 3), [("all", 3)])
     refused = f"{path} is the checkpoint of flow 'resumed', not of 'other': give each flow a direct"
     other = Dataflow("other")
     op.output("out", op.input("in", other, TestingSource([])), TestingSink([]))
     with pytest.raises(CheckpointError, match=refused):
         run(other, spark=spark, recovery=case.recovery)
+
+
+@pytest.mark.extended
+#  run       1              2                3
+#  items     a a EOF        a EOF            (none left)
+#  drain     no             no               yes
+def test_a_run_without_drain_keeps_windows_open_and_a_draining_one_closes_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    case = Case(spark, tmp_path, [*ones(2), EOF(), *ones(1), EOF()])
+    for drain, received, finals in (
+        (False, totals(1, 2), []),
+        (False, totals(1, 2, 3), []),
+        (True, totals(1, 2, 3), [("all", 3)]),
+    ):
+        case.run(drain=drain)
+        assert (case.totals, case.finals) == (received, finals)
 
 
 #  run       1                     2
@@ -146,14 +160,7 @@ def test_an_interrupted_epoch_is_replayed_with_the_same_results_at_the_same_syst
     assert first_down == attempt_down == 0 < later_down <= later_us - attempt_us
 
 
-def test_a_stopping_run_ends_between_two_epochs(spark: SparkSession, tmp_path: Path) -> None:
-    stop = StopFlag()
-    case = Case(spark, tmp_path, ones(4))
-    summary = case.run(stop=stop, on_epoch=lambda report: stop.ask())
-    assert (summary.stopped, summary.epochs) == (True, 1)
-    assert (case.totals, case.finals) == (totals(1, 2), [])
-
-
+@pytest.mark.extended
 def test_an_idle_run_can_be_stopped_from_another_thread(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -219,6 +226,7 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(
         case.run()
 
 
+@pytest.mark.extended
 def test_a_step_id_may_have_characters_that_paths_may_not(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -26,8 +26,9 @@ class Group:
 def plays() -> list[Any]:
     """Return each transcript with each group of which it is a part.
 
-    Transcripts of a group follow one another, so that pytest plays the group once. On Spark, an
-    ordinary run plays one transcript of each kind of step, on each version.
+    Transcripts of a group follow one another, so that pytest plays the group once. An ordinary run
+    plays transcripts of two groups on Spark, on each version: one of each flow, with few moments
+    of system time, as each is an epoch of the group.
     """
     params = []
     for engine in ENGINES:
@@ -35,20 +36,22 @@ def plays() -> list[Any]:
         for transcript in filter(engine.can_play, TRANSCRIPTS):
             group = groups.setdefault(engine.group(transcript), Group(engine, []))
             group.transcripts.append(transcript)
-        played = set[Hashable]()
-        for group in sorted(groups.values(), key=lambda group: -len(group.transcripts)):
-            for transcript in group.transcripts:
-                marks = marks_on(engine, is_first=transcript.kind not in played)
-                played.add(transcript.kind)
+        played = set[str]()
+        by_size = sorted(groups.values(), key=lambda group: -len(group.transcripts))
+        for number, group in enumerate(by_size):
+            for transcript in sorted(group.transcripts, key=lambda one: len(set(one.times))):
+                is_first = number < 2 and transcript.flow not in played
+                marks = marks_on(engine, is_first=is_first)
+                played.add(transcript.flow)
                 name = f"{engine}-{transcript}"
                 params.append(pytest.param(group, transcript, id=name, marks=marks))
     return params
 
 
 def marks_on(engine: Engine, *, is_first: bool) -> list[pytest.MarkDecorator]:
-    """Return the marks of a transcript, which may be the first of its kind on an engine."""
+    """Return the marks of a transcript, which may be the first of its flow in a large group."""
     if engine.on_spark is None:
-        return []
+        return [] if engine.is_ordinary else [pytest.mark.extended]
     if not is_first:
         return [pytest.mark.spark, pytest.mark.extended]
     has_engine = engine.on_spark == "batch" or installed_version().has_streaming

@@ -1,7 +1,7 @@
 """Types of users' programs: README and examples pass strict mypy and strict basedpyright.
 
 They are checked as a user would: as programs beside the installed packages, by the checkers'
-strictest settings, with no annotation that serves the checker alone.
+strictest settings, with no annotation that serves the checker alone. ``dev.py check`` runs them.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ def check(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.extended
 def test_programs_pass_strict_mypy(programs: Path) -> None:
     (programs / "mypy.ini").write_text(MYPY, "utf-8")
     names = sorted(path.name for path in programs.glob("*.py"))

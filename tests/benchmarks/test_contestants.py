@@ -135,6 +135,7 @@ def quoted_by_plain_python(events: Events) -> tuple[int, float, float]:
     return len(pairs), left, right
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.parametrize(("module", "function"), [("polars_peer", "asof"), ("ours", "batch")])
 def test_an_as_of_join_agrees_with_plain_python(
@@ -157,6 +158,7 @@ def test_our_windows_over_all_keys_have_the_totals_of_all_keys(
     assert answer.sums["total"] == minutes[1]
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 def test_our_interval_join_agrees_with_plain_python(spark: SparkSession, place: Place) -> None:
     events = Events(2_000, keys=50)

@@ -79,7 +79,7 @@ def expected(*inputs: Iterable[dict[str, Any]]) -> Counter[tuple[str, int]]:
     ("engine", "disorder"),
     [
         ("batch", 0),
-        ("streaming", 30),
+        pytest.param("streaming", 30, marks=EXTENDED),
         pytest.param("batch", 30, marks=EXTENDED),
         pytest.param("streaming", 0, marks=EXTENDED),
     ],
@@ -87,10 +87,10 @@ def expected(*inputs: Iterable[dict[str, Any]]) -> Counter[tuple[str, int]]:
 def test_inputs_of_unequal_density_are_merged_with_nothing_late(
     spark: SparkSession, tmp_path: Path, engine: Any, disorder: int
 ) -> None:
-    inputs = [rows(5_000, 1, disorder), rows(500, 2, disorder), rows(50, 3, disorder)]
+    inputs = [rows(1_500, 1, disorder), rows(150, 2, disorder), rows(50, 3, disorder)]
     for n, values in enumerate(inputs):
         write(tmp_path / f"{n}.jsonl", values)
-    sources = [JsonLinesSource(tmp_path / f"{n}.jsonl", bytes_per_epoch=30_000) for n in range(3)]
+    sources = [JsonLinesSource(tmp_path / f"{n}.jsonl", bytes_per_epoch=25_000) for n in range(3)]
     counts = Counts(*sources, wait=f"{disorder}s")
     run(counts.flow, spark=spark, engine=engine, shards=2, partitions=1)
     assert counts.late == []
@@ -210,23 +210,31 @@ def test_a_backlog_killed_within_an_epoch_gives_the_results_of_one_run(
     assert counts.totals() == expected(dense, sparse)
 
 
-#  far apart    dense ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒    an epoch reads 50 of 400 values of an hour, 20 of 100
+#  far apart    dense ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒    an epoch reads 50 of 250 values of an hour, 20 of 60
 #               sparse ▒▒ ▒▒ ▒▒ ▒▒ ▒▒    of an hour: every few epochs leave the sparse one out
 @pytest.mark.parametrize(
-    "fails", [pytest.param(False, marks=EXTENDED), True], ids=["stopped", "failed"]
+    ("ends", "fails"),
+    [
+        pytest.param([None], False, marks=EXTENDED, id="uninterrupted"),
+        pytest.param([2, None], False, marks=EXTENDED, id="stopped"),
+        pytest.param([2, None], True, marks=EXTENDED, id="failed"),
+    ],
 )
 def test_a_resumed_run_reads_its_inputs_in_the_epochs_of_an_uninterrupted_run(
-    spark: SparkSession, tmp_path: Path, fails: bool
+    spark: SparkSession, tmp_path: Path, ends: list[int | None], fails: bool
 ) -> None:
+    """Epochs that read the dense input alone postpone the sparse one."""
     options: dict[str, Any] = {"spark": spark, "shards": 2, "partitions": 1, "system_time": 0}
     options["engine"] = "streaming"
-    sources = TestingSource(rows(400, 1), 50), TestingSource(rows(100, 2), 20)
-    whole = epochs_read(Counts(*sources), [None], fails, options)
-    assert [read for read in whole if not read[1]], "none is postponed"
-    options["recovery"] = RecoveryConfig(str(tmp_path / "checkpoint"), keep_epochs=5)
-    assert epochs_read(Counts(*sources), [3, None], fails, options) == whole
+    options["recovery"] = RecoveryConfig(str(tmp_path / "checkpoint"), keep_epochs=3)
+    counts = Counts(TestingSource(rows(250, 1), 50), TestingSource(rows(60, 2), 20))
+    assert epochs_read(counts, ends, fails, options) == READ
     progress = {int(path.stem) for path in (tmp_path / "checkpoint/progress").glob("*.json")}
-    assert progress == set(range(max(progress) - 5, max(progress) + 1))
+    assert progress == set(range(max(progress) - 3, max(progress) + 1))
+
+
+READ = [(50, 20), (50, 20), (50, 0), (50, 20), (50, 0)]
+"""The values of the dense and of the sparse input that each epoch reads."""
 
 
 def epochs_read(

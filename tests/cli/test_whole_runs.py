@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import flow.cli.run_command
 import flow.running
@@ -79,6 +80,35 @@ SHOWN = (
 """The lines on standard error."""
 
 
+@pytest.mark.spark
+def test_ctrl_c_lets_a_live_flow_finish_the_epoch_in_hand(
+    spark: SparkSession, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the process and the session of the tests."""
+    write("live.py", LIVE)
+
+    def interrupt() -> None:
+        until = time.monotonic() + 120
+        while time.monotonic() < until:
+            if any(query.lastProgress for query in spark.streams.active):
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+            time.sleep(0.05)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    assert main(["live:flow", "--shards=2"]) == 0
+    interrupting.join()
+    out, err = capsys.readouterr()
+    # Each epoch prints two numbers: what was begun was done.
+    count = out.count("\n")
+    assert out == "".join(f"seen: {number}\n" for number in range(count))
+    assert count % 2 == 0
+    assert err.count("stopping after the current epoch") == 1
+    assert re.search(rf"ever: .*, {count} items in .* \(streaming, stopped\)\n$", err)
+
+
+@pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.slow
 def test_ctrl_c_lets_a_live_flow_finish_the_epoch_in_hand_and_nothing_else_is_printed(

@@ -85,7 +85,8 @@ def test_a_flow_of_an_example_in_process_emits_what_the_docstring_shows(name: st
     "name",
     [
         *("word_count", "batches_for_an_api", "enrichment_over_http", "dead_letters"),
-        *("own_source_and_sink", "running_totals"),
+        "own_source_and_sink",
+        pytest.param("running_totals", marks=pytest.mark.extended),
         pytest.param("history_then_live", marks=pytest.mark.extended),
         *(pytest.param(name, marks=pytest.mark.extended) for name in WITH_A_GRAPH),
     ],

@@ -88,6 +88,7 @@ def count(number: int | None, value: float) -> tuple[int, dict[str, float]]:
     return (number or 0) + 1, {"n": (number or 0) + 1, "value": value}
 
 
+@pytest.mark.extended
 def test_a_permanent_failure_stops_every_run_at_the_same_epoch_until_it_is_fixed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -128,7 +129,7 @@ def test_a_permanent_failure_stops_every_run_at_the_same_epoch_until_it_is_fixed
 def test_windows_close_by_system_time_without_busy_waiting_while_a_source_stalls(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    seconds, calls = 6.0, PlannerCalls()
+    seconds, calls = 4.0, PlannerCalls()
     closed: list[Any] = []
     flow = Dataflow("stalled")
     s = op.input("in", flow, StallingSource(seconds, calls))

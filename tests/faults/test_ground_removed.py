@@ -71,7 +71,11 @@ CHECKPOINT_GONE = r"^checkpoint .*/checkpoint was removed while the flow ran on 
             r"/checkpoint/spark/commits/\d was removed while the flow ran on the",
             marks=EXTENDED,
         ),
-        ("lock.json", r"/checkpoint/lock\.json was removed while this run held it: another run"),
+        pytest.param(
+            "lock.json",
+            r"/checkpoint/lock\.json was removed while this run held it: another run",
+            marks=EXTENDED,
+        ),
     ],
 )
 def test_a_removed_checkpoint_ends_the_run_before_the_next_commit(

@@ -100,6 +100,7 @@ def test_steps_outlive_a_crash_and_a_stop(spark: SparkSession, tmp_path: Path) -
     assert len(windows) == len(set(windows))
 
 
+@pytest.mark.extended
 def test_a_batch_gives_what_the_driver_gives_while_time_stands_still(spark: SparkSession) -> None:
     left, right = ([one for one in some if isinstance(one, tuple)] for some in (LEFT, RIGHT))
     results: Results = {}

@@ -59,6 +59,7 @@ def with_calls(items: list[Any], path: Path, out: list[Any], late: list[Any]) ->
 #  run       1                          2
 #  items     a1 b2 a3 │ b4 a5 ABORT     b4 a5 │ a6 │ end
 #  commit       x           -             x      x    x
+@pytest.mark.extended
 def test_a_replay_makes_calls_again_with_the_same_ids(spark: SparkSession, tmp_path: Path) -> None:
     path, out, late = tmp_path / "calls", list[Any](), list[Any]()
     items = [("a", 1), ("b", 2), ("a", 3), ("b", 4), ("a", 5), ABORT(), ("a", 6)]

@@ -112,6 +112,7 @@ def test_a_missing_version_is_found_after_a_move(spark: SparkSession, tmp_path: 
     assert (problem.file, problem.problem) == (f"tables/prices/{newest.name}", "is missing")
 
 
+@pytest.mark.extended
 def test_tables_are_shown_checked_set_back_and_moved(spark: SparkSession, tmp_path: Path) -> None:
     minute = Advance("10m")
     shop = Shop(spark, tmp_path, ["tea", minute, "tea", EOF(), "tea", EOF(), "tea"])

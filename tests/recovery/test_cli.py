@@ -28,8 +28,7 @@ def test_rewind(copied: Path, printed: Callable[..., str]) -> None:
     assert not (copied / "spark" / "commits" / "3").exists()
 
 
-def test_verify(copied: Path, printed: Callable[..., str], capsys: Capture) -> None:
-    assert printed("verify", copied) == f"{copied} is whole\n"
+def test_verify(copied: Path, capsys: Capture) -> None:
     cut_off(copied / "spark" / "commits" / "1")
     assert main(["verify", str(copied)]) == 1
     output = capsys.readouterr()

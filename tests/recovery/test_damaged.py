@@ -54,6 +54,7 @@ def newer(file: Path) -> None:
     change_identity(file.parent, version=99)
 
 
+EXTENDED = [("spark/offsets/2", cut_off), ("spark/commits/3", cut_off), ("changelog", remove)]
 CASES: list[tuple[str, Callable[[Path], Any], str]] = [
     ("spark/offsets/3", cut_off, "spark/offsets/3 "),
     ("spark/offsets/2", cut_off, "spark/offsets/2 "),
@@ -68,7 +69,15 @@ CASES: list[tuple[str, Callable[[Path], Any], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "message"), CASES, ids=[f"{case[0]} {case[1].__name__}" for case in CASES]
+    ("name", "damage", "message"),
+    [
+        pytest.param(
+            *(name, damage, message),
+            marks=[pytest.mark.extended] if (name, damage) in EXTENDED else [],
+            id=f"{name} {damage.__name__}",
+        )
+        for name, damage, message in CASES
+    ],
 )
 def test_a_run_refuses_a_damaged_checkpoint_without_changing_it(
     name: str, damage: Callable[[Path], Any], message: str, whole: Path

@@ -234,7 +234,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("engine", ["batch", "streaming"])
+@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=pytest.mark.extended)])
 def test_a_run_in_the_background_has_the_results_of_any_other(
     engine: Literal["batch", "streaming"], spark: SparkSession
 ) -> None:

@@ -33,6 +33,7 @@ class Engine:
         on_spark: the engine's name in `run`; ``None`` for a driver in the test's process.
         key_by_key: True if no step runs over columns.
         item_by_item: True if each item is an epoch of its own.
+        is_ordinary: True if an ordinary run plays transcripts in it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Engine:
     on_spark: Literal["batch", "streaming"] | None = None
     key_by_key: bool = False
     item_by_item: bool = False
+    is_ordinary: bool = True
 
     def __str__(self) -> str:
         return self.name
@@ -60,10 +62,10 @@ class Engine:
 
 
 ENGINES = (
-    Engine("in_process_1_shard", 1),
+    Engine("in_process_1_shard", 1, is_ordinary=False),
     Engine("in_process_3_shards", 3),
     Engine("in_process_key_by_key", 2, key_by_key=True),
-    Engine("in_process_item_by_item", 2, item_by_item=True),
+    Engine("in_process_item_by_item", 2, item_by_item=True, is_ordinary=False),
     Engine("batch", 8, on_spark="batch"),
     Engine("query", 8, on_spark="streaming"),
 )

@@ -18,9 +18,9 @@ from tests.support.sampling import ORDINARY, Test
 
 
 def sampled_reads(test: Test) -> Test:
-    """Return a property that reads files: 20 examples in an ordinary run, else 60."""
+    """Return a property that reads files: 10 examples in an ordinary run, else 60."""
     ordinary = settings.get_current_profile_name() == ORDINARY
-    examples, checks = 20 if ordinary else 60, [HealthCheck.function_scoped_fixture]
+    examples, checks = 10 if ordinary else 60, [HealthCheck.function_scoped_fixture]
     chosen = settings(deadline=None, max_examples=examples, suppress_health_check=checks)
     return pytest.mark.sampled(chosen(test))
 

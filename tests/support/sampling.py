@@ -1,4 +1,4 @@
-"""Properties that take long: an ordinary run tries a part of their examples, ``--all`` all."""
+"""Properties: an ordinary run tries a part of their examples, ``--all`` all."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from hypothesis import settings
 
 ORDINARY = "steady"
 """The hypothesis profile of an ordinary run; any other tries all examples."""
+
+EXAMPLES = {False: 100, True: 40}
+"""The number of examples of a property that names none, by whether the run is an ordinary one."""
 
 Test = TypeVar("Test", bound=Callable[..., object])
 

@@ -61,7 +61,7 @@ import importlib
 import inspect
 import pkgutil
 import tomllib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
@@ -235,11 +235,6 @@ class Transcript:
     def notation(self) -> Notation:
         """The notation of items."""
         return self.builder.notation.of(self.start, self.arguments)
-
-    @property
-    def kind(self) -> Hashable:
-        """The kind of step: equal for transcripts of one builder, with windows of one kind."""
-        return self.flow, type(self.arguments.get("windower"))
 
     @property
     def times(self) -> tuple[datetime, ...]:

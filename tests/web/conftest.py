@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from socketserver import BaseServer
 from types import MappingProxyType
 
 import pytest
@@ -66,8 +67,13 @@ class Site:
 
 
 @pytest.fixture
-def site_at() -> Iterator[Callable[..., Site]]:
-    """Return a function that serves a page at a host, of a flow or of the hourly one."""
+def site_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Site]]:
+    """Return a function that serves a page at a host, of a flow or of the hourly one.
+
+    Its server looks for its end more often than others do.
+    """
+    serve_forever = BaseServer.serve_forever
+    monkeypatch.setattr(BaseServer, "serve_forever", lambda one, _: serve_forever(one, 0.01))
     sites: list[Site] = []
 
     def serve(

@@ -86,6 +86,7 @@ def assert_clean(browser: Browser, address: object) -> None:
     assert browser.hosts() == {str(address)}
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 def test_the_page_of_a_run_shows_its_numbers_the_slow_step_and_why_a_value_was_late(
     browser: Browser, spark: SparkSession, tmp_path: Path

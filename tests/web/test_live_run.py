@@ -173,6 +173,9 @@ def test_a_batch_s_page_and_metrics_agree_with_its_summary(spark: SparkSession) 
     summary = run(flow, spark=spark, engine="batch", shards=2, web=address, on_epoch=watcher)
     assert summary.engine == watcher.flow["engine"] == "batch"
     assert_agree(watcher, summary)
+    (report,) = watcher.reports
+    assert ("waiting", *report.phases) == PHASES
+    assert all(seconds >= 0 for seconds in report.phases.values())
     with pytest.raises(OSError, match="refused"):
         get(address, "/")
 

@@ -114,7 +114,7 @@ def world(seed: int) -> tuple[list[list[dict[str, Any]]], list[list[dict[str, An
     return old, [rows(cut, 120) for _ in range(r.choice([1, 2, 4]))]
 
 
-@sampled(80, by_default=10)
+@sampled(80, by_default=4)
 @given(st.integers(0, 10**6), st.sampled_from(["key", "stream"]))
 def test_values_on_time_are_never_late_and_counted_once(seed: int, scope: Any) -> None:
     old, new = world(seed)

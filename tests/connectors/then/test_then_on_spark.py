@@ -57,14 +57,15 @@ def write(path: Path, seconds: range) -> None:
 @pytest.mark.extended
 #  history  ▒▒▒▒▒▒▒▒▒▒▒▒ ✗                killed in the last epoch of the history,
 #  live                   ▒▒ ✗ ▒▒▒▒▒▒▒▒   and in the first of the live source
+@pytest.mark.extended
 def test_a_run_killed_at_the_switch_counts_rows_once(spark: SparkSession, tmp_path: Path) -> None:
-    history = TestingSource([*rows(range(150)), ABORT(), *rows(range(150, 200))], 100)
-    live = TestingSource([*rows(range(200, 230)), ABORT(), *rows(range(230, 400))], 100)
+    history = TestingSource([*rows(range(130)), ABORT(), *rows(range(130, 200))], 100)
+    live = TestingSource([*rows(range(200, 230)), ABORT(), *rows(range(230, 300))], 100)
     counts = Counts(Then(history, live))
     recovery = RecoveryConfig(tmp_path / "checkpoint")
     runs = [run(counts.flow, spark=spark, recovery=recovery, **OPTIONS) for _ in range(3)]
     assert [one.aborted for one in runs] == [True, True, False]
-    counts.check(range(400))
+    counts.check(range(300))
 
 
 def test_a_history_and_a_bounded_source_are_a_batch(spark: SparkSession, tmp_path: Path) -> None:

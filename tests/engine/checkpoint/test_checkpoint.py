@@ -172,6 +172,7 @@ def test_a_run_that_lost_its_lock_keeps_the_new_holders_lock(storage: Storage) -
     assert storage.read(NAME)["token"] == "other"
 
 
+@pytest.mark.extended
 def test_a_run_that_lost_its_lock_cannot_commit(
     spark: SparkSession, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

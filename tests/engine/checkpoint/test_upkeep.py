@@ -38,6 +38,7 @@ def run_once(spark: SparkSession, checkpoint: Path, items: int) -> None:
     run(flow, spark=spark, recovery=RecoveryConfig(checkpoint), shards=2, partitions=1, drain=False)
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 def test_epochs_ask_for_maintenance_often_and_the_first_one_does_it_where_it_is_overdue(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -163,7 +163,7 @@ def spread(pair: tuple[str, int | None]) -> list[tuple[str, int | None]]:
     return [(key, n), (f"{key}'", n - 7), (key, n + 3)][: n % 4]
 
 
-@sampled(100, by_default=40)
+@sampled(100, by_default=15)
 @given(VALUES, CUTS, st.sampled_from([1, 3, 8]), st.integers(1, 4))
 def test_epoch_boundaries_do_not_change_a_stream_of_one_partition(
     values: list[int | None], sizes: list[int], shards: int, keys: int
@@ -178,7 +178,7 @@ def test_epoch_boundaries_do_not_change_a_stream_of_one_partition(
     assert sent(a_flow(build), shards, cut(items, sizes)) == stamped(arrives)
 
 
-@sampled(100, by_default=40)
+@sampled(100, by_default=15)
 @given(VALUES, CUTS, st.sampled_from([1, 3, 8]), st.booleans())
 def test_a_shuffle_does_not_change_a_stream_of_one_partition(
     values: list[int | None], sizes: list[int], shards: int, keyed: bool

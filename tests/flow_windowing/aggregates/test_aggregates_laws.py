@@ -119,7 +119,7 @@ def arrivals(draw: st.DrawFn, values: st.SearchStrategy[Any]) -> Added:
 
 
 @pytest.mark.parametrize(("one", "values"), OF_WHAT)
-@sampled(100, by_default=25)
+@sampled(100, by_default=10)
 @given(data=st.data())
 def test_merged_parts_give_the_result_of_all_values(
     one: AnyAggregator, values: st.SearchStrategy[Any], data: st.DataObject
@@ -136,7 +136,7 @@ def test_merged_parts_give_the_result_of_all_values(
     assert_same(one, merged, state_of(one, added))
 
 
-@sampled(100, by_default=30)
+@sampled(100, by_default=12)
 @given(arrivals(NUMBERS), st.integers(0, 12))
 def test_a_result_is_independent_of_its_state(added: Added, cut: int) -> None:
     for one in EVERY:
@@ -150,7 +150,7 @@ def test_a_result_is_independent_of_its_state(added: Added, cut: int) -> None:
         assert repr(early) == shown
 
 
-@sampled(100, by_default=30)
+@sampled(100, by_default=12)
 @given(arrivals(NUMBERS))
 def test_a_state_may_be_pickled_at_any_time(added: Added) -> None:
     for one in EVERY:
@@ -160,7 +160,7 @@ def test_a_state_may_be_pickled_at_any_time(added: Added) -> None:
         assert repr(one.result(state)) == repr(one.result(state_of(one, added)))
 
 
-@sampled(100, by_default=30)
+@sampled(100, by_default=12)
 @given(arrivals(NUMBERS), arrivals(NUMBERS))
 def test_a_shallow_copy_of_a_state_is_independent(added: Added, more: Added) -> None:
     for one in EVERY:

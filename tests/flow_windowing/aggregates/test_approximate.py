@@ -67,7 +67,7 @@ def test_the_error_of_the_number_of_different_values_is_within_its_bound(precisi
     assert max(errors) > 0
 
 
-@sampled(100, by_default=30)
+@sampled(100, by_default=12)
 @given(
     st.integers(0, 400),
     st.randoms(use_true_random=False),

@@ -68,7 +68,7 @@ def as_records(some: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(some, schema=SCHEMA)
 
 
-@sampled(150, by_default=15)
+@sampled(150, by_default=8)
 @given(
     windowers,
     st.sampled_from([None, True, False]),

@@ -81,7 +81,7 @@ def play(flow: Dataflow, epochs: list[Epoch], form: Any, shards: int = 4) -> dic
         return {port: [repr(item) for item in t.received(port)] for port in PORTS}
 
 
-@sampled(200, by_default=10)
+@sampled(200, by_default=4)
 @given(clocks, windowers, epochs_of_rows)
 def test_the_paths_agree_with_one_key_for_all_values(
     clock: Any, windower: Any, epochs: list[Epoch]
@@ -115,7 +115,7 @@ def _rounded(results: list[str]) -> list[Any]:
     return rounded
 
 
-@sampled(150, by_default=10)
+@sampled(150, by_default=4)
 @given(clocks, windowers, epochs_of_rows, st.sampled_from([None, win.Sum("n"), win.Mean("n")]))
 def test_rankings_over_columns_agree_with_key_by_key(
     clock: Any, windower: Any, epochs: list[Epoch], by: Any
@@ -129,7 +129,7 @@ def test_rankings_over_columns_agree_with_key_by_key(
         assert sorted(found["late"]) == sorted(expected["late"])
 
 
-@sampled(200, by_default=10)
+@sampled(200, by_default=4)
 @given(st.data())
 def test_nothing_on_time_is_late_while_partitions_are_read_at_unequal_pace(data: Any) -> None:
     """Each partition is out of order by at most the wait; any of them may be far behind."""

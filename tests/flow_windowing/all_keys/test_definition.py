@@ -49,7 +49,7 @@ def outputs(flow: Dataflow, epochs: list[list[Visit]], shards: int) -> tuple[Any
     return by_window, sorted(late)
 
 
-@sampled(300, by_default=15)
+@sampled(300, by_default=6)
 @given(all_windows, st.integers(0, 15), epochs_of_visits, st.sampled_from([1, 4, 32]))
 @example(Windows(10, 10, None), 0, [[("a", 5), ("b", 10)], [("c", 9), ("c", 10)]], 4)
 def test_each_window_has_one_result_of_all_its_values(
@@ -68,7 +68,7 @@ def test_each_window_has_one_result_of_all_its_values(
     assert outputs(flow, epochs, shards) == (rankings, late)
 
 
-@sampled(100, by_default=8)
+@sampled(100, by_default=4)
 @given(st.lists(visits, max_size=30), st.lists(st.integers(0, 30), max_size=4))
 def test_the_cut_of_the_input_changes_nothing(items: list[Visit], cuts: list[int]) -> None:
     clock, windower = EventClock("at", "5s", on_idle="hold"), SlidingWindower("20s", "10s")

@@ -45,7 +45,7 @@ from tests.support.windowed_flows import (
 )
 
 
-@sampled(600, by_default=150)
+@sampled(600, by_default=60)
 @given(clocks, tolerances, directions, hows, emits, timelines, st.booleans())
 def test_the_output_is_that_of_the_definition(
     clock: Any,
@@ -72,7 +72,7 @@ def test_the_output_is_that_of_the_definition(
     assert [window.window_id for window in found.closed] == expected.closed
 
 
-@sampled(300, by_default=100)
+@sampled(300, by_default=40)
 @given(clocks, tolerances, directions, timelines)
 def test_a_value_leaves_as_soon_as_its_partner_is_final(
     clock: Any, tolerance: int | None, direction: Any, epochs: list[Epoch]

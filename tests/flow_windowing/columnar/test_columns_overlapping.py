@@ -100,7 +100,7 @@ steps = st.builds(
 )
 
 
-@sampled(250, by_default=12)
+@sampled(250, by_default=6)
 @given(steps, epochs_of_rows, st.integers(1, 30), st.sampled_from([BY_TILE, 2, ONE_BY_ONE]), forms)
 def test_tiles_and_chunks_of_any_size_agree_with_key_by_key(
     step: Step, epochs: list[Epoch], pairs: int, least: int, form: Any

@@ -62,7 +62,7 @@ JOINS: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy[Any]]]] =
 
 
 @pytest.mark.parametrize("join", JOINS)
-@sampled(200, by_default=12)
+@sampled(200, by_default=5)
 @given(
     data=st.data(),
     clock=clocks,
@@ -129,7 +129,7 @@ def as_of(tolerance: Any, **options: Any) -> Add:
 
 # Another input's bound holds the watermark below the values of the epoch before the late one.
 @example(as_of(None), (0, "hold", None), "key", sided(b"\x00\x03\x1a\x00"), [])
-@sampled(900, by_default=50)
+@sampled(900, by_default=20)
 @given(
     interval_joins() | asof_joins(asof_flows.emits),
     interval_flows.clocks,
@@ -161,7 +161,7 @@ def test_clocks_over_columns_and_key_by_key_agree_also_while_an_input_is_behind(
     [(1, (116 * SECOND, 0)), (0, (109 * SECOND, 3))],
     [],
 )
-@sampled(300, by_default=30)
+@sampled(300, by_default=10)
 @given(
     interval_joins() | asof_joins(asof_flows.emits),
     interval_flows.clocks,

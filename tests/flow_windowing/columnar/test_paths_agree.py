@@ -234,7 +234,7 @@ def check(flow: Dataflow, epochs: list[Epoch], ways: Sequence[Way]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@sampled(300, by_default=8)
+@sampled(300, by_default=4)
 @given(data=st.data(), ways=st.lists(st.sampled_from(WAYS), min_size=5, max_size=5))
 def test_paths_and_forms_of_rows_agree_also_over_changes(
     kind: str, data: st.DataObject, ways: list[Way]
@@ -270,7 +270,7 @@ def test_known_cases_agree_over_changes_of_path(
 # --- several schemas and partitions ---------------------------------------------------------------
 
 
-@sampled(60, by_default=6)
+@sampled(60, by_default=3)
 @given(any_steps, epochs_of_rows, epochs_of_rows)
 def test_records_of_two_schemas_can_be_merged(
     step: Step, epochs: list[Epoch], others: list[Epoch]
@@ -301,7 +301,7 @@ def as_narrow(rows: list[Row]) -> pa.RecordBatch:
     return as_records(rows).select(["user", "ts", "whole"])
 
 
-@sampled(150, by_default=6)
+@sampled(150, by_default=3)
 @given(
     st.builds(
         Step,
@@ -342,7 +342,7 @@ def as_texts(rows: list[Row]) -> pa.RecordBatch:
     return as_records(rows).set_column(1, "ts", pa.array(texts, pa.string()))
 
 
-@sampled(50, by_default=10)
+@sampled(50, by_default=5)
 @given(graces, st.lists(rows, max_size=12))
 def test_times_as_text_advance_the_watermark_of_a_stream(grace: Any, values: list[Row]) -> None:
     clock: Any = EventClock("ts", "1s", scope="stream", on_invalid="drop")

@@ -142,7 +142,7 @@ def by_key(items: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("scope", ["key", "stream"])
-@sampled(100, by_default=10)
+@sampled(100, by_default=5)
 @given(items=ITEMS, cuts=CUTS, is_own=st.booleans())
 def test_streams_are_as_defined_in_any_epochs(
     scope: Any, items: Any, cuts: list[int], is_own: bool
@@ -163,7 +163,7 @@ def test_streams_are_as_defined_in_any_epochs(
         assert by_key(received[name]) == by_key(expected), name
 
 
-@sampled(200, by_default=10)
+@sampled(200, by_default=5)
 @given(
     epochs=st.lists(
         st.tuples(

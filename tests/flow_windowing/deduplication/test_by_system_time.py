@@ -187,7 +187,7 @@ EPOCHS = st.lists(
 """Each epoch: the seconds that pass before it, and its items: keys and ids."""
 
 
-@sampled(100, by_default=15)
+@sampled(100, by_default=8)
 @given(EPOCHS, st.sampled_from([-1, 0, 1]))
 def test_values_pass_as_defined(epochs: list[Any], micros: int) -> None:
     """A value passes unless its id passed less than ten seconds before."""

@@ -58,7 +58,7 @@ COLUMNS: dict[str, pa.DataType] = {
 
 
 @pytest.mark.parametrize("kind", IDS)
-@sampled(80, by_default=3)
+@sampled(80, by_default=1)
 @given(data=st.data(), scope=st.sampled_from(["key", "stream"]))
 def test_a_clock_of_ones_own_gives_the_same(kind: str, data: Any, scope: str) -> None:
     row = st.tuples(st.sampled_from("abc"), st.integers(0, 40), IDS[kind])

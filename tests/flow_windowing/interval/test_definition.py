@@ -29,7 +29,7 @@ from tests.support.windowed_flows import (
 )
 
 
-@sampled(600, by_default=150)
+@sampled(600, by_default=60)
 @given(clocks, bounds(), hows, graces, timelines, st.booleans())
 @example((0, "hold", None), (0, 0), "outer", None, [], False)
 def test_the_output_is_that_of_the_definition(

@@ -25,7 +25,7 @@ from tests.support.windowed_flows import (
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "calendar"])
-@sampled(250, by_default=50)
+@sampled(250, by_default=25)
 @given(st.data(), clocks, timelines, st.booleans())
 def test_windows_are_what_the_contract_says(
     kind: str,

@@ -60,7 +60,7 @@ def played(make: Any, sent: Items, sizes: list[int], shards: int = 1) -> Receive
 
 
 @pytest.mark.parametrize("operator", [*OPERATORS, *JOINS])
-@sampled(40, by_default=5)
+@sampled(40, by_default=3)
 @given(clocks, windowers, items, cuts, st.booleans(), emits)
 def test_cutting_the_input_into_epochs_differently_changes_nothing(
     operator: str,
@@ -77,7 +77,7 @@ def test_cutting_the_input_into_epochs_differently_changes_nothing(
     assert played(make, sent, sizes) == played(make, sent, [], shards=2)
 
 
-@sampled(100, by_default=12)
+@sampled(100, by_default=6)
 @given(clocks, windowers, items, cuts, st.booleans())
 def test_cutting_differently_leaves_the_last_word_of_each_window_the_same(
     clock: Any, windower: Any, sent: Items, sizes: list[int], ordered: bool
@@ -105,7 +105,7 @@ def merged_away(out: Received, key: str) -> set[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@sampled(100, by_default=15)
+@sampled(100, by_default=8)
 @given(
     st.data(),
     clocks,
@@ -142,7 +142,7 @@ def test_a_snapshot_of_a_logic_of_ones_own_changes_nothing_either(
     assert [one.timestamp for one, _ in told.down] == [one.timestamp for one, _ in told_again.down]
 
 
-@sampled(150, by_default=35)
+@sampled(150, by_default=15)
 @given(clocks, uncounted_windowers, timelines, st.booleans())
 def test_every_value_is_in_a_window_or_late(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool
@@ -177,7 +177,7 @@ def sent_in(epochs: list[Epoch]) -> set[Value]:
     return {value for epoch in epochs for value in epoch.values}
 
 
-@sampled(150, by_default=35)
+@sampled(150, by_default=15)
 @given(clocks, windowers, timelines, st.booleans())
 def test_windows_close_once_in_order_and_no_late_value_is_in_one_it_missed(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool
@@ -200,7 +200,7 @@ def test_windows_close_once_in_order_and_no_late_value_is_in_one_it_missed(
             assert all(late.value not in values for values in held.values())
 
 
-@sampled(150, by_default=35)
+@sampled(150, by_default=15)
 @given(clocks, windowers, timelines, st.booleans())
 def test_after_the_end_no_window_is_open_but_those_that_count(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool

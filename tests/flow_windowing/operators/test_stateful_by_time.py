@@ -146,7 +146,7 @@ VALUES = st.lists(
 )
 
 
-@sampled(400, by_default=40)
+@sampled(400, by_default=15)
 @given(VALUES, st.lists(st.integers(0, 12), max_size=4), st.sampled_from(["write", "first"]))
 def test_totals_are_those_of_the_definition_for_any_cut(
     values: Values, cuts: list[int], ttl_from: str

@@ -89,7 +89,7 @@ def pane_of(window: Any, value: Any) -> SeenPane:
     return SeenPane(window.window_id, pane.index, timing, pane.is_last, shown, is_retracted)
 
 
-@sampled(1500, by_default=300)
+@sampled(1500, by_default=100)
 @given(windowers, triggers, st.integers(0, 5), st.booleans(), epochs)
 def test_the_panes_are_those_of_the_definition(
     windower: Any, trigger: Any, wait: int, ordered: bool, epochs: Any

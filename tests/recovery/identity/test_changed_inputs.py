@@ -22,7 +22,7 @@ from flow.errors import FlowTypeError
 from flow.running import StopFlag
 from flow.testing import TestingSink
 from recovery import RecoveryConfig
-from recovery.identity.fingerprint import fingerprint
+from recovery.identity.fingerprint import Effect, compare, fingerprint, input_continues
 from tests.recovery.checkpoints import run_flow
 
 DAYS = [1_700_006_400 + 86_400 * day for day in range(3)]
@@ -156,6 +156,25 @@ class Shelf(PartitionedSource[Any]):
         yield self.rows[start:end]
 
 
+def test_a_source_of_another_identity_says_whether_it_goes_on() -> None:
+    def found(now: Shelf) -> list[tuple[Effect, str]]:
+        plans = []
+        for source in (Shelf("a", []), now):
+            flow = Dataflow("f")
+            op.output("out", op.input("in", flow, source), TestingSink([]))
+            plans.append(compile_flow(flow))
+        changes = compare(*map(fingerprint, plans), input_continues(plans[1]))
+        return [(one.effect, one.what) for one in changes]
+
+    other = "reads something else: shelf was 'a' and is 'b'"
+    assert found(Shelf("a", [])) == []
+    assert found(Shelf("b", [])) == [(Effect.WRONG_STATE, other)]
+    assert found(Shelf("b", [], on="its rows go on")) == [
+        (Effect.GOES_ON, f"{other}: its rows go on")
+    ]
+
+
+@pytest.mark.extended
 def test_a_user_written_source_identifies_its_offsets(
     job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -33,7 +33,9 @@ def waits(clock_time: str, n: int) -> Any:
     return {"timestamp": at, "value": {"at": at, "n": n}}
 
 
-def test_shows_watermark_open_windows_and_buffered_values(checkpoint: Path) -> None:
+def test_shows_watermark_open_windows_and_buffered_values_also_as_text_and_json(
+    checkpoint: Path,
+) -> None:
     found = inspect(checkpoint, "hourly")
     assert (found.step, found.epoch, found.total) == ("hourly", 3, 2)
     assert found.now == "2023-12-14T10:00:00Z"
@@ -45,7 +47,14 @@ def test_shows_watermark_open_windows_and_buffered_values(checkpoint: Path) -> N
     assert b["windows"] == [{**OPEN, "value": {"n": 2, "total": 30}}]
     assert b["waiting"] == [waits("10:40", 30)]
 
+    text = str(found)
+    assert text.startswith("step hourly after epoch 3, at 2023-12-14T10:00:00Z: 2 keys")
+    assert "\nkey: a\ndue: never\nstate:\n  watermark: 2023-12-14T10:50:00Z\n" in text
+    assert '      value: {"n": 2, "total": 3}\n' in text
+    assert json.loads(json.dumps(found.to_json()))["keys"][0]["state"]["windows"][0]["id"] == HOUR
 
+
+@pytest.mark.extended
 def test_shows_an_earlier_epoch(checkpoint: Path) -> None:
     found = inspect(checkpoint, "hourly", key="a", epoch=0)
     (only,) = found.keys
@@ -54,6 +63,7 @@ def test_shows_an_earlier_epoch(checkpoint: Path) -> None:
     assert only.due is None
 
 
+@pytest.mark.extended
 def test_shows_sessions_by_their_first_and_last_values(checkpoint: Path) -> None:
     (only,) = inspect(checkpoint, "sessions", key="a").keys
     (session,) = only.state["windows"]
@@ -92,10 +102,8 @@ def test_shows_the_holds_of_a_key(tmp_path: Path) -> None:
 def test_shows_the_state_of_other_steps_unchanged_and_no_more_keys_than_asked_for(
     checkpoint: Path, printed: Callable[..., str]
 ) -> None:
-    found = inspect(checkpoint, "counts")
-    assert (state_of(found, "a"), state_of(found, "b")) == (3, 3)
     found = json.loads(printed("inspect", checkpoint, "--step=counts", "--limit=1", "--json"))
-    assert (found["total"], len(found["keys"])) == (2, 1)
+    assert (found["total"], [one["state"] for one in found["keys"]]) == (2, [3])
     assert printed("inspect", checkpoint, "--step=counts", "--epoch=1", "--key=a") == (
         "step counts after epoch 1, at 2023-12-14T10:00:00Z: 2 keys, of which 1 are shown\n\n"
         "key: a\ndue: never\nstate: 2\n"
@@ -104,15 +112,6 @@ def test_shows_the_state_of_other_steps_unchanged_and_no_more_keys_than_asked_fo
         "class": "tests.recovery.kept_flow.Basket",
         "fields": {"owner": "me", "sizes": [10, 20, 30]},
     }
-
-
-def test_is_printed_as_text_or_json(checkpoint: Path) -> None:
-    found = inspect(checkpoint, "hourly", key="a")
-    text = str(found)
-    assert text.startswith("step hourly after epoch 3, at 2023-12-14T10:00:00Z: 2 keys")
-    assert "\nkey: a\ndue: never\nstate:\n  watermark: 2023-12-14T10:50:00Z\n" in text
-    assert '      value: {"n": 2, "total": 3}\n' in text
-    assert json.loads(json.dumps(found.to_json()))["keys"][0]["state"]["windows"][0]["id"] == HOUR
 
 
 def test_an_unknown_step_or_epoch_is_an_error_that_lists_the_known(checkpoint: Path) -> None:

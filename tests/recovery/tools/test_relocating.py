@@ -33,9 +33,9 @@ class Case:
 
     def __init__(self, spark: SparkSession, items: list[Any], keyed: bool = True) -> None:
         self.received: list[Any] = []
-        self.flow = Dataflow("relocated")
+        self.flow = Dataflow("odd: relocated/1")
         rows = spark.createDataFrame([("a", 0), ("b", 0)], "id string, n long").coalesce(1)
-        frame = op.input("a frame", self.flow, DataFrameSource(rows))
+        frame = op.input("a frame/static?", self.flow, DataFrameSource(rows))
         later = op.input("later", self.flow, TestingSource(items, batch_size=1))
         stream = op.merge("both", frame, later)
         if keyed:
@@ -70,14 +70,14 @@ def test_a_moved_checkpoint_is_refused_until_it_is_relocated(
     message = str(caught.value)
     assert f"{METADATA} names file:{made}/spark/state/0/_stateSchema/" in message
     assert f"not there: the checkpoint was moved: python -m recovery relocate {path}" in message
-    assert f"names {made}/inputs/a%20frame/part-00000" in message
+    assert f"names {made}/inputs/a%20frame%2Fstatic%3F/part-00000" in message
     assert {one.way_out for one in verify(path)} == {f"python -m recovery relocate {path}"}
 
     found = relocate(path, yes=True)
     assert found.places == (str(made),)
     offsets = [f"spark/offsets/{epoch}" for epoch in (0, 1, 2)]
     others = [one for one in found.files if one not in offsets]
-    assert others[0] == "sources/a%20frame/000000000.page.json"
+    assert others[0] == "sources/a%20frame%2Fstatic%3F/000000000.page.json"
     assert {one.rpartition("/")[0] for one in others[1:]} == {"spark/state/0/_metadata/v2"}
     kept = {name: text for name, text in tree(path).items() if found.backup not in name}
     assert [name for name, text in kept.items() if str(made).encode() in text] == []

@@ -34,6 +34,7 @@ def make_flow(items: list[Any], totals: list[Any], lasts: list[Any]) -> Dataflow
     return flow
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 def test_a_flow_starts_with_its_seeded_state(spark: SparkSession, tmp_path: Path) -> None:
     totals, lasts = list[Any](), list[Any]()

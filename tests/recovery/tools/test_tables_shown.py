@@ -15,10 +15,11 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import CheckpointError, Dataflow
-from flow.testing import EOF, TestingSink, TestingSource
-from recovery import export, inspect
+from flow.testing import Part, TestingSink
+from recovery import export, inspect, status, verify
 from tests.recovery.checkpoints import run_flow
 from tests.recovery.kept_flow import NOW, Basket
+from tests.support.epochs import EpochsSource, SourceEpoch
 
 
 def at(minute: int) -> datetime:
@@ -29,10 +30,10 @@ def at(minute: int) -> datetime:
 #  limits            a=5 b=7    b=8            b removed, c=1
 #  prices (as_of)    tea=3@1    tea=4@5        tea removed @9
 #  baskets           a          (nothing)      (nothing)
-CHANGES: dict[str, list[Any]] = {
-    "limits": [("a", 5), ("b", 7), EOF(), ("b", 8), EOF(), ("b", None), ("c", 1)],
-    "prices": [("tea", 3, 1), EOF(), ("tea", 4, 5), EOF(), ("tea", None, 9)],
-    "baskets": [("a", Basket("me", [1, 2])), EOF(), EOF()],
+CHANGES: dict[str, list[list[Any]]] = {
+    "limits": [[("a", 5), ("b", 7)], [("b", 8)], [("b", None), ("c", 1)]],
+    "prices": [[("tea", 3, 1)], [("tea", 4, 5)], [("tea", None, 9)]],
+    "baskets": [[("a", Basket("me", [1, 2]))], [], []],
 }
 PLACES = [{"name": "ann", "place": "shelf 1"}]
 
@@ -41,10 +42,14 @@ def looked_up(name: Any, table: Any) -> Any:
     return name, table.get(name)
 
 
+def in_epochs(epochs: list[list[Any]]) -> EpochsSource:
+    return EpochsSource(tuple(SourceEpoch((Part(items),)) for items in epochs))
+
+
 def make_flow() -> Dataflow:
     flow = Dataflow("shop")
-    names = op.input("names", flow, TestingSource(["a", EOF(), "b", EOF(), "c"]))
-    inputs = {name: op.input(f"in_{name}", flow, TestingSource(CHANGES[name])) for name in CHANGES}
+    names = op.input("names", flow, in_epochs([["a"], ["b"], ["c"]]))
+    inputs = {name: op.input(f"in_{name}", flow, in_epochs(CHANGES[name])) for name in CHANGES}
     prices = op.map("price", inputs["prices"], price_of)
     tables = [
         op.table("limits", inputs["limits"]),
@@ -67,9 +72,22 @@ def price_of(change: Any) -> dict[str, Any]:
 def kept(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint of the flow after epoch 2; not to be changed."""
     directory = tmp_path_factory.mktemp("tables") / "checkpoint"
-    for _ in range(3):
-        run_flow(directory, make_flow(), system_time=NOW, shards=2)
+    run_flow(directory, make_flow(), system_time=NOW, shards=2)
     return directory
+
+
+def test_tables_are_listed_and_checked(kept: Path) -> None:
+    found = {one.step: (one.version, one.keys) for one in status(kept).tables}
+    assert found == {"limits": (3, 2), "prices": (3, 1), "baskets": (1, 1), "places": (1, 1)}
+    assert status(kept).tables[-1].read == "2023-12-14T10:00:00Z"
+    assert verify(kept) == []
+    newest = max((kept / "tables" / "prices").iterdir())
+    content = newest.read_bytes()
+    newest.write_bytes(content[:-1])
+    (problem,) = verify(kept)
+    newest.write_bytes(content)
+    assert problem.file == f"tables/prices/{newest.name}"
+    assert "put it back from a copy" in problem.way_out
 
 
 def exported(kept: Path, step: str, file: Path, **options: Any) -> pa.Table:

@@ -217,7 +217,7 @@ def test_a_bad_value_among_good_ones_is_reported_with_its_reason(
 
 
 @json_columns
-@sampled(100, by_default=30)
+@sampled(100, by_default=12)
 @given(
     data=st.lists(
         st.one_of(

@@ -22,7 +22,7 @@ from tests.support.feeding import FedRun
 from tests.support.kafka import Broker
 
 HOUR = 3_600.0
-DENSITIES = (2_000, 200, 20)
+DENSITIES = (600, 60, 20)
 """Messages an hour of each partition."""
 
 Row = dict[str, Any]
@@ -32,7 +32,7 @@ def counting_run(broker: Broker, topic: str, clock: win.EventClock[Any], minutes
     """A run that counts the messages of each user in windows of some minutes."""
     schema = {"user": pa.string(), "at": pa.float64()}
     source = KafkaSource(
-        broker.servers, topic, value="json", schema=schema, max_records_per_epoch=500
+        broker.servers, topic, value="json", schema=schema, max_records_per_epoch=150
     )
     flow = Dataflow("counts")
     keyed = op.key_on("by_user", op.input("orders", flow, source), "user")

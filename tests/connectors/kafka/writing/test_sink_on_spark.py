@@ -61,6 +61,7 @@ def small(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
 #  epoch    0       1       2
 #  items  a1 b2   a3 b4    a5
 #                    died once its transaction was committed, and once while it was open
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("cls", "method"),
     [

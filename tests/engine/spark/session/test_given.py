@@ -117,6 +117,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 def test_settings_change_no_result_and_are_put_back(spark: SparkSession, tmp_path: Path) -> None:
     """All at once."""

@@ -155,9 +155,17 @@ except FlowError as error:
 @pytest.mark.parametrize(
     ("engine", "how", "message"),
     [
-        ("streaming", "alone", "EngineError: Spark's JVM has ended;"),
-        ("streaming", "and fails", "StepError: step 'out': the shelf is full"),
-        ("batch", "and fails", "StepError: step 'out': the shelf is full"),
+        pytest.param(
+            *("streaming", "alone", "EngineError: Spark's JVM has ended;"),
+            marks=pytest.mark.extended,
+        ),
+        *(
+            pytest.param(
+                *(engine, "and fails", "StepError: step 'out': the shelf is full"),
+                marks=pytest.mark.extended,
+            )
+            for engine in ("streaming", "batch")
+        ),
     ],
 )
 def test_a_killed_jvm_hides_no_error_and_shows_no_trace(
