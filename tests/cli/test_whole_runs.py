@@ -63,13 +63,16 @@ def test_importing_the_entry_point_leaves_run_to_be_called_and_flow_does_not_imp
 # --- whole runs ---
 
 LIVE = """\
+from pathlib import Path
+
 import flow.operators as op
 from flow import Dataflow
 from flow.testing import TestingSink
 from tests.support.slow_numbers import SlowNumbers
 
 flow = Dataflow("ever")
-op.output("out", op.inspect("seen", op.input("in", flow, SlowNumbers(0.2))), TestingSink([]))
+numbers = SlowNumbers(0.2, folder=str(Path(__file__).parent))
+op.output("out", op.inspect("seen", op.input("in", flow, numbers)), TestingSink([]))
 """
 SHOWN = (
     r"\S+Z INFO epoch \d+ \| \d+ items in.*",

@@ -17,10 +17,12 @@ class SlowNumbers(PartitionedSource[int]):
     Attributes:
         seconds: the time of a reading.
         bounded: True if there are two numbers in all.
+        folder: the folder of the marks; by default, that in which workers run.
     """
 
     seconds: float
     bounded: bool = False
+    folder: str = ""
 
     def partitions(self) -> Sequence[str]:
         return ["all"]
@@ -32,6 +34,6 @@ class SlowNumbers(PartitionedSource[int]):
         return None if self.bounded and start else start + 2
 
     def read_partition(self, partition: str, start: int, end: int) -> Iterable[Sequence[int]]:
-        Path(f"reading {start}").touch()
+        Path(self.folder, f"reading {start}").touch()
         time.sleep(self.seconds)
         yield list(range(start, end))

@@ -32,7 +32,7 @@ def counting_run(broker: Broker, topic: str, clock: win.EventClock[Any], minutes
     """A run that counts the messages of each user in windows of some minutes."""
     schema = {"user": pa.string(), "at": pa.float64()}
     source = KafkaSource(
-        broker.servers, topic, value="json", schema=schema, max_records_per_epoch=150
+        broker.servers, topic, value="json", schema=schema, max_records_per_epoch=300
     )
     flow = Dataflow("counts")
     keyed = op.key_on("by_user", op.input("orders", flow, source), "user")

@@ -420,17 +420,17 @@ def test_a_transaction_timeout_is_reported_and_the_next_run_continues(
     broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = broker.topic()
-    run = start(topic, "run", properties={"transaction.timeout.ms": 2000})
+    run = start(topic, "run", properties={"transaction.timeout.ms": 1000})
     run.write(0, [1])
     sender = run.sink._run.writers["out"]._sender
     send = sender.send
 
     def slow(batch: pa.RecordBatch) -> None:
         send(batch)
-        time.sleep(3)
+        time.sleep(2)
 
     monkeypatch.setattr(sender, "send", slow)
-    with pytest.raises(SinkError, match=r"it took longer than transaction\.timeout\.ms=2000"):
+    with pytest.raises(SinkError, match=r"it took longer than transaction\.timeout\.ms=1000"):
         run.write(1, [2])
     start(topic, "run").write(1, [2])
     assert values(broker, topic) == numbers(1, 2)
