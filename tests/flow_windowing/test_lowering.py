@@ -72,9 +72,7 @@ OVER_COLUMNS = {
     "an as-of join of a stream": lambda up: win.join_asof("w", up, up, STREAM_CLOCK, "5s"),
     "an as-of join at once": lambda up: win.join_asof("w", up, up, CLOCK, "5s", emit="now"),
     "own clock": collected(Clock("at", "1m")),
-    "a join by one's own clock": lambda up: win.join_interval(
-        "w", up, up, Clock("at", "1m"), "5s", "2s"
-    ),
+    "a join by one's own clock": lambda up: win.join_asof("w", up, up, Clock("at", "1m"), "5s"),
     "deduplication by one's own clock": lambda up: win.dedup("w", up, Clock("at", "1m"), ttl="5s"),
     "a join of last values": lambda up: win.join_window("w", CLOCK, HOURS, up, up),
     "updates": collected(emit="update", ordered=False),

@@ -78,16 +78,6 @@ def test_values_that_are_too_far_ahead_or_have_no_timestamp() -> None:
         assert t.stats.gauges["once", "keys"] == 0
 
 
-def test_system_time_gives_what_the_operator_of_system_time_gives() -> None:
-    with a_driver(SystemClock()) as t:
-        for after in ("0s", "9.999999s", "0.000001s"):
-            t.advance(after)
-            t.send("in", [click(0)])
-        assert len(t.received("down")) == 2
-        t.advance("10s")
-        assert t.stats.gauges["once", "keys"] == 0
-
-
 def test_a_value_without_a_timestamp_or_an_id_stops_the_flow() -> None:
     with a_driver() as t, pytest.raises(StepError, match="gave no timestamp"):
         t.send("in", [("k", {"id": 1})])
