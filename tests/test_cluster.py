@@ -37,7 +37,7 @@ FLOW = """
     run(
         flow,
         master="{master}",
-        recovery=RecoveryConfig("{checkpoint}"),
+        recovery={recovery},
         py_files=["{module}"],
         conf={{
             "spark.executor.memory": "512m",
@@ -54,8 +54,8 @@ FLOW = """
 def test_a_flow_runs_on_an_executor_that_receives_the_packages(
     tmp_path: Path, bare_python: str
 ) -> None:
-    """The driver starts the cluster, of one executor."""
-    assert run_on("local-cluster[1,1,600]", tmp_path, bare_python, batch=20) == 1
+    """The driver starts the cluster, of one executor, for a batch."""
+    assert run_on("local-cluster[1,1,600]", tmp_path, bare_python, batch=20, recovery="None") == 1
 
 
 @pytest.mark.extended
@@ -63,11 +63,12 @@ def test_a_flow_runs_on_an_executor_that_receives_the_packages(
 def test_a_flow_runs_on_a_standalone_cluster_that_receives_the_packages(
     tmp_path: Path, master: str, bare_python: str
 ) -> None:
-    """A master and two workers in processes of their own."""
-    assert run_on(master, tmp_path, bare_python, batch=8) == 2
+    """A master and two workers in processes of their own, for a stream."""
+    recovery = f"RecoveryConfig({str(tmp_path / 'checkpoint')!r})"
+    assert run_on(master, tmp_path, bare_python, batch=8, recovery=recovery) == 2
 
 
-def run_on(master: str, tmp_path: Path, bare_python: str, batch: int) -> int:
+def run_on(master: str, tmp_path: Path, bare_python: str, batch: int, recovery: str) -> int:
     """Run the flow on a cluster, and return the number of executors that it has used."""
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     bare = [bare_python, "-c", "import pyspark, flow"]
@@ -78,9 +79,8 @@ def run_on(master: str, tmp_path: Path, bare_python: str, batch: int) -> int:
     module.write_text("def length(word):\n    return len(word)\n")
     script = tmp_path / "app" / "script.py"
     text = textwrap.dedent(FLOW)
-    java, checkpoint = " ".join(QUICK), tmp_path / "checkpoint"
-    places = {"master": master, "checkpoint": checkpoint, "module": module}
-    script.write_text(text.format(**places, batch=batch, java=java))
+    places = {"master": master, "module": module, "recovery": recovery}
+    script.write_text(text.format(**places, batch=batch, java=" ".join(QUICK)))
     environment = {**os.environ, **QUICK_SUBMIT, "PYTHONPATH": str(HERE)}
     environment["PYSPARK_PYTHON"] = bare_python
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
