@@ -18,7 +18,7 @@ S = TypeVar("S")
 class DatetimeClockLogic(ClockLogic[V, S]):
     """The clock of one key, with datetimes: arguments are UTC, and results must be aware.
 
-    A logic with datetimes runs key by key, as every custom clock does. Override the methods of
+    A logic with datetimes is called for each value, as every custom clock is. Override the methods of
     `ClockLogic` for times that datetimes do not express, such as the time up to which inputs have
     been read (`Moment.inputs_us`).
 
