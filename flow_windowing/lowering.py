@@ -21,7 +21,6 @@ from flow.keyed.step import KeyByKey, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now
 from flow_windowing.clocks.clocked_builder import ClockedBuilder
-from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
 from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free, reads_a_field
 from flow_windowing.columnar.step.shard import ShardWindows
@@ -75,7 +74,7 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
         if isinstance(plan, KeyByKey):
             return plan
         # A late value is the record itself.
-        fields = fields_of(self, plan)
+        fields = fields_of(plan)
         return OverColumns(partial(ShardWindows, plan), fields, frozenset({LATE}))
 
     @override
@@ -154,19 +153,15 @@ def windowing_of(windower: Windower[Any]) -> Windowing | KeyByKey:
     return KeyByKey(f"{type(windower).__name__} has no columnar form")
 
 
-def fields_of(config: WindowingConfig, plan: WindowPlan) -> frozenset[str] | None:
+def fields_of(plan: WindowPlan) -> frozenset[str] | None:
     """Return the fields of records that a step reads; ``None`` if it may read any field."""
-    paths: set[str] = set()
-    if isinstance(config.clock, EventClock):
-        if not isinstance(config.clock.ts_getter, str):
-            return None
-        paths.add(config.clock.ts_getter)
+    fields = plan.clock.fields
     for aggregator in plan.aggregators:
-        if not reads_a_field(aggregator):
+        if fields is None or not reads_a_field(aggregator):
             return None
-        field = aggregator.field_read
-        paths |= {field} if isinstance(field, str) else set()
-    return frozenset().union(*(field_path(path).record_fields for path in paths))
+        path = aggregator.field_read
+        fields |= field_path(path).record_fields if isinstance(path, str) else frozenset()
+    return fields
 
 
 def _aggregators_of(

@@ -18,9 +18,9 @@ S = TypeVar("S")
 class DatetimeClockLogic(ClockLogic[V, S]):
     """The clock of one key, with datetimes: arguments are UTC, and results must be aware.
 
-    A logic with datetimes is called for each value, as every custom clock is. Override the methods of
-    `ClockLogic` for times that datetimes do not express, such as the time up to which inputs have
-    been read (`Moment.inputs_us`).
+    A logic with datetimes is called for each value, as every custom clock is. Override the methods
+    of `ClockLogic` for times that datetimes do not express, such as the time up to which inputs
+    have been read (`Moment.inputs_us`).
 
     Example:
         >>> from datetime import datetime, timedelta

@@ -9,12 +9,10 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from flow.fields import field_path
 from flow.instants import MAX_US, MIN_US, Moment, from_us
 from flow.keyed.step import OverColumns
 from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.clocks.clocked_builder import ClockedBuilder
-from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
 from flow_windowing.deduplication.ids import IdOf
 from flow_windowing.deduplication.segments import IdState
@@ -52,16 +50,9 @@ class DedupBuilder(ClockedBuilder):
     def lower(self) -> OverColumns:
         clock = shard_clock_of(self.clock)
         shard_logic = partial(ShardIds, clock, self.id_of, self.ttl_us)
-        return OverColumns(shard_logic, self._fields, frozenset({DOWN, LATE, DUPLICATES}))
-
-    @property
-    def _fields(self) -> frozenset[str] | None:
-        """The fields of records that the step reads; ``None`` if it may read any field."""
-        fields = self.id_of.fields
-        if not isinstance(self.clock, EventClock) or fields is None:
-            return fields
-        getter = self.clock.ts_getter
-        return fields | field_path(getter).record_fields if isinstance(getter, str) else None
+        of_clock, of_id = clock.fields, self.id_of.fields
+        fields = None if of_clock is None or of_id is None else of_clock | of_id
+        return OverColumns(shard_logic, fields, frozenset({DOWN, LATE, DUPLICATES}))
 
     @override
     def watermark(self, snapshot: IdState | None, moment: Moment) -> datetime | None:

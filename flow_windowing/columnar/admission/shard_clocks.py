@@ -16,6 +16,7 @@ import numpy as np
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, running_max
+from flow.fields import field_path
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import RejectedValue
 from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, SystemClock
@@ -46,9 +47,11 @@ class ShardClock(ABC, Generic[C]):
 
     Attributes:
         expires: True if the clocks of silent keys expire.
+        fields: the fields of records that the clock reads; ``None`` if it may read any field.
     """
 
     expires = False
+    fields: frozenset[str] | None = None
 
     @abstractmethod
     def new_clocks(self, count: int) -> C:
@@ -97,6 +100,8 @@ class ShardClock(ABC, Generic[C]):
 class SystemShardClock(ShardClock[KeyColumns]):
     """A `SystemClock`: timestamps and watermarks are system time."""
 
+    fields = frozenset()
+
     @override
     def new_clocks(self, count: int) -> KeyColumns:
         return KeyColumns.initial(count)
@@ -126,6 +131,8 @@ class EventShardClock(ShardClock[KeyColumns]):
         after_us = clock.forget_after_us
         self._expires_after_us = NEVER if after_us is None else after_us + clock.wait_us
         self.expires = self._expires_after_us < NEVER
+        getter = clock.ts_getter
+        self.fields = field_path(getter).record_fields if isinstance(getter, str) else None
 
     @override
     def new_clocks(self, count: int) -> KeyColumns:

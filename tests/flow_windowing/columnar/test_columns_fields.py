@@ -15,6 +15,8 @@ from flow_windowing import EventClock, StdDev, TumblingWindower
 from flow_windowing.aggregates.folding import FoldingBuilder, Named
 from flow_windowing.columnar.values import records
 from flow_windowing.columnar.windows.plan import WindowPlan
+from flow_windowing.deduplication.builder import DedupBuilder
+from flow_windowing.deduplication.ids import IdOf
 from flow_windowing.lowering import DriverBuilder, fields_of, plan_of
 from tests.support.columns import (
     PICKED,
@@ -23,6 +25,7 @@ from tests.support.columns import (
     as_records,
     equal_rows,
 )
+from tests.support.own_clock import own
 from tests.support.window_flow import START
 
 PATIENT = EventClock("ts", "5s")
@@ -67,15 +70,20 @@ def test_unused_columns_are_not_read() -> None:
     config = DriverBuilder(PATIENT, MINUTES, builder)
     plan = plan_of(config)
     assert isinstance(plan, WindowPlan)
-    assert fields_of(config, plan) == {"ts", "text", "real", "whole"}
+    assert fields_of(plan) == {"ts", "text", "real", "whole"}
 
 
-def test_a_function_of_the_value_may_ask_for_any_column() -> None:
-    config = DriverBuilder(PATIENT, MINUTES, FoldingBuilder(win.TopK(len, 1), "close"))
-    plan = plan_of(config)
+@pytest.mark.parametrize(
+    ("clock", "aggregator", "waits"),
+    [(PATIENT, win.TopK(len, 1), True), (own(PATIENT), win.Sum("n"), False)],
+)
+def test_functions_and_clocks_of_ones_own_may_read_any_column(
+    clock: Any, aggregator: Any, waits: bool
+) -> None:
+    plan = plan_of(DriverBuilder(clock, MINUTES, FoldingBuilder(aggregator, "close")))
     assert isinstance(plan, WindowPlan)
-    assert plan.waits
-    assert fields_of(config, plan) is None
+    assert (plan.waits, fields_of(plan)) == (waits, None)
+    assert DedupBuilder(own(PATIENT), IdOf("id"), 1).lower().fields is None
 
 
 @pytest.mark.parametrize("emit", ["close", "update"])
