@@ -110,6 +110,8 @@ def test_few_partitions_are_split_for_all_cores() -> None:
         ["t", 0, 50_000, 75_000],
         ["t", 0, 75_000, 100_000],
     ]
+    two = new_planner(Brokers({"t/0": (0, 100_000), "t/1": (0, 100_000)}), cores=4)
+    assert [split[1:] for split in read(two.next(None))] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert _cut(0, 30_000, 4) == [(0, 30_000)]
     assert _cut(7, 7 + 59_999, 4) == [(7, 30_006), (30_006, 60_006)]
 
