@@ -15,8 +15,8 @@ import flow_windowing as win
 from flow import Dataflow
 from flow.engine.epoch.watermark_lag import WatermarkLag, watermark_lags
 from flow.errors import FlowTypeError, StepError
-from flow.testing import TestDriver, TestingSink, TestingSource, run_once, swap_clock
-from flow_windowing import Clock, EventClock, LateReason, SystemClock
+from flow.testing import TestDriver, TestingSink, TestingSource, run_once
+from flow_windowing import Clock, EventClock, LateReason
 from tests.support.own_clock import own
 from tests.support.sampling import sampled
 
@@ -83,12 +83,6 @@ def test_a_value_without_a_timestamp_or_an_id_stops_the_flow() -> None:
         t.send("in", [("k", {"id": 1})])
     with a_driver() as t, pytest.raises(StepError, match="gave no id"):
         t.send("in", [click(1), ("k", {"at": 1})])
-
-
-def test_a_clock_can_be_swapped() -> None:
-    with TestDriver(swap_clock(a_flow(), "once", SystemClock()), now=0) as t:
-        t.send("in", [click(20), click(50)])
-        assert times(t.received("down")) == [20]
 
 
 def test_the_clock_must_be_a_clock() -> None:

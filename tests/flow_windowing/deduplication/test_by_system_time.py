@@ -50,15 +50,6 @@ def test_an_id_expires_at_exactly_its_time_to_live(after: str, passes: bool) -> 
         assert len(t.received("out")) == 1 + passes
 
 
-def test_a_repeat_does_not_extend_the_time() -> None:
-    #  0s: passes   6s: repeat   10s: passes, 4 s after the repeat
-    with driver(once) as t:
-        for seconds in ("0s", "6s", "4s"):
-            t.advance(seconds)
-            t.send("in", [("a", {"id": 1})])
-        assert len(t.received("out")) == 2
-
-
 def test_expired_keys_leave_nothing_behind() -> None:
     with driver(once) as t:
         t.send("in", [("a", {"id": 1}), ("b", {"id": 2})])
