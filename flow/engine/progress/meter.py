@@ -212,11 +212,14 @@ def stamp_together(parts: Sequence[tuple[Meter, Chunk]]) -> list[Chunk]:
             in order of position.
     """
     measured = [meter.measured(chunk) for meter, chunk in parts]
+    growth = parts[0][0].growth
+    if all(meter is parts[0][0] for meter, _ in parts):  # Chunks of one edge are in order.
+        return [_stamped(chunk, growth.add(of_chunk, chunk.pos)) for chunk, of_chunk in measured]
     pos = np.concatenate([chunk.pos for chunk, _ in measured])
     order = np.argsort(pos, kind="stable")
     stamps = np.empty(len(pos), np.int64)
     measures = np.concatenate([of_chunk for _, of_chunk in measured])
-    stamps[order] = parts[0][0].growth.add(measures[order], pos[order])
+    stamps[order] = growth.add(measures[order], pos[order])
     ends = np.cumsum([len(chunk) for chunk, _ in measured])
     pieces = zip(measured, np.split(stamps, ends[:-1]), strict=True)
     return [_stamped(chunk, of_chunk) for (chunk, _), of_chunk in pieces]
