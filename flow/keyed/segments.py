@@ -31,6 +31,24 @@ def kind_of(content: bytes) -> bytes:
     return content[:2]
 
 
+def columns_in(content: bytes, count: int, what: str, load: Callable[[memoryview], Any]) -> Any:
+    """Return the columns of a segment in columns: a pickled tuple after the segment's kind.
+
+    Args:
+        content: the bytes of the segment.
+        count: the number of columns.
+        what: the content of the segment, for errors.
+        load: reads the pickle in the bytes.
+
+    Raises:
+        CheckpointError: when the bytes are not such a segment.
+    """
+    columns = load(memoryview(content)[len(WHOLE_KEYS) :])
+    if not isinstance(columns, tuple) or len(columns) != count:
+        raise CheckpointError(f"it is no segment of {what} in columns")
+    return columns
+
+
 class WholeKeys(NamedTuple):
     """A segment of whole keys: each with its snapshot, due time and counts.
 

@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints
-from flow.errors import CheckpointError
 from flow.instants import NEVER
-from flow.keyed.segments import IDS
+from flow.keyed.segments import IDS, columns_in
 from flow_windowing.deduplication.remembered import Ids, id_objects
 
 NO_CLOCK = -NEVER
@@ -72,10 +71,7 @@ class IdSegment(NamedTuple):
         Raises:
             CheckpointError: when the bytes are not such a segment.
         """
-        columns = load(memoryview(content)[len(IDS) :])
-        if not isinstance(columns, tuple) or len(columns) != len(cls._fields):
-            raise CheckpointError("it is no segment of ids in columns")
-        return cls(*columns)
+        return cls(*columns_in(content, len(cls._fields), "ids", load))
 
     @property
     def key_count(self) -> int:

@@ -28,7 +28,7 @@ from flow.keyed.shard_logic import (
     ShardRows,
 )
 from flow_windowing.columnar.admission.key_clocks import KeyColumns, KeyLogics
-from flow_windowing.columnar.admission.late_items import LateItems
+from flow_windowing.columnar.admission.late_items import LateItems, no_windows
 from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import LogicShardClock, ShardClock
 from flow_windowing.deduplication.ids import IdOf
@@ -137,7 +137,7 @@ class ShardIds(ShardLogic):
             _entering(admitted),
             0,
             lambda number: value_of(int(rows.order[number])),
-            lambda rejected, _reason, _values: [()] * len(rejected.rows),
+            no_windows,
         )
         ids = ids_of(self._id_of, rows, on_time.rows)
         passes = add_passing(table, on_time.slots, ids, on_time.times_us, self._ttl_us)

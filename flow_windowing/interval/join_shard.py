@@ -21,7 +21,7 @@ from flow_windowing.columnar.step.clocked_shard import ClockedShard
 from flow_windowing.columnar.values.buffered_values import BufferedValues, RetainedValues
 from flow_windowing.columnar.values.plain_records import plain_records
 from flow_windowing.columnar.values.records import Values
-from flow_windowing.contract.metadata import LateReason, WindowMetadata
+from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.interval.emitting import JoinedRows, JoinEmitter
 from flow_windowing.interval.rules import Interval
 from flow_windowing.rules.streams import DOWN
@@ -49,15 +49,10 @@ class JoinShard(ClockedShard):
 
     @override
     def _missed_windows(
-        self, rejected: EnteringRows, reason: LateReason, values: list[Any]
+        self, late: EnteringRows, values: list[Any]
     ) -> Sequence[tuple[WindowMetadata, ...]]:
-        if reason is not LateReason.LATE:
-            return super()._missed_windows(rejected, reason, values)
-        times_us = rejected.times_us.tolist()
-        return [
-            (self._interval.window_of(side, time_us),)
-            for (side, _), time_us in zip(values, times_us, strict=True)
-        ]
+        of_rows = zip(values, late.times_us.tolist(), strict=True)
+        return [(self._interval.window_of(side, time_us),) for (side, _), time_us in of_rows]
 
     def _new_values(self, entering: EnteringRows, arriving: ArrivingRows) -> BufferedValues:
         """Return the rows that are on time as retained values."""

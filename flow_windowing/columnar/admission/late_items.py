@@ -18,10 +18,13 @@ from flow_windowing.contract.metadata import LateReason, LateValue, WindowMetada
 from flow_windowing.rules.lateness import REASONS, counted_late, is_behind
 from flow_windowing.rules.streams import LATE
 
-Missed: TypeAlias = (
-    "Callable[[EnteringRows, LateReason, list[Any]], Sequence[tuple[WindowMetadata, ...]]]"
-)
-"""Returns the windows that each of some rejected rows missed, given the reason and the values."""
+Missed: TypeAlias = "Callable[[EnteringRows, list[Any]], Sequence[tuple[WindowMetadata, ...]]]"
+"""Returns the windows that each of some late rows missed, given the rows and their values."""
+
+
+def no_windows(rows: EnteringRows, values: list[Any]) -> list[tuple[WindowMetadata, ...]]:  # noqa: ARG001
+    """Return that each of some rejected rows missed no known window."""
+    return [()] * len(rows.rows)
 
 
 class _Rejected(NamedTuple):
@@ -91,7 +94,7 @@ class LateItems:
             entering: the same rows.
             late_after_us: as in `rejections`.
             value_of: returns the value of a row as a Python object.
-            missed: returns the windows that rejected rows missed.
+            missed: returns the windows that late rows missed.
         """
         if admitted.dropped:
             note = f"dropped a value: {admitted.note}"
@@ -100,7 +103,8 @@ class LateItems:
         if reasons is None:
             return entering
         for number, reason in enumerate(LateReason, 1):
-            self.add(entering.take(reasons == number), reason, value_of, missed)
+            of_reason = missed if reason is LateReason.LATE else no_windows
+            self.add(entering.take(reasons == number), reason, value_of, of_reason)
         return entering.take(reasons == 0)
 
     def add(
@@ -127,7 +131,7 @@ class LateItems:
             self._made.counted.append(Counted(reason.value, count))
         if self._is_wanted:
             values = [value_of(row) for row in rows.rows.tolist()]
-            self._rejected.append(_Rejected(rows, reason, values, missed(rows, reason, values)))
+            self._rejected.append(_Rejected(rows, reason, values, missed(rows, values)))
         else:
             self._made.unread[LATE] += count
 

@@ -97,14 +97,18 @@ class ShardClock(ABC, Generic[C]):
         return np.full(len(clocks), NEVER)
 
 
-class SystemShardClock(ShardClock[KeyColumns]):
-    """A `SystemClock`: timestamps and watermarks are system time."""
-
-    fields = frozenset()
+class ColumnClock(ShardClock[KeyColumns]):
+    """A clock whose state is columns of numbers."""
 
     @override
     def new_clocks(self, count: int) -> KeyColumns:
         return KeyColumns.initial(count)
+
+
+class SystemShardClock(ColumnClock):
+    """A `SystemClock`: timestamps and watermarks are system time."""
+
+    fields = frozenset()
 
     @override
     def admit(
@@ -122,7 +126,7 @@ class SystemShardClock(ShardClock[KeyColumns]):
         return target_us
 
 
-class EventShardClock(ShardClock[KeyColumns]):
+class EventShardClock(ColumnClock):
     """An `EventClock` with a watermark for each key."""
 
     def __init__(self, clock: EventClock[Any]) -> None:
@@ -133,10 +137,6 @@ class EventShardClock(ShardClock[KeyColumns]):
         self.expires = self._expires_after_us < NEVER
         getter = clock.ts_getter
         self.fields = field_path(getter).record_fields if isinstance(getter, str) else None
-
-    @override
-    def new_clocks(self, count: int) -> KeyColumns:
-        return KeyColumns.initial(count)
 
     @override
     def admit(

@@ -29,7 +29,7 @@ from flow_windowing.columnar.state.state_form import StateForm
 from flow_windowing.columnar.storage.segment_reader import build_shard_state, read_segment
 from flow_windowing.columnar.storage.segment_writer import write_segments
 from flow_windowing.columnar.storage.segments import SegmentContent
-from flow_windowing.contract.metadata import LateReason, WindowMetadata
+from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.streams import PORTS
 
 
@@ -84,14 +84,11 @@ class ClockedShard(ShardLogic):
     def _next_us(self) -> Ints:
         """Return the watermark at which each slot is due, `NEVER` for none."""
 
+    @abstractmethod
     def _missed_windows(
-        self,
-        rejected: EnteringRows,
-        reason: LateReason,  # noqa: ARG002
-        values: list[Any],  # noqa: ARG002
+        self, late: EnteringRows, values: list[Any]
     ) -> Sequence[tuple[WindowMetadata, ...]]:
-        """Return the windows that each rejected row misses; by default none."""
-        return [()] * len(rejected.rows)
+        """Return the windows that each late row misses, given the values of the rows."""
 
     def _end_epoch(self) -> None:
         """Emit at the end of an epoch, before the end of the input."""

@@ -16,6 +16,7 @@ from flow.columns.arrays import Ints, order_by, run_starts
 from flow.columns.chunks import AFTER_ITEMS, BEFORE_ITEMS, value_reader
 from flow.instants import NEVER
 from flow.keyed.shard_logic import KeyFailure
+from flow_windowing.columnar.admission.late_items import no_windows
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.aggregates.accumulators import FailedRow
 from flow_windowing.columnar.step.clocked_shard import ClockedShard, numbers_in_runs
@@ -83,11 +84,9 @@ class ShardWindows(ClockedShard):
 
     @override
     def _missed_windows(
-        self, rejected: EnteringRows, reason: LateReason, values: list[Any]
+        self, late: EnteringRows, values: list[Any]
     ) -> Sequence[tuple[WindowMetadata, ...]]:
-        if reason is not LateReason.LATE:
-            return super()._missed_windows(rejected, reason, values)
-        return missed_windows(self._windowing, *self._windowing.missed_by(rejected.times_us))
+        return missed_windows(self._windowing, *self._windowing.missed_by(late.times_us))
 
     def _buffer(
         self, entering: EnteringRows, arriving: ArrivingRows, watermark_us: Ints, pos_of_slot: Ints
@@ -182,7 +181,7 @@ class ShardWindows(ClockedShard):
         else:
             self._emitter.add_retractions(batch.updates)
         in_gap, late = entering.take(unassigned.in_gap), entering.take(unassigned.late)
-        self._late.add(in_gap, LateReason.GAP, value_of, self._missed_windows)
+        self._late.add(in_gap, LateReason.GAP, value_of, no_windows)
         self._late.add(
             late,
             LateReason.LATE,

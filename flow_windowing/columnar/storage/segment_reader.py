@@ -61,8 +61,9 @@ def build_shard_state(form: StateForm, parts: list[SegmentContent]) -> ShardStat
 
 def _clocks_of(form: StateForm, parts: list[SegmentContent], counts: list[int]) -> KeyClocks:
     if isinstance(form.clock, LogicShardClock):
-        pickles = [one for part in parts for one in part.clock_logics]
-        return form.clock.restored_clocks(map(pickle.loads, pickles))
+        return form.clock.restored_clocks(
+            pickle.loads(one) for part in parts for one in part.clock_logics
+        )
     held_us: Ints | None = None
     if any(part.held_watermark_us for part in parts):
         held = [part.held_watermark_us for part in parts]

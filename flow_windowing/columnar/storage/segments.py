@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints
-from flow.errors import CheckpointError
-from flow.keyed.segments import WINDOWS
+from flow.keyed.segments import WINDOWS, columns_in
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.state.state_form import WindowKind
 from flow_windowing.columnar.values.encoding import EncodedValues
@@ -92,10 +91,7 @@ class SegmentContent(NamedTuple):
         Raises:
             CheckpointError: when the bytes are not such a segment.
         """
-        columns = load(memoryview(content)[len(WINDOWS) :])
-        if not isinstance(columns, tuple) or len(columns) != len(cls._fields):
-            raise CheckpointError("it is no segment of windows in columns")
-        return cls(*columns)
+        return cls(*columns_in(content, len(cls._fields), "windows", load))
 
     @property
     def key_count(self) -> int:
