@@ -130,6 +130,8 @@ class Moment:
             `NEVER` without such partitions.
         held_since_us: the inputs' clock at which a partition began to hold the step's watermarks;
             `NEVER` without such a partition.
+        judges_epoch: True if the watermarks at this moment, the start of an epoch, apply to all of
+            the epoch's values, as for a step that reads the results of another.
         start: the moment at the epoch's start, if different.
     """
 
@@ -139,6 +141,7 @@ class Moment:
     read_us: int = NEVER
     bound_us: int = NEVER
     held_since_us: int = NEVER
+    judges_epoch: bool = False
     start: Moment | None = None
 
     @property

@@ -17,7 +17,7 @@ from flow.columns.stream_columns import StreamColumns
 from flow.fields import field_path
 from flow.instants import Moment
 from flow.keyed.state_counts import StateCounter
-from flow.keyed.step import KeyByKey, Lowering, OverColumns
+from flow.keyed.step import KeyByKey, Lowering, OverColumns, TimedResults
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now
 from flow_windowing.clocks.clocked_builder import ClockedBuilder
@@ -62,6 +62,27 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
         if isinstance(self.emit, AfterWatermark):
             return PaneDriver(self, self.emit, snapshot)
         return WindowDriver(self, snapshot)
+
+    @property
+    @override
+    def results(self) -> TimedResults | None:
+        if not self.follows_inputs:
+            return None
+        timestamp = self.result_timestamp
+        return TimedResults(
+            self.reach_us,
+            self.windower.stays_us(timestamp),
+            not (self._emits_at_close and self.windower.closes_by_time),
+            f"{timestamp} {self.reach_us}",
+        )
+
+    @property
+    def _emits_at_close(self) -> bool:
+        """True if windows are known to emit nothing before they close."""
+        folds = isinstance(self.builder, FoldingBuilder) and self.emit == "close"
+        return folds or (
+            isinstance(self.builder, JoinBuilder) and self.builder.emit_mode == "final"
+        )
 
     @property
     @override
@@ -135,6 +156,7 @@ def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
         config.emit,
         config.sides,
         isinstance(folding.aggregator, Partials),
+        config.reach_us,
     )
 
 

@@ -19,16 +19,17 @@ from flow.dataflow import Dataflow, Step
 from flow.engine.calls.resources import close_resources
 from flow.engine.epoch.context import Control, Stats, TaskContext
 from flow.engine.epoch.failures import decode_failure
-from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
+from flow.engine.packets.packets import ERROR, HOLDS, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.planning.lookups import lookup_changes
 from flow.engine.planning.tables import Tables
+from flow.engine.progress.holds import HoldRelay, Holds, KnownHolds
 from flow.engine.progress.meter import Partition
 from flow.engine.progress.step_time import step_time
-from flow.engine.state.key_states import KeyStates, SegmentedStates
-from flow.engine.state.keyed_state import states_in
+from flow.engine.state.key_states import KeyStates
+from flow.engine.state.keyed_state import key_states_in, states_in
 from flow.engine.state.shard_table import ShardTable
 from flow.engine.state.store import MemoryStore
 from flow.engine.steps.kernels import changes_in
@@ -76,6 +77,7 @@ class LocalEngine:
         self._versions: dict[str, TableVersion] = {}
         self._sent: dict[str, list[Chunk]] = {}
         self._stores: dict[tuple[int, int], MemoryStore] = {}
+        self._holds: Holds = {}
 
     def epoch(self, parts: Mapping[str, Iterable[Part]], control: Control) -> EpochResult:
         """Run one epoch.
@@ -91,10 +93,15 @@ class LocalEngine:
             log, control = self._with_tables(parts, control)
             packets = list(self._read(parts, control))
             stores = {address: store.copy() for address, store in self._stores.items()}
+            known = KnownHolds()
             for level in range(1, len(self.plan.levels) + 1):
                 packets = self._level(level, packets, control, stores)
+                for packet in packets:
+                    if packet.dest == HOLDS:
+                        known.add(packet)
             result = self._finish(packets)
         self._stores, self._log, self._versions = stores, log, dict(control.tables)
+        self._holds = known.least()
         log.report(result.stats)
         return result
 
@@ -140,13 +147,13 @@ class LocalEngine:
         Raises:
             EngineError: when the step is not a keyed step.
         """
-        operator = self.plan.keyed(step_id)
+        self.plan.keyed(step_id)
         (level,) = (n for n, names in enumerate(self.plan.levels, 1) if step_id in names)
         shard = int(shard_of(hash_keys(pa.array([key])), self._shards)[0])
         store = self._stores.get((level, shard), MemoryStore()).copy()
-        states = SegmentedStates(store, step_id, operator.builder, operator.settings)
+        states = key_states_in(store, self.plan, step_id)
         step, edges = self.plan.steps[step_id], self.plan.edges_into(step_id)
-        moment = step_time(self.plan, step, edges, [], states, control).moment
+        moment = step_time(self.plan, step, edges, [], states, control, self._holds).moment
         return states.snapshot(key), moment
 
     def _read(self, parts: Mapping[str, Iterable[Part]], control: Control) -> Iterable[Packet]:
@@ -178,16 +185,19 @@ class LocalEngine:
         for packet in packets:
             by_shard[packet.shard].append(packet)
         made: list[Packet] = []
+        relay = HoldRelay(self._shards, level)
         for shard, received in by_shard.items():
             store = stores.setdefault((level, shard), MemoryStore())
 
             def states_of(step: Step, store: MemoryStore = store) -> KeyStates | ShardTable:
                 return states_in(store, self.plan, step.step_id)
 
-            made += run_level(
-                self.plan, level, self._shards, shard, received, states_of, control=control
+            made += relay.forward(
+                run_level(
+                    self.plan, level, self._shards, shard, received, states_of, control=control
+                )
             )
-        return made
+        return [*made, *relay.finish()]
 
     def _finish(self, packets: list[Packet]) -> EpochResult:
         result = EpochResult()

@@ -20,7 +20,7 @@ all keys.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from enum import Enum
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -45,6 +45,9 @@ class Keep(Enum):
 
 KEEP, DISCARD = Keep.KEEP, Keep.DISCARD
 
+
+LATE_PORT = "late"
+"""The name of the stream of late values, of a step that has one."""
 
 COUNTED = -1
 """The port on which a logic of a step with several ports emits a `Counted`."""
@@ -156,6 +159,16 @@ class KeyLogic(ABC, Generic[W, S]):
             moment: the moment after the epoch's values.
         """
         return None
+
+    def hold_us(self, ports: Collection[int]) -> int:  # noqa: ARG002
+        """Return the least timestamp that a result of the key's state may still have, in µs.
+
+        Called for a step in event time whose results other steps in event time read.
+
+        Args:
+            ports: the numbers of the streams that these steps read, without late values.
+        """
+        return NEVER
 
     @abstractmethod
     def snapshot(self) -> S:

@@ -61,6 +61,7 @@ class WholeKeys(NamedTuple):
         due_us: the due time of each key, int64 µs, shape (keys,).
         windows, values: the open windows, and the buffered values, of each key; empty for a step
             that is not counted.
+        holds_us: the hold of each key, in µs; empty for a step without holds.
     """
 
     keys: list[str]
@@ -68,6 +69,7 @@ class WholeKeys(NamedTuple):
     due_us: Ints
     windows: tuple[int, ...] = ()
     values: tuple[int, ...] = ()
+    holds_us: tuple[int, ...] = ()
 
     @property
     def counts(self) -> list[tuple[int, int]]:
@@ -77,7 +79,7 @@ class WholeKeys(NamedTuple):
     def encode(self) -> bytes:
         """Return the segment as bytes."""
         dues = self.due_us.astype("<i8").tobytes()
-        columns = self.keys, self.snapshots, dues, self.windows, self.values
+        columns = self.keys, self.snapshots, dues, self.windows, self.values, self.holds_us
         return WHOLE_KEYS + pickle.dumps(columns, 5)
 
     @classmethod
@@ -97,6 +99,5 @@ class WholeKeys(NamedTuple):
         check_format(what, version_in(content))
         if kind_of(content) != WHOLE_KEYS:
             raise CheckpointError(f"{what} is no segment of whole keys")
-        keys, snapshots, dues, windows, values = load(memoryview(content)[len(WHOLE_KEYS) :])
-        due_us = np.frombuffer(dues, "<i8").astype(np.int64)
-        return cls(keys, snapshots, due_us, windows, values)
+        keys, snapshots, dues, *counts = load(memoryview(content)[len(WHOLE_KEYS) :])
+        return cls(keys, snapshots, np.frombuffer(dues, "<i8").astype(np.int64), *counts)

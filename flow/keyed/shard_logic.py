@@ -76,6 +76,8 @@ class ShardEpoch(NamedTuple):
         end_of_input: True if this is the last epoch of the input.
         wanted: numbers of the step's streams that have a reader; items of other streams need only
             be counted.
+        holding: numbers of the streams, without late values, that steps in event time read; empty
+            if the step need not determine holds.
         changed_from: the settings with which the state was written, if the step's settings differ
             now (see `flow.keyed.step.LogicBuilder.settings`), else ``None``. All keys are loaded in
             such an epoch.
@@ -85,6 +87,7 @@ class ShardEpoch(NamedTuple):
     before: Moment
     end_of_input: bool
     wanted: frozenset[int]
+    holding: frozenset[int] = frozenset()
     changed_from: str | None = None
 
 
@@ -139,6 +142,7 @@ class SegmentDump(NamedTuple):
             key is held.
         counts: the open windows and buffered values of its keys; not used for a step whose builder
             has no `flow.keyed.step.LogicBuilder.counter`.
+        hold_us: the least hold of its keys, see `ShardLogic.hold_us`.
     """
 
     content: bytes | None
@@ -146,6 +150,7 @@ class SegmentDump(NamedTuple):
     due_us: int
     held_us: int = NEVER
     counts: StateCounts = StateCounts()
+    hold_us: int = NEVER
 
 
 class ShardLogic(ABC):
@@ -190,6 +195,13 @@ class ShardLogic(ABC):
 
         For a step that measures progress, due times are in the units of the measure.
         """
+
+    def hold_us(self) -> int:
+        """Return the least timestamp that a result of a key's state may still have, in µs.
+
+        Only results of the streams `ShardEpoch.holding` of the last epoch count.
+        """
+        return NEVER
 
 
 ShardLogicBuilder: TypeAlias = Callable[[], ShardLogic]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from typing_extensions import override
 
@@ -84,6 +84,23 @@ def runs_key_by_key() -> bool:
     return _SWITCH.get()
 
 
+class TimedResults(NamedTuple):
+    """The times of the results of a step in event time, for the steps in event time that read them.
+
+    Attributes:
+        reach_us: the greatest time before a value at which a result that the value begins may lie.
+        stays_us: the least time by which a result is behind the watermark as it leaves.
+        leave_early: True if a result may leave before the watermark has passed it.
+        rule: the settings that the hold of a key depends on besides its state, as text. If a flow
+            resumes with another rule, the holds in state are determined again.
+    """
+
+    reach_us: int = 0
+    stays_us: int = 0
+    leave_early: bool = False
+    rule: str = ""
+
+
 class LogicBuilder:
     """A builder of key logic that also declares the capabilities of its step.
 
@@ -117,6 +134,32 @@ class LogicBuilder:
     def follows_inputs(self) -> bool:
         """True if the step's time is the inputs' clock, `Moment.inputs_us`, timers included."""
         return False
+
+    @property
+    def takes_holds(self) -> bool:
+        """True if the steps in event time whose results the step reads hold its watermarks."""
+        return False
+
+    @property
+    def results(self) -> TimedResults | None:
+        """The times of the step's results; ``None`` for a step that passes holds on.
+
+        Such a step has no event time, or emits the values that it reads at their own timestamps.
+        """
+        return None
+
+    @property
+    def wait_us(self) -> int:
+        """The wait of the step's clock for values out of order, in µs."""
+        return 0
+
+    def with_wait(self, wait_us: int) -> Self:
+        """Return the builder of the same step with another wait; only if it takes holds."""
+        raise NotImplementedError(f"{type(self).__name__} takes no holds, got {wait_us}")
+
+    def keeps_back(self, port: int) -> bool:  # noqa: ARG002
+        """Return True if items of a stream may leave in a later epoch than their values arrive."""
+        return True
 
     @property
     def settings(self) -> str:
@@ -179,6 +222,10 @@ class LogicBuilder:
         return None
 
 
+_LATER_CALLS = ("on_notify", "on_epoch_end", "on_end")
+"""The calls of a `KeyLogic` in which it emits without a value."""
+
+
 @dataclass(frozen=True)
 class Stateful(Operator):
     """A keyed step; its builder makes the logic of each key.
@@ -218,6 +265,30 @@ class Stateful(Operator):
     def settings(self) -> str:
         """The builder's `LogicBuilder.settings`."""
         return self.builder.settings if isinstance(self.builder, LogicBuilder) else ""
+
+    @property
+    def takes_holds(self) -> bool:
+        """The builder's `LogicBuilder.takes_holds`."""
+        return isinstance(self.builder, LogicBuilder) and self.builder.takes_holds
+
+    @property
+    def results(self) -> TimedResults | None:
+        """The builder's `LogicBuilder.results`."""
+        return self.builder.results if isinstance(self.builder, LogicBuilder) else None
+
+    def keeps_back(self, port: int) -> bool:
+        """Return True if items of a stream may leave in a later epoch than their values arrive.
+
+        A builder with a method `keeps_back` says so. A class of logics that handles no timer, end
+        of epoch or end of input keeps nothing back. The logics of another builder are not known.
+        """
+        builder = self.builder
+        says = getattr(builder, "keeps_back", None)
+        if says is not None:
+            return bool(says(port))
+        if not (isinstance(builder, type) and issubclass(builder, KeyLogic)):
+            return True
+        return any(getattr(builder, name) is not getattr(KeyLogic, name) for name in _LATER_CALLS)
 
     @property
     def counter(self) -> StateCounter | None:

@@ -84,6 +84,10 @@ class ExpiringBuilder(LogicBuilder):
     def __call__(self, snapshot: tuple[Any, int] | None) -> KeyLogic[Any, Any]:
         return _ExpiringLogic(self, snapshot)
 
+    @override
+    def keeps_back(self, port: int) -> bool:
+        return port == EXPIRED
+
     @property
     @override
     def settings(self) -> str:

@@ -163,6 +163,10 @@ class _JoinBuilder:
     insert_mode: InsertMode
     emit_mode: EmitMode
 
+    def keeps_back(self, port: int) -> bool:  # noqa: ARG002
+        """See `flow.keyed.step.Stateful.keeps_back`."""
+        return self.emit_mode == "final"
+
     def __call__(self, state: JoinState | None) -> _JoinLogic:
         restored = JoinState.empty(self.sides) if state is None else state
         return _JoinLogic(self.insert_mode, self.emit_mode, restored)

@@ -206,6 +206,10 @@ def _checked_pair(returned: Any, what: str) -> tuple[Any, Any]:
 class _FlatMapBuilder:
     mapper: Callable[[Any, Any], Any]
 
+    def keeps_back(self, port: int) -> bool:  # noqa: ARG002
+        """See `flow.keyed.step.Stateful.keeps_back`."""
+        return False
+
     def __call__(self, state: Any) -> _FlatMapLogic:
         return _FlatMapLogic(self.mapper, state)
 
@@ -234,6 +238,10 @@ class _OneOf:
 @dataclass(frozen=True)
 class _MapBuilder:
     mapper: Callable[[Any, Any], Any]
+
+    def keeps_back(self, port: int) -> bool:  # noqa: ARG002
+        """See `flow.keyed.step.Stateful.keeps_back`."""
+        return False
 
     def __call__(self, state: Any) -> _MapLogic:
         return _MapLogic(self.mapper, state)

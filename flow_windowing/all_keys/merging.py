@@ -68,6 +68,10 @@ class MergeBuilder(LogicBuilder):
         return MergeLogic(self.aggregator)
 
     @override
+    def keeps_back(self, port: int) -> bool:
+        return False
+
+    @override
     def lower(self) -> Lowering:
         return KeyByKey("it merges a few accumulators a window")
 

@@ -150,6 +150,11 @@ class ShardAsof(JoinShard):
         self._emit_closed(slots, times_us, pos_of_slot)
 
     @override
+    def _holds_us(self) -> Ints:
+        buffered = self._state.buffered
+        return buffered.next_us(self._state.count, side_of(buffered.numbers) == LEFT)
+
+    @override
     def _next_us(self) -> Ints:
         rows = AsofRows.of(self._state.buffered)
         due_us = np.full(self._state.count, NEVER)

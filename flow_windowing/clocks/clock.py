@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from typing_extensions import override
 
@@ -126,6 +126,24 @@ class Clock(KnownArguments, ABC, Generic[V, S]):
     def follows_inputs(self) -> bool:
         """True for a clock whose watermark advances by `Moment.inputs_us`, not by system time."""
         return False
+
+    @property
+    def takes_holds(self) -> bool:
+        """True if steps whose results the clock's step reads hold the watermark.
+
+        Logics then judge all values of an epoch by the watermark at its start where
+        ``moment.judges_epoch``, and read the bound from ``moment.bound_us``.
+        """
+        return False
+
+    @property
+    def wait_us(self) -> int:
+        """The time for which the clock waits for values out of order, in microseconds."""
+        return 0
+
+    def with_wait(self, wait_us: int) -> Self:
+        """Return the same clock with another wait; only called if it takes holds."""
+        raise NotImplementedError(f"{type(self).__name__} takes no holds, got {wait_us}")
 
 
 def check_clock(value: object) -> None:

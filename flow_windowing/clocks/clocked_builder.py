@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from typing_extensions import override
 
@@ -36,6 +37,22 @@ class ClockedBuilder(LogicBuilder):
     @override
     def follows_inputs(self) -> bool:
         return self.clock.follows_inputs
+
+    @property
+    @override
+    def takes_holds(self) -> bool:
+        return self.clock.takes_holds
+
+    @property
+    @override
+    def wait_us(self) -> int:
+        return self.clock.wait_us
+
+    @override
+    def with_wait(self, wait_us: int) -> Self:
+        builder: Any = self
+        longer: Self = replace(builder, clock=self.clock.with_wait(wait_us))
+        return longer
 
     @override
     def watermark(self, snapshot: Any, moment: Moment) -> datetime | None:

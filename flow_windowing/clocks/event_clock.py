@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import pyarrow as pa
 from typing_extensions import TypeVar, override
@@ -43,6 +44,8 @@ OnInvalid: TypeAlias = Literal["fail", "drop"]
 """The handling of a value without a timestamp: the flow stops, or the value is dropped."""
 Scope: TypeAlias = Literal["key", "stream"]
 """The scope of a watermark: each key has one, or the step has one for all keys."""
+Upstream: TypeAlias = Literal["hold", "ignore"]
+"""The effect of steps in event time on the steps that read their results."""
 
 ClockState: TypeAlias = tuple[int, ...]
 """The base of the watermark, and the running time at which the base was set; with `forget_after`,
@@ -81,6 +84,9 @@ class EventClock(Clock[V, ClockState]):
         scope: ``"stream"``: one watermark for all keys of the step, the least over the source
             partitions that have sent a value or are behind, so that values of other keys close the
             windows of a silent key. By default each key has a separate watermark.
+        upstream: ``"hold"``: steps in event time whose results the step reads hold its watermarks,
+            so that no result is late because those of other keys came before it. ``"ignore"``: they
+            do not, for a step whose time is not that of the steps before it.
         forget_after: the state of a key without an open window expires after this time past the
             wait without a value, in which the flow ran; a later value makes a new state. By
             default the state, two integers for each key, never expires.
@@ -93,7 +99,10 @@ class EventClock(Clock[V, ClockState]):
     """
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset(
-        {"wait_for_system_duration", "on_idle", "max_ahead", "on_invalid", "forget_after"}
+        {
+            *("wait_for_system_duration", "on_idle", "max_ahead", "on_invalid"),
+            *("forget_after", "upstream"),
+        }
     )
 
     ts_getter: Callable[[V], Instant] | Callable[[Any], Instant] | str
@@ -103,12 +112,14 @@ class EventClock(Clock[V, ClockState]):
     on_invalid: OnInvalid = "fail"
     scope: Scope = "key"
     forget_after: Duration | None = None
+    upstream: Upstream = "hold"
 
     def __post_init__(self) -> None:
         check_getter("EventClock: ts_getter", self.ts_getter, "details.at")
         check_choice("EventClock: on_idle", self.on_idle, ("advance", "hold"))
         check_choice("EventClock: on_invalid", self.on_invalid, ("fail", "drop"))
         check_choice("EventClock: scope", self.scope, ("key", "stream"))
+        check_choice("EventClock: upstream", self.upstream, ("hold", "ignore"))
         _ = self.wait_us, self.max_ahead_us, self.forget_after_us
         if self.scope == "stream" and self.forget_after is not None:
             raise FlowBuildError(
@@ -129,6 +140,7 @@ class EventClock(Clock[V, ClockState]):
         return f"EventClock({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
     @cached_property
+    @override
     def wait_us(self) -> int:
         """`wait_for_system_duration` in microseconds."""
         what = "EventClock: wait_for_system_duration"
@@ -169,6 +181,17 @@ class EventClock(Clock[V, ClockState]):
     @override
     def follows_inputs(self) -> bool:
         return True
+
+    @property
+    @override
+    def takes_holds(self) -> bool:
+        # A watermark that never advances needs no hold.
+        return self.upstream == "hold" and self.wait_us < FOREVER_US
+
+    @override
+    def with_wait(self, wait_us: int) -> Self:
+        wait = timedelta(microseconds=min(wait_us, FOREVER_US))
+        return replace(self, wait_for_system_duration=wait)
 
     def timestamp_us(self, value: V) -> int:
         """Return the timestamp of a value, in microseconds since the Unix epoch.
@@ -225,6 +248,12 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
             refused, candidate_us = LateReason.TOO_FAR_AHEAD, NO_WATERMARK
         else:
             self._last_value_us = moment.running_us
+        if moment.judges_epoch:
+            watermark_us = self._bounded_us(self._passed_us(moment.inputs_us), moment)
+            if moment.bound_us < NEVER:
+                self._held_us = max(watermark_us, LEAST_TAKEN)
+            self._candidate_us = max(self._candidate_us, candidate_us)
+            return Reading(timestamp_us, watermark_us, refused)
         if moment.held_since_us >= NEVER:
             self._candidate_us = max(self._candidate_us, candidate_us)
             return Reading(timestamp_us, self._own_us(moment), refused)
@@ -237,10 +266,7 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
 
     @override
     def watermark(self, moment: Moment) -> int:
-        own_us = self._own_us(moment)
-        if moment.bound_us >= NEVER:
-            return own_us
-        return held(ONE_KEY, own_us, moment.bound_us, self._floor_us(moment))
+        return self._bounded_us(self._own_us(moment), moment)
 
     @override
     def settle(self, moment: Moment) -> None:
@@ -284,6 +310,12 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         if moment is not self._advanced_at:
             self._advanced_at, self._advanced_us = moment, self._passed_us(moment.inputs_us)
         return max(self._advanced_us, self._candidate_us)
+
+    def _bounded_us(self, own_us: int, moment: Moment) -> int:
+        """Return the watermark that is used, which a hold may keep below the key's own."""
+        if moment.bound_us >= NEVER:
+            return own_us
+        return held(ONE_KEY, own_us, moment.bound_us, self._floor_us(moment))
 
     def _passed_us(self, clock_us: int) -> int:
         """Return the base, advanced to the inputs' clock."""

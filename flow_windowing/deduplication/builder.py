@@ -47,6 +47,10 @@ class DedupBuilder(ClockedBuilder):
         return f"{settings_of('close', self.clock, None)} ttl {self.ttl_us}"
 
     @override
+    def keeps_back(self, port: int) -> bool:
+        return False
+
+    @override
     def lower(self) -> OverColumns:
         clock = shard_clock_of(self.clock)
         shard_logic = partial(ShardIds, clock, self.id_of, self.ttl_us)

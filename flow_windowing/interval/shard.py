@@ -21,6 +21,7 @@ from flow_windowing.interval.emitting import JoinedRows
 from flow_windowing.interval.join_shard import JoinShard
 from flow_windowing.interval.pairing import JoinRows, evicted_at, pairs_of
 from flow_windowing.interval.rules import LEFT
+from flow_windowing.rules.streams import CLOSED
 from flow_windowing.rules.tags import mark_of, number_of, side_of, tag_of
 
 _EVICTED, _PAIRED, _LEFT_AT_ONCE = range(3)
@@ -56,6 +57,15 @@ class ShardJoin(JoinShard):
         least = np.full(self._state.count, NEVER)
         np.minimum.at(least, buffered.slots, _rows_of(buffered).expires_us(self._interval))
         return least
+
+    @override
+    def _holds_us(self) -> Ints:
+        buffered = self._state.buffered
+        sides, is_alone = side_of(buffered.numbers), mark_of(buffered.numbers) == 0
+        is_pending = is_alone & self._unmatched[sides]
+        if CLOSED in self._epoch.holding:
+            is_pending |= sides == LEFT
+        return buffered.next_us(self._state.count, is_pending)
 
     @override
     def _advance(self, watermark_us: Ints, pos_of_slot: Ints) -> list[Ints]:

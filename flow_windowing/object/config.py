@@ -50,6 +50,16 @@ class WindowingConfig:
         check_clock(self.clock)
         check_windower(self.windower)
 
+    @property
+    def result_timestamp(self) -> Timestamp:
+        """The timestamp of a result for a step that reads it; that of windows without one."""
+        return self.timestamp or "open"
+
+    @cached_property
+    def reach_us(self) -> int:
+        """How far before a value the result of a window that it enters may lie."""
+        return self.windower.reach_us(self.result_timestamp)
+
     @cached_property
     def settings(self) -> str:
         """The settings that determine the times at which windows close and emit, as text."""

@@ -10,7 +10,7 @@ separately. So results do not depend on the boundaries of epochs.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
@@ -19,7 +19,7 @@ from typing import Any
 from typing_extensions import override
 
 from flow.errors import RAISED, shorten
-from flow.instants import NEVER, Moment, from_us
+from flow.instants import NEVER, Moment, datetime_us, from_us
 from flow.keyed.detaching import detach_items
 from flow.keyed.logic import FailedCall, RejectedValue
 from flow_windowing.contract.arrival import Arrival
@@ -306,6 +306,21 @@ class WindowDriver(ClockedDriver[DriverState]):
         if not self._retained or self._keep_us is None:
             return NEVER
         return self._retained[0].timestamp_us + self._keep_us + 1
+
+    @override
+    def hold_us(self, ports: Collection[int]) -> int:
+        buffered_us, reach_us = self._buffer.next_us(), self._config.reach_us
+        hold_us = buffered_us - reach_us if buffered_us < NEVER else NEVER
+        if not self._config.windower.closes_by_time:
+            return hold_us
+        return min([hold_us, *map(self._result_us, self._windows)])
+
+    def _result_us(self, window_id: int) -> int:
+        """Return the least timestamp that the result of an open window may still have."""
+        metadata, timestamp = self._windower.metadata(window_id), self._config.result_timestamp
+        if timestamp == "last" and window_id in self._latest:
+            return self._latest[window_id]
+        return datetime_us(metadata.close_time if timestamp == "close" else metadata.open_time)
 
     @override
     def _has_values(self) -> bool:

@@ -7,7 +7,7 @@ value meets. So results do not depend on the boundaries of epochs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,7 +17,7 @@ from flow.errors import RAISED, brief
 from flow.instants import NEVER, Moment, from_us
 from flow.keyed.logic import DISCARD, KEEP, Keep, RejectedValue
 from flow.keyed.state_counts import StateCounter, StateCounts
-from flow.keyed.step import KeyByKey, Lowering
+from flow.keyed.step import KeyByKey, Lowering, TimedResults
 from flow.operators.expiring import Expirable, TtlFrom
 from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.clocks.clocked_builder import ClockedBuilder
@@ -86,6 +86,11 @@ class StateByTime(ClockedBuilder):
     @override
     def settings(self) -> str:
         return f"{settings_of('close', self.clock, None)} ttl {self.ttl_us}"
+
+    @property
+    @override
+    def results(self) -> TimedResults | None:
+        return TimedResults() if self.follows_inputs else None
 
     @property
     @override
@@ -176,6 +181,10 @@ class StateByTimeDriver(ClockedDriver[TimedState]):
     def _expires_us(self) -> int:
         """Return the time at which the state expires, `NEVER` for no state."""
         return NEVER if self._since_us is None else self._since_us + self._config.ttl_us
+
+    @override
+    def hold_us(self, ports: Collection[int]) -> int:
+        return min(self._buffer.next_us(), self._expires_us() if EXPIRED in ports else NEVER)
 
     @override
     def _has_values(self) -> bool:

@@ -95,6 +95,11 @@ class SlidingWindower(Windower[list[int]]):
     def follows_time_alone(self) -> bool:
         return True
 
+    @property
+    @override
+    def lengths_us(self) -> tuple[int, int]:
+        return self.length_us, self.length_us
+
     @override
     def build(self, state: list[int] | None) -> WindowerLogic[list[int]]:
         return AlignedLogic(self.grid, state)
@@ -157,6 +162,11 @@ class TumblingWindower(Windower[list[int]]):
     @override
     def follows_time_alone(self) -> bool:
         return True
+
+    @property
+    @override
+    def lengths_us(self) -> tuple[int, int]:
+        return self.length_us, self.length_us
 
     @override
     def build(self, state: list[int] | None) -> WindowerLogic[list[int]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta, tzinfo
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import pendulum
@@ -16,7 +17,12 @@ from flow.checks import check_choice, check_whole
 from flow.durations import Duration
 from flow.errors import FlowBuildError, FlowTypeError, first_line, shorten
 from flow.instants import MAX_US, MIN_US, from_us
-from flow_windowing.windowers.windower import IndexedLogic, Windower, WindowerLogic, grace_us
+from flow_windowing.windowers.windower import (
+    IndexedLogic,
+    Windower,
+    WindowerLogic,
+    grace_us,
+)
 
 CalendarUnit: TypeAlias = Literal["day", "week", "month", "year"]
 """The unit of a calendar window."""
@@ -32,6 +38,10 @@ _DAY_US = 86_400_000_000
 # day, or within two days if it adds the standard offset and daylight saving separately.
 _FIRST_US = MIN_US + 2 * _DAY_US
 _LAST_US = MAX_US - 2 * _DAY_US
+_LAST_SHIFT_US = 2_145_916_800_000_000
+"""The end of the years whose offsets from UTC are compared, 2038."""
+_PERIODS = 400
+"""The number of periods whose lengths are compared; the calendar repeats after 400 years."""
 # The cache holds eleven years of days, enough for most backlogs, in less than two megabytes.
 _CACHE_SIZE = 4096
 
@@ -95,6 +105,15 @@ class CalendarWindower(Windower[list[int]]):
     def calendar(self) -> Calendar:
         """The calendar that determines the bounds of windows."""
         return Calendar(_counting(self.unit, self.week_starts), _zone(self.tz), self.every)
+
+    @cached_property
+    @override
+    def lengths_us(self) -> tuple[int, int]:
+        counting, every = _counting(self.unit, self.week_starts), self.every
+        starts = [counting.first_day(index * every) for index in range(_PERIODS)]
+        days = [after - before for before, after in pairwise(starts)]
+        shift_us = _greatest_shift_us(_zone(self.tz))
+        return min(days) * _DAY_US - shift_us, max(days) * _DAY_US + shift_us
 
     @cached_property
     @override
@@ -198,6 +217,12 @@ def local_us(zone: tzinfo, instant_us: int) -> int:
     utc = from_us(min(max(instant_us, _FIRST_US), _LAST_US))
     local = utc.astimezone(zone)
     return instant_us + (local.replace(tzinfo=None) - utc.replace(tzinfo=None)) // _MICRO
+
+
+def _greatest_shift_us(zone: tzinfo) -> int:
+    """Return the greatest difference of two offsets of a zone from UTC, in µs."""
+    shifts = [local_us(zone, at_us) - at_us for at_us in range(0, _LAST_SHIFT_US, 30 * _DAY_US)]
+    return max(shifts) - min(shifts)
 
 
 def day_start_us(zone: tzinfo, day: int) -> int:

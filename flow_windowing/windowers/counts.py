@@ -65,6 +65,11 @@ class CountWindower(Windower[CountState]):
         """Zero: no watermark closes a count window, so a value behind the watermark may enter."""
         return 0
 
+    @property
+    @override
+    def closes_by_time(self) -> bool:
+        return False
+
     @override
     def build(self, state: CountState | None) -> WindowerLogic[CountState]:
         return _CountLogic(self.count, self.step_count, self.partial, state)

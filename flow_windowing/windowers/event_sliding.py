@@ -86,6 +86,11 @@ class EventSlidingWindower(Windower[EventSlidingState]):
     def keep_us(self) -> int:
         return self.length_us + self.resolution_us + (self.grace_us or 0)
 
+    @property
+    @override
+    def lengths_us(self) -> tuple[int, int]:
+        return self.length_us, self.length_us
+
     @override
     def build(self, state: EventSlidingState | None) -> WindowerLogic[EventSlidingState]:
         return _EventSlidingLogic(self, state)

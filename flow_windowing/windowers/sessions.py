@@ -17,6 +17,7 @@ from flow.errors import FlowBuildError
 from flow.instants import NEVER
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.lateness import has_closed
+from flow_windowing.rules.timestamps import Timestamp
 from flow_windowing.windowers.windower import (
     LONGEST_US,
     Opened,
@@ -83,6 +84,15 @@ class SessionWindower(Windower[SessionState]):
     @override
     def merges(self) -> bool:
         return True
+
+    @override
+    def reach_us(self, timestamp: Timestamp) -> int:
+        # A value behind the watermark may join a session that opened at most a gap after it.
+        return 0 if self.grace_us is None else self.gap_us + self.grace_us
+
+    @override
+    def stays_us(self, timestamp: Timestamp) -> int:
+        return self.gap_us + (self.grace_us or 0)
 
     @override
     def build(self, state: SessionState | None) -> WindowerLogic[SessionState]:

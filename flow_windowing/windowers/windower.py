@@ -20,6 +20,7 @@ from flow.instants import NEVER, datetime_us
 from flow.wrong_names import KnownArguments
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.lateness import has_closed
+from flow_windowing.rules.timestamps import Timestamp
 
 S = TypeVar("S")
 
@@ -145,6 +146,11 @@ class Windower(KnownArguments, ABC, Generic[S]):
         return False
 
     @property
+    def closes_by_time(self) -> bool:
+        """True if the watermark closes windows; otherwise a value may close its window."""
+        return True
+
+    @property
     def follows_time_alone(self) -> bool:
         """True if the windows of a value follow from its timestamp alone, the same for every key.
 
@@ -159,6 +165,33 @@ class Windower(KnownArguments, ABC, Generic[S]):
         In microseconds. ``None``: values are not retained.
         """
         return None
+
+    @property
+    def lengths_us(self) -> tuple[int, int]:
+        """The least and the greatest length of a window, in microseconds.
+
+        By default 0, for windows whose length is not known: a step that reads their results may
+        call some of them late.
+        """
+        return 0, 0
+
+    def reach_us(self, timestamp: Timestamp) -> int:
+        """Return how far before a value the result of a window that the value opens may lie.
+
+        A step holds the steps that read its results at the bound of its watermarks less this time.
+        With a grace, the value may enter a window that the watermark has passed.
+
+        Args:
+            timestamp: the timestamp of a result.
+        """
+        grace_us, (_, greatest_us) = self.grace_us, self.lengths_us
+        if timestamp == "close":
+            return grace_us or 0
+        return 0 if timestamp == "last" and grace_us is None else greatest_us + (grace_us or 0)
+
+    def stays_us(self, timestamp: Timestamp) -> int:
+        """Return how far behind the watermark a result is, at least, as its window closes."""
+        return (self.lengths_us[0] if timestamp == "open" else 0) + (self.grace_us or 0)
 
     @abstractmethod
     def build(self, state: S | None) -> WindowerLogic[S]:

@@ -76,7 +76,7 @@ class WindowingStep:
     @property
     def _bound_us(self) -> int:
         """The upper bound of held watermarks."""
-        return NEVER if self.progress is None else self.progress.hold.bound_us
+        return NEVER if self.progress is None else self.progress.bound.bound_us
 
     def windows(self, state: DriverState) -> Iterator[OpenWindow]:
         """Yield the open windows of a key, in order of their ids."""

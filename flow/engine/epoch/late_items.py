@@ -11,6 +11,7 @@ from flow.columns.chunks import Chunk, Pairs
 from flow.dataflow import Step
 from flow.errors import shorten
 from flow.instants import datetime_us
+from flow.keyed.logic import LATE_PORT
 
 MAX_ITEMS = 20
 """The most late values of a step in a sample."""
@@ -20,9 +21,6 @@ MAX_WINDOWS = 5
 
 MAX_KEY_LENGTH = 400
 """The most characters of a key."""
-
-LATE_PORT = "late"
-"""The name of the stream that is sampled."""
 
 
 class LateItem(NamedTuple):

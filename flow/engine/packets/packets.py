@@ -46,9 +46,12 @@ from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.plan.plan import Edge
 from flow.errors import RAISED, EngineError, error_message, step_error
 
-CONTROL, STATS, ERROR, PRINTED, PROGRESS, SEED = -1, -2, -3, -4, -5, -6
+CONTROL, STATS, ERROR, PRINTED, PROGRESS, SEED, HOLDS = -1, -2, -3, -4, -5, -6, -7
 """Destinations that are not an edge: the control of an epoch, counts, a failure, the lines of an
-inspector, stream progress, a seed of restored state."""
+inspector, stream progress, a seed of restored state, the holds of steps."""
+
+SLICE_BITS = 24
+"""Bits below the slice's number in a packet's `seq`: they number the packets of an origin."""
 
 _POS, _KEY, _FIRST, _SHIFT = "__flow_pos__", "__flow_key__", "first", "shift"
 REACHED = "__flow_reached__"

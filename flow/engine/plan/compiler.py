@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from flow.dataflow import Dataflow, Step, StreamId
 from flow.engine.plan.plan import Edge, EdgeKind, Hop, Plan
+from flow.engine.plan.reads import reads_of
 from flow.errors import FlowBuildError, UnusedStepWarning
 from flow.fields import field_path
+from flow.keyed.logic import LATE_PORT
 from flow.keyed.step import OverColumns, Stateful
 from flow.operators.combining import Bucket
 from flow.operators.edges import Input, Output
@@ -133,6 +135,26 @@ def assign_levels(plan: Plan) -> Plan:
     return replace(plan, levels=tuple(tuple(levels[level]) for level in sorted(levels)))
 
 
+def find_reads(plan: Plan) -> Plan:
+    """Find the results that each step in event time reads, and give it a wait that they need."""
+    found = reads_of(plan.steps, plan.feeds, plan.tables)
+    holding: dict[str, set[int]] = {}
+    for name, reads in found.of_steps.items():
+        if _follows_inputs(found.steps[name]):
+            for stream in reads.results:
+                ports = holding.setdefault(stream.step_id, set())
+                if stream.port != LATE_PORT:
+                    ports.add(found.steps[stream.step_id].downs.index(stream))
+    return replace(
+        plan,
+        steps=found.steps,
+        reads=found.of_steps,
+        origins=found.of_streams,
+        holding={name: frozenset(ports) for name, ports in holding.items()},
+        waits=found.waits,
+    )
+
+
 def lower_steps(plan: Plan) -> Plan:
     """Choose for each keyed step whether it runs over columns or key by key."""
     lowered = {
@@ -226,17 +248,22 @@ PASSES: tuple[Callable[[Plan], Plan], ...] = (
     leave_out_unused,
     find_tables,
     assign_levels,
+    find_feeds,
+    find_reads,
     lower_steps,
     draw_edges,
     route_streams,
     find_fields_read,
-    find_feeds,
 )
 
 
 def _is_end(step: Step) -> bool:
     """Return True if the step does its work even when no step reads its stream."""
     return isinstance(step.operator, (Output, Raises, Inspect))
+
+
+def _follows_inputs(step: Step) -> bool:
+    return isinstance(step.operator, Stateful) and step.operator.follows_inputs
 
 
 def _needs_shuffle(step: Step) -> bool:

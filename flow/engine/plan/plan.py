@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from flow.dataflow import Step, StreamId
+from flow.engine.plan.reads import Reads
 from flow.engine.tables.stores import TableStore
 from flow.errors import EngineError
 from flow.keyed.step import Lowering, Stateful, runs_key_by_key
@@ -77,6 +78,12 @@ class Plan:
         fields_read: the fields of records that the flow reads, for each input of which it does not
             read all fields.
         feeds: the inputs whose items reach each step, in order of declaration.
+        reads: the origins of the items that each step reads.
+        origins: the origins of the items of each stream.
+        holding: the numbers of the streams of each step that steps in event time read, without
+            late values.
+        waits: the wait in µs of each step that waits longer than its clock says, as its inputs lag
+            behind the sources by different times.
         lowered: the lowering of each keyed step.
         samples_late: True if keyed steps report a sample of their late values.
         table_store: the tables, where the plan's tasks run; ``None`` without tables.
@@ -96,6 +103,10 @@ class Plan:
     dropped: tuple[str, ...] = ()
     fields_read: Mapping[str, frozenset[str]] = field(default_factory=dict)
     feeds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    reads: Mapping[str, Reads] = field(default_factory=dict)
+    origins: Mapping[StreamId, Reads] = field(default_factory=dict)
+    holding: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    waits: Mapping[str, int] = field(default_factory=dict)
     lowered: Mapping[str, Lowering] = field(default_factory=dict)
     samples_late: bool = False
     table_store: TableStore | None = None
@@ -154,19 +165,54 @@ class Plan:
         """Return the lowering of a keyed step: over columns, or key by key."""
         return self.keyed(step_id).lower() if runs_key_by_key() else self.lowered[step_id]
 
-    def is_held(self, step_id: str, many: Collection[str] | None = None) -> bool:
-        """Return True if partitions that are behind hold a step's watermarks.
+    def has_bound(self, step_id: str, many: Collection[str] | None = None) -> bool:
+        """Return True if partitions that are behind, or other steps, may hold a step's watermarks.
 
         Args:
             step_id: the step.
             many: the inputs whose sources have several partitions; ``None`` if that is unknown,
-                and then only a step with several inputs is held.
+                and then a step that reads plain items has a bound if several inputs feed it.
         """
         operator = self.steps[step_id].operator
         if not isinstance(operator, Stateful) or operator.holds is None:
             return False
+        if self.is_moment(step_id):
+            return True
         feeds = self.feeds.get(step_id, ())
         return len(feeds) > 1 or any(name in (many or ()) for name in feeds)
+
+    def measures_bound(self, step_id: str, many: Collection[str] | None = None) -> bool:
+        """Return True if a step has a bound, or needs one for the hold of its results."""
+        if self.has_bound(step_id, many):
+            return True
+        return step_id in self.holding and self.keyed(step_id).holds is not None
+
+    def is_moment(self, step_id: str) -> bool:
+        """Return True if all items of an epoch are one moment for a step in event time.
+
+        The step reads results of another such step, or items that a step has kept back.
+        """
+        operator = self.steps[step_id].operator
+        is_held = isinstance(operator, Stateful) and operator.takes_holds
+        return is_held and self.reads[step_id].is_moment
+
+    def hold_rule(self, step_id: str) -> str:
+        """Return the rule of the holds in a step's state; empty for a step without holds."""
+        results, ports = self.keyed(step_id).results, self.holding.get(step_id)
+        return f"{results.rule} {sorted(ports)}" if results is not None and ports else ""
+
+    def loses_sources(self, step_id: str, stream: StreamId) -> bool:
+        """Return True if items of a stream lose the number of their source partition at a step.
+
+        Results do not say how far a source partition has been read. They lose the number where a
+        step is held, and where results and plain items pass a step together.
+        """
+        origin = self.origins.get(stream)
+        if origin is None or not origin.results or origin.plain:
+            return False
+        reads = self.reads[step_id]
+        is_timed = _follows_inputs(self.steps[step_id])
+        return bool(reads.results) and (is_timed or bool(reads.plain))
 
     def sources_of(self, read: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
         """Return the source partitions of an epoch in the order of their numbers.
@@ -186,8 +232,8 @@ class Plan:
         return (*((name, 0) for name in self.frames), *others)
 
     def has_source_numbers(self, many: Collection[str] | None = None) -> bool:
-        """Return True if positions carry the number of the source partition, see `is_held`."""
-        return any(self.is_held(step_id, many) for step_id in self.timed)
+        """Return True if positions carry the number of a source partition; see `has_bound`."""
+        return any(self.measures_bound(step_id, many) for step_id in self.timed)
 
     def state_name(self, step_id: str) -> str:
         """Return the name of a step's state, or of an input's offset, in the checkpoint."""

@@ -67,7 +67,7 @@ class Marks(NamedTuple):
         partition: the partition of the items.
         positions: the positions at which the greatest measure grew, int64, sorted.
         values: the greatest measure at each of the positions, int64 µs, ascending.
-        last: the position of the last item, in marks for a `Hold`; ``None`` in marks for stream
+        last: the position of the last item, in marks for a `Bound`; ``None`` in marks for stream
             progress.
     """
 

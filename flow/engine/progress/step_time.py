@@ -1,4 +1,4 @@
-"""The time of a keyed step in an epoch: its inputs' clock, its stream's progress, its hold.
+"""The time of a keyed step in an epoch: its inputs' clock, its stream's progress, its bound.
 
 The time of a step defines the moments of the calls before and after the epoch's items, the due
 keys, and the stamp of each item.
@@ -17,12 +17,13 @@ from flow.dataflow import Step
 from flow.engine.epoch.context import Control
 from flow.engine.packets.packets import Packet, Run
 from flow.engine.plan.plan import Edge, Plan
-from flow.engine.progress.hold import Hold
+from flow.engine.progress.bound import Bound
+from flow.engine.progress.holds import Holds, least_hold_us
 from flow.engine.progress.meter import Marks
 from flow.engine.progress.stream_progress import Sent, StepProgress, Timeline
 from flow.instants import NEVER, Moment
 from flow.keyed.due import DueLimit
-from flow.keyed.logic import Bounded
+from flow.keyed.logic import Bounded, Stamped
 from flow.keyed.step import Stateful
 
 
@@ -58,7 +59,7 @@ class StepTime:
         due_before: the limit of the due times of keys that are due before the epoch's items.
         due_after: the limit of the due times of keys that are due after the items.
         timeline: the stream progress, for a step whose watermarks follow it.
-        hold: the hold on the step's watermarks, for a step whose sources have several partitions.
+        bound: the bound of the step's watermarks, if it is measured.
     """
 
     def __init__(
@@ -66,14 +67,19 @@ class StepTime:
         operator: Stateful,
         moment: Moment,
         timeline: Timeline | None = None,
-        hold: Hold | None = None,
+        bound: Bound | None = None,
+        *,
+        is_bounded: bool = False,
+        is_moment: bool = False,
     ) -> None:
-        self.timeline, self.hold = timeline, hold
-        start = moment.before
-        if hold is not None:
-            since_us = hold.since_us
-            start = replace(start, bound_us=hold.before_us, held_since_us=since_us)
-            moment = replace(moment, bound_us=hold.after_us, held_since_us=since_us)
+        self.timeline, self.bound = timeline, bound
+        self._bounds_items = is_bounded and not is_moment
+        self._is_moment = is_moment
+        start = replace(moment.before, judges_epoch=is_moment)
+        if bound is not None and is_bounded:
+            since_us = bound.since_us
+            start = replace(start, bound_us=bound.before_us, held_since_us=since_us)
+            moment = replace(moment, bound_us=bound.after_us, held_since_us=since_us)
         if timeline is not None:
             start = replace(start, progress_us=timeline.before_us)
             moment = replace(moment, progress_us=timeline.after_us)
@@ -88,9 +94,15 @@ class StepTime:
 
     def stamped(self, dest: int, origin: int, runs: list[Run]) -> list[Run]:
         """Return the values that one origin sent along an edge, with the stamps for the logics."""
+        pos = np.array([at for run in runs for at in run.pos], np.int64)
         if self.timeline is not None:
-            return self.timeline.stamped(dest, origin, runs)
-        bounds = self.bounds(np.array([at for run in runs for at in run.pos], np.int64))
+            stamps = np.array([stamp for run in runs for _, stamp in run.values], np.int64)
+            reached = iter(self.reached(dest, origin, pos, stamps).tolist())
+            return [
+                run._replace(values=[Stamped(value, next(reached)) for value, _ in run.values])
+                for run in runs
+            ]
+        bounds = self.bounds(pos)
         if bounds is None:
             return runs
         each = zip(*(column.tolist() for column in bounds), strict=True)
@@ -99,9 +111,26 @@ class StepTime:
             for run in runs
         ]
 
+    def reached(self, dest: int, origin: int, pos: Positions, stamps: Positions) -> Positions:
+        """Return the stream progress at each item that one origin sent along an edge, in µs.
+
+        Args:
+            dest: the number of the edge.
+            origin: the origin.
+            pos: the items' positions, int64, shape (items,).
+            stamps: the items' stamps, int64 µs, shape (items,).
+        """
+        if self.timeline is None:
+            raise TypeError("a step without stream progress has no stamps")
+        if self._is_moment:
+            return np.full(len(pos), self.timeline.before_us)
+        return self.timeline.reached(dest, origin, pos, stamps)
+
     def bounds(self, pos: Positions) -> Bounds | None:
-        """Return the bounds of the watermark at items; ``None`` without a hold."""
-        return None if self.hold is None else Bounds(*self.hold.bounds(pos), sources_at(pos))
+        """Return the bounds of the watermark at items; ``None`` if it has none between items."""
+        if self.bound is None or not self._bounds_items:
+            return None
+        return Bounds(*self.bound.bounds(pos), sources_at(pos))
 
     def due_us(self, least_us: int) -> int:
         """Return the system time at which a key is due, from the least due time of the keys."""
@@ -115,6 +144,7 @@ def step_time(
     packets: list[Packet],
     states: KeepsProgress,
     control: Control,
+    holds: Holds | None = None,
 ) -> StepTime:
     """Return the time of a step in an epoch, and write the changed progress to the step's state.
 
@@ -125,38 +155,42 @@ def step_time(
         packets: the packets of marks for the step.
         states: the step's state in the shard.
         control: the epoch's control.
+        holds: the holds of steps at earlier levels.
     """
-    operator = step.operator
+    operator, name = step.operator, step.step_id
     if not isinstance(operator, Stateful):
-        raise TypeError(f"step {step.step_id!r} is not keyed")
-    inputs = plan.feeds.get(step.step_id, ())
-    moment = _moment(control, inputs) if operator.follows_inputs else control.moment
-    is_held = plan.is_held(step.step_id, control.many)
+        raise TypeError(f"step {name!r} is not keyed")
+    feeds = plan.feeds.get(name, ())
+    moment = _moment(control, feeds) if operator.follows_inputs else control.moment
+    is_bounded, is_moment = plan.has_bound(name, control.many), plan.is_moment(name)
     progress = operator.progress
-    if progress is None and not is_held:
-        return StepTime(operator, moment)
-    sides = {edge.dest: edge.side for edge in edges}
+    is_measured = plan.measures_bound(name, control.many)
+    if progress is None and not is_measured:
+        return StepTime(operator, moment, is_moment=is_moment)
     ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
     decoded = [(packet.origin, Marks.decode(packet.payload)) for packet in ordered]
-    kept = StepProgress.decode(states.progress(), step.step_id)
-    hold = None
-    if is_held:
-        hold_marks = [marks for _, marks in decoded if marks.last is not None]
-        hold = Hold(kept.hold, hold_marks, control, inputs)
-    timeline = None
+    kept = StepProgress.decode(states.progress(), name)
+    bound = None
+    if is_measured:
+        marks = [marks for _, marks in decoded if marks.last is not None]
+        reads = plan.reads[name]
+        results_us = least_hold_us(reads.results, holds or {})
+        bound = Bound(kept.bound, marks, control, reads.plain, feeds, results_us)
+    timeline, after = None, StepProgress()
     if progress is not None:
+        sides = {edge.dest: edge.side for edge in edges}
         sent = [
             Sent(origin, sides[marks.dest], marks)
             for origin, marks in decoded
             if marks.last is None
         ]
-        timeline = Timeline(progress, kept, sent, moment, hold, control.first)
+        applied = bound if is_bounded else None
+        timeline = Timeline(progress, kept, sent, moment, applied, control.first)
         after = timeline.kept
-    else:
-        after = StepProgress(hold=kept.hold if hold is None else hold.kept)
+    after = replace(after, bound=kept.bound if bound is None else bound.kept)
     if after != kept:
         states.keep_progress(after.encode())
-    return StepTime(operator, moment, timeline, hold)
+    return StepTime(operator, moment, timeline, bound, is_bounded=is_bounded, is_moment=is_moment)
 
 
 def _moment(control: Control, inputs: Sequence[str]) -> Moment:

@@ -27,13 +27,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from flow.columns.chunks import Positions
-from flow.engine.packets.packets import Run
-from flow.engine.progress.hold import Hold, HoldState
+from flow.engine.progress.bound import Bound, BoundState
 from flow.engine.progress.meter import Marks
 from flow.engine.progress.tracks import Least, Track
 from flow.format_version import VERSION, check_format, version_in
 from flow.instants import NEVER, NO_PROGRESS, Moment
-from flow.keyed.logic import Progress, Stamped
+from flow.keyed.logic import Progress
 
 StreamPartition: TypeAlias = tuple[int, str, int]
 """A partition of a step's stream: the side, for items of a level, and the `Partition`.
@@ -63,17 +62,17 @@ class StepProgress:
     Attributes:
         reached: the progress of each partition that has sent a measured item.
         floor_us: the progress of the stream, if it is greater than that of the least partition.
-        hold: the state of the hold on the step's watermarks.
+        bound: the state of the bound of the step's watermarks.
     """
 
     reached: dict[StreamPartition, Reached] = field(default_factory=dict)
     floor_us: int = NO_PROGRESS
-    hold: HoldState = field(default_factory=HoldState)
+    bound: BoundState = field(default_factory=BoundState)
 
     def encode(self) -> bytes:
         """Return the state as bytes."""
         rows = [[*partition, *reached] for partition, reached in self.reached.items()]
-        content = [self.floor_us, rows, self.hold.to_json()]
+        content = [self.floor_us, rows, self.bound.to_json()]
         return bytes([VERSION]) + json.dumps(content).encode()
 
     @classmethod
@@ -86,9 +85,9 @@ class StepProgress:
         if content is None:
             return cls()
         check_format(f"the state of step {step_id!r}", version_in(content))
-        floor_us, rows, hold = json.loads(content[1:])
+        floor_us, rows, bound = json.loads(content[1:])
         reached = {(side, by, n): Reached(*reached) for side, by, n, *reached in rows}
-        return cls(reached, floor_us, HoldState.from_json(hold))
+        return cls(reached, floor_us, BoundState.from_json(bound))
 
 
 class _PartitionTrack(Track):
@@ -117,7 +116,7 @@ class Timeline:
         kept: the state after the epoch before.
         sent: the marks of this epoch.
         moment: the epoch's system time, and the clock of the step's inputs.
-        hold: the hold on the step's watermarks, if its sources have several partitions.
+        bound: the bound of the step's watermarks, if the step has one.
         first: the first source partition of an input that may still be read, if not 0.
 
     Attributes:
@@ -132,12 +131,12 @@ class Timeline:
         kept: StepProgress,
         sent: Iterable[Sent],
         moment: Moment,
-        hold: Hold | None = None,
+        bound: Bound | None = None,
         first: Mapping[str, int] | None = None,
     ) -> None:
         self._advances = progress.advances
         self._moment = moment
-        self._hold = hold
+        self._bound = bound
         self._partitions: dict[tuple[int, int], StreamPartition] = {}
         marks: dict[StreamPartition, list[Marks]] = {partition: [] for partition in kept.reached}
         for origin, side, new_marks in sent:
@@ -162,24 +161,14 @@ class Timeline:
         ends = [self._at(one, moment.inputs_us) for one in reached.values()]
         self._end_us = min(ends, default=NO_PROGRESS)
         start_us = min(starts.values(), default=NO_PROGRESS)
-        bounds = (NEVER, NEVER) if hold is None else (hold.before_us, hold.after_us)
+        bounds = (NEVER, NEVER) if bound is None else (bound.before_us, bound.after_us)
         self.before_us = max(kept.floor_us, min(start_us, bounds[0]))
         self.after_us = max(self.before_us, min(self._end_us, bounds[1]))
         counting = _counting(reached, first or {})
         is_reduced = len(counting) < len(reached)
-        has_floor = hold is not None or is_reduced or self._end_us < self.after_us
+        has_floor = bound is not None or is_reduced or self._end_us < self.after_us
         floor_us = self.after_us if has_floor else NO_PROGRESS
-        self.kept = StepProgress(counting, floor_us, HoldState() if hold is None else hold.kept)
-
-    def stamped(self, dest: int, origin: int, runs: list[Run]) -> list[Run]:
-        """Return the values that one origin sent along an edge, stamped with stream progress."""
-        pos = np.array([at for run in runs for at in run.pos], np.int64)
-        stamps = np.array([stamp for run in runs for _, stamp in run.values], np.int64)
-        reached = iter(self.reached(dest, origin, pos, stamps).tolist())
-        return [
-            run._replace(values=[Stamped(value, next(reached)) for value, _ in run.values])
-            for run in runs
-        ]
+        self.kept = StepProgress(counting, floor_us, BoundState() if bound is None else bound.kept)
 
     def reached(self, dest: int, origin: int, pos: Positions, stamps: Positions) -> Positions:
         """Return the stream progress at each item that one origin sent along an edge, in µs."""
@@ -203,8 +192,8 @@ class Timeline:
         has_progress = reached > NO_PROGRESS
         if self._least is not None:
             reached = np.minimum(reached, self._least.without(number, pos))
-        if self._hold is not None:
-            others, own = self._hold.bounds(pos)
+        if self._bound is not None:
+            others, own = self._bound.bounds(pos)
             reached = np.minimum(reached, np.minimum(others, np.maximum(own, stamps)))
         return np.where(has_progress, np.maximum(reached, self.before_us), self.before_us)
 
@@ -212,7 +201,7 @@ class Timeline:
         """Return the system time at which stream progress reaches `least_us` without new items."""
         if least_us <= self.after_us:
             return self._moment.now_us
-        is_held = self._hold is not None and self._hold.after_us < NEVER
+        is_held = self._bound is not None and self._bound.after_us < least_us
         if is_held or not self._advances or not self._tracks or least_us >= NEVER:
             return NEVER
         return min(self._moment.inputs_now_us + least_us - self._end_us, NEVER)

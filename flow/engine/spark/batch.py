@@ -30,11 +30,12 @@ from flow.engine.feed.batch_plan import BatchPlan, batch_plan
 from flow.engine.feed.sources import is_foreign
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import SystemTime, wall_time
-from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
+from flow.engine.packets.packets import CONTROL, PACKET_DDL, SLICE_BITS, Packet
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.engine.planning.planner_calls import plan_everything, planner_of
 from flow.engine.planning.tables import read_all
+from flow.engine.progress.holds import HoldRelay, KnownHolds
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.foreign import foreign_packets
 from flow.engine.spark.rows import Layout
@@ -56,7 +57,6 @@ from flow.engine.state.keyed_state import live_states
 from flow.engine.state.shard_table import ShardTable
 from flow.engine.steps.level import run_level
 from flow.engine.steps.outputs import write_outputs
-from flow.engine.steps.pipeline import SLICE_BITS
 from flow.engine.steps.reading import Reading, read_split, share, source_of
 from flow.errors import EngineError, FlowBuildError, FlowError
 from flow.instants import Moment
@@ -362,8 +362,14 @@ def _level_partition(
     packets = layout.from_batches(batches)
 
     def output() -> Iterator[Packet]:
+        relay: HoldRelay | None = None
         for shard, of_shard in itertools.groupby(packets, key=lambda packet: packet.shard):
-            yield from _run_shard(plan, layout, level, planned, shard, of_shard)
+            # The first shard of a task is in no other task.
+            relay = relay or HoldRelay(layout.shards, shard)
+            made = _run_shard(plan, layout, level, planned, shard, of_shard)
+            yield from relay.forward(made)
+        if relay is not None:
+            yield from relay.finish()
 
     if last_stage is None:
         return layout.to_batches(output())
@@ -396,10 +402,11 @@ def _run_shard(
             states[step.step_id] = live_states(plan, step.step_id)
         return states[step.step_id]
 
+    known = KnownHolds()
     for number, of_slice in itertools.groupby(packets, key=_slice_of):
         control = planned.control(number)
         for packet in run_level(
-            plan, level, layout.shards, shard, of_slice, states_of, number, control
+            plan, level, layout.shards, shard, of_slice, states_of, number, control, known
         ):
             if packet.dest != CONTROL:
                 yield packet

@@ -14,13 +14,14 @@ from pyspark.sql import Row
 
 from flow.dataflow import Step
 from flow.engine.packets.packets import Packet
+from flow.engine.progress.holds import HoldRelay
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.session.disks import RunDisks
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.startup.local_copies import local_folders, worker_folder
 from flow.engine.spark.startup.switch import has_speedups
 from flow.engine.spark.store import SparkStore
-from flow.engine.spark.task_writing import TaskWriting
+from flow.engine.spark.task_writing import TaskWriting, task_partition
 from flow.engine.spark.versions.import_caches import forget_zip_importers
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import states_in
@@ -59,6 +60,7 @@ class SparkLevel:
         self._writing = writing
         self._checkpoint = checkpoint
         self._outputs: OutputTask | None = None
+        self._relay: HoldRelay | None = None
         self._shards_left = 0
 
     def open(self, headers: Any, segments: Any) -> None:
@@ -68,10 +70,13 @@ class SparkLevel:
         folder = worker_folder(self._run_id) if has_speedups() else None
         disks = RunDisks(self._checkpoint, local_folders())
         self._store = SparkStore(headers, segments, names, folder, disks)
+        plan, layout = self._shipped.plan(), self._layout
         if self._writing is not None:
-            writing, layout = self._writing.of_task(), self._layout
-            self._outputs = OutputTask(self._shipped.plan(), writing)
-            self._shards_left = len(range(writing.partition, layout.shards, layout.partitions))
+            self._outputs = OutputTask(plan, self._writing.of_task())
+        elif plan.holding:
+            self._relay = HoldRelay(layout.shards, task_partition())
+        if self._writing is not None or plan.holding:
+            self._shards_left = len(range(task_partition(), layout.shards, layout.partitions))
 
     def close(self) -> None:
         """Check that all outputs were written.
@@ -79,26 +84,35 @@ class SparkLevel:
         Raises:
             EngineError: when Spark has not called every shard of the partition.
         """
-        if self._outputs is not None and not self._outputs.is_done:
+        is_done = self._outputs is None or self._outputs.is_done
+        if not is_done or (self._relay is not None and self._shards_left):
             raise EngineError(
                 f"an epoch did not call {self._shards_left} of the shards of a partition"
             )
 
     def run(self, group: int, rows: Iterator[Row]) -> Iterator[Row]:
         """Run the level on the packets of a shard, given by its grouping key."""
-        for dest, shard, origin, seq, payload in self._write_outputs(self._packets(group, rows)):
+        self._shards_left -= 1
+        for dest, shard, origin, seq, payload in self._sent(self._packets(group, rows)):
             yield _PACKET_ROW(dest, self._layout.group_of(shard), origin, seq, payload)
         self._store.check()  # A lost connection may be the cause of a step's error.
 
-    def _write_outputs(self, packets: Iterable[Packet]) -> Iterable[Packet]:
-        """Buffer the packets for sinks, write them after the last shard, and yield all others."""
-        if self._outputs is None:
+    def _sent(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+        """Yield the packets of a shard that leave the task, and after the last shard the rest.
+
+        Packets for sinks, and those of holds, are kept until then.
+        """
+        is_last = not self._shards_left
+        if self._outputs is not None:
+            yield from self._outputs.keep(packets)
+            if is_last:
+                yield from self._outputs.write()
+        elif self._relay is not None:
+            yield from self._relay.forward(packets)
+            if is_last:
+                yield from self._relay.finish()
+        else:
             yield from packets
-            return
-        yield from self._outputs.keep(packets)
-        self._shards_left -= 1
-        if not self._shards_left:
-            yield from self._outputs.write()
 
     def _packets(self, group: int, rows: Iterator[Row]) -> Iterator[Packet]:
         shard = self._layout.shard_of(group)

@@ -37,16 +37,24 @@ class TaskWriting:
 
     def of_task(self) -> Writing:
         """Return the writing of the current task."""
-        task = SparkTask.get()
-        if task is None:
-            raise EngineError(
-                "outputs are written by Spark tasks only: no Spark task runs in this thread"
-            )
+        task = _task()
         number = 0 if self.is_batch else int(task.getLocalProperty(_MICRO_BATCH) or -1)
         if number < 0:
             raise EngineError("Spark did not tell a task which epoch it belongs to")
         epoch = self.first_epoch + number
         return Writing(self.run_id, epoch, task.partitionId(), self.left_out, self.rewinds)
+
+
+def task_partition() -> int:
+    """Return the number of the current task's partition."""
+    return int(_task().partitionId())
+
+
+def _task() -> SparkTask:
+    task = SparkTask.get()
+    if task is None:
+        raise EngineError("a level runs in Spark tasks only: no Spark task runs in this thread")
+    return task
 
 
 def write_partition(

@@ -18,12 +18,19 @@ from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
 from flow.errors import RAISED, error_message, step_error
 from flow.instants import NEVER
-from flow.keyed.due import DueLimit, held_due_us, held_watermark_us
+from flow.keyed.due import DueLimit, held_watermark_us
 from flow.keyed.step import LogicBuilder
 
 
 class KeyStates(StepState):
-    """The logics of a step's keys in one shard."""
+    """The logics of a step's keys in one shard.
+
+    Attributes:
+        holding: numbers of the streams of the step that steps in event time read; empty for a step
+            without holds.
+    """
+
+    holding: frozenset[int] = frozenset()
 
     def changed_from(self) -> str | None:
         """Return the settings that the state was written with if they differ from the present ones.
@@ -66,19 +73,27 @@ class SegmentedStates(StoredState, KeyStates):
         step_id: the step.
         builder: the function that returns the logic of a snapshot.
         settings: the step's settings.
+        hold_rule: the rule of the step's holds; empty for a step without holds.
+        holding: as in `KeyStates`.
     """
 
     def __init__(
-        self, store: StateStore, step_id: str, builder: Callable[[Any], Any], settings: str = ""
+        self,
+        store: StateStore,
+        step_id: str,
+        builder: Callable[[Any], Any],
+        settings: str = "",
+        hold_rule: str = "",
+        holding: frozenset[int] = frozenset(),
     ) -> None:
         counter = builder.counter if isinstance(builder, LogicBuilder) else None
-        super().__init__(store, step_id, settings, is_counted=counter is not None)
-        self._builder, self._counter = builder, counter
+        super().__init__(store, step_id, settings, counter is not None, hold_rule)
+        self._builder, self._counter, self.holding = builder, counter, holding
         if self._changed_from is not None:
             self._header.dues[:] = -NEVER  # All keys are due in an epoch with changed settings.
         self._loaded: dict[int, Segment] = {}
         self._segment_of_key: dict[str, Segment] = {}
-        if self._is_new_to_counts:
+        if self._is_new_to_counts or self._is_new_to_holds:
             self._load(range(self._header.segments))
 
     def changed_from(self) -> str | None:
@@ -113,7 +128,8 @@ class SegmentedStates(StoredState, KeyStates):
         snapshot = self._pickled(key, state)
         segment = self._segment_of_key[key]
         before = segment.kept.get(key)
-        if before == (snapshot, due_us):
+        hold_us = logic.hold_us(self.holding) if self.holding else NEVER
+        if before == (snapshot, due_us) and segment.holds.get(key, NEVER) == hold_us:
             return
         if before is None:
             self._header.keys += 1
@@ -124,6 +140,8 @@ class SegmentedStates(StoredState, KeyStates):
         segment.changed = True
         if self._counter is not None:
             segment.counts[key] = self._counter(state)
+        if self.holding:
+            segment.holds[key] = hold_us
 
     def drop(self, key: str) -> None:
         segment = self._segment_of_key[key]
@@ -133,6 +151,7 @@ class SegmentedStates(StoredState, KeyStates):
             self._header.size -= weight(key, before[0])
             segment.changed = True
             segment.counts.pop(key, None)
+            segment.holds.pop(key, None)
 
     def due(self, limit: DueLimit) -> list[str]:
         due_keys: list[str] = []
@@ -158,6 +177,8 @@ class SegmentedStates(StoredState, KeyStates):
         self._store.write_segments(self._step_id, contents)
         for number, segment in changed.items():
             self._header.counts[:, number] = segment.total
+            if self._header.hold_rule:
+                self._header.holds[number] = segment.hold_us
         for number, segment in (changed if self._changed_from is None else self._loaded).items():
             self._header.dues[number] = segment.due_us
             self._header.held[number] = segment.held_us
@@ -172,6 +193,14 @@ class SegmentedStates(StoredState, KeyStates):
         for number, content in zip(missing, contents, strict=True):
             segment = Segment.decode(content, self._step_id, snapshots_in, self._counter)
             self._loaded[number] = segment
+            if self.holding and (self._is_new_to_holds or len(segment.holds) < len(segment.kept)):
+                self._determine_holds(segment)
+
+    def _determine_holds(self, segment: Segment) -> None:
+        """Determine the holds of a segment that was written by another rule, or over columns."""
+        segment.changed = True
+        for key, (snapshot, _) in segment.kept.items():
+            segment.holds[key] = self._builder(pickle.loads(snapshot)).hold_us(self.holding)
 
     def _hash(self, keys: list[str]) -> Hashes:
         return hash_keys(key_array(keys, self._step_id))
@@ -202,6 +231,7 @@ class SegmentedStates(StoredState, KeyStates):
         segments = [self._loaded[number] for number in sources]
         kept = {key: value for segment in segments for key, value in segment.kept.items()}
         counts = {key: value for segment in segments for key, value in segment.counts.items()}
+        holds = {key: value for segment in segments for key, value in segment.holds.items()}
         self._header.resize(wanted)
         for number in moved:
             self._loaded[number] = Segment(changed=True)
@@ -211,6 +241,8 @@ class SegmentedStates(StoredState, KeyStates):
                 self._loaded[number].kept[key] = value
                 if key in counts:
                     self._loaded[number].counts[key] = counts[key]
+                if key in holds:
+                    self._loaded[number].holds[key] = holds[key]
         self._store.write_segments(self._step_id, dict.fromkeys(range(wanted, before)))
         for number in range(wanted, before):
             del self._loaded[number]
@@ -219,17 +251,19 @@ class SegmentedStates(StoredState, KeyStates):
 class LiveStates(LiveState, KeyStates):
     """Key states in memory, for a batch run, which takes no snapshots.
 
-    Due times are in a heap. An outdated entry stays in it until it reaches the top, or until
-    outdated entries outnumber valid ones, so that finding due keys costs time in proportion to
-    their number.
+    Due times, and the holds of keys, are in heaps. An outdated entry stays in a heap until it
+    reaches the top, or until outdated entries outnumber valid ones, so that finding due keys costs
+    time in proportion to their number.
+
+    Args:
+        holding: as in `KeyStates`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, holding: frozenset[int] = frozenset()) -> None:
         super().__init__()
+        self.holding = holding
         self._logics: dict[str, Any] = {}
-        self._dues: dict[str, int] = {}
-        self._heap: list[tuple[int, str]] = []
-        self._held: list[tuple[int, str]] = []
+        self._dues, self._watermarks, self._holds = KeyTimes(), KeyTimes(), KeyTimes()
 
     def prepare(self, keys: list[str]) -> None:
         pass
@@ -239,59 +273,67 @@ class LiveStates(LiveState, KeyStates):
 
     def put(self, key: str, logic: Any, due_us: int) -> None:
         self._logics[key] = logic
-        if due_us >= NEVER:
-            self._dues.pop(key, None)
-        elif self._dues.get(key) != due_us:
-            self._dues[key] = due_us
-            held_us = held_watermark_us(due_us)
-            if held_us is None:
-                heappush(self._heap, (due_us, key))
-            else:
-                heappush(self._held, (held_us, key))
-            self._trim()
+        watermark_us = held_watermark_us(due_us)
+        self._dues.set(key, due_us if watermark_us is None else NEVER)
+        self._watermarks.set(key, NEVER if watermark_us is None else watermark_us)
+        if self.holding:
+            self._holds.set(key, logic.hold_us(self.holding))
 
     def drop(self, key: str) -> None:
         self._logics.pop(key, None)
-        self._dues.pop(key, None)
+        for times in (self._dues, self._watermarks, self._holds):
+            times.set(key, NEVER)
 
     def due(self, limit: DueLimit) -> list[str]:
-        keys = {key for _, key in self._entries_up_to(self._heap, limit.time_us, int)}
-        keys |= {key for _, key in self._entries_up_to(self._held, limit.bound_us, held_due_us)}
-        return sorted(keys)
-
-    def _entries_up_to(
-        self, heap: list[tuple[int, str]], limit_us: int, as_due: Callable[[int], int]
-    ) -> set[tuple[int, str]]:
-        """Return the valid entries up to a limit, and remove outdated entries up to it.
-
-        Valid entries stay in the heap until a later `put` makes them outdated.
-        """
-        valid: set[tuple[int, str]] = set()
-        while heap and heap[0][0] <= limit_us:
-            time_us, key = heappop(heap)
-            if self._dues.get(key) == as_due(time_us):
-                valid.add((time_us, key))
-        for entry in valid:
-            heappush(heap, entry)
-        return valid
+        return sorted({*self._dues.up_to(limit.time_us), *self._watermarks.up_to(limit.bound_us)})
 
     def all(self) -> list[str]:
         return sorted(self._logics)
 
     def flush(self) -> int:
-        while self._heap and self._dues.get(self._heap[0][1]) != self._heap[0][0]:
+        return self._dues.least()
+
+    def hold_us(self) -> int:
+        return self._holds.least()
+
+
+class KeyTimes:
+    """A time of each of many keys, in µs, of which the least are found without visiting all."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []
+
+    def set(self, key: str, time_us: int) -> None:
+        """Set the time of a key; `NEVER` removes it."""
+        if time_us >= NEVER:
+            self._times.pop(key, None)
+        elif self._times.get(key) != time_us:
+            self._times[key] = time_us
+            heappush(self._heap, (time_us, key))
+            if len(self._heap) > 2 * len(self._times) + _MIN_OUTDATED:
+                self._heap = [(us, one) for one, us in self._times.items()]
+                heapify(self._heap)
+
+    def least(self) -> int:
+        """Return the least time, `NEVER` for no key."""
+        while self._heap and self._is_outdated(self._heap[0]):
             heappop(self._heap)
         return self._heap[0][0] if self._heap else NEVER
 
-    def _trim(self) -> None:
-        """Rebuild the heaps if outdated entries outnumber valid ones."""
-        if len(self._heap) + len(self._held) <= 2 * len(self._dues) + _MIN_OUTDATED:
-            return
-        held = {key: held_watermark_us(due_us) for key, due_us in self._dues.items()}
-        self._heap = [(self._dues[key], key) for key, at in held.items() if at is None]
-        self._held = [(at, key) for key, at in held.items() if at is not None]
-        heapify(self._heap)
-        heapify(self._held)
+    def up_to(self, limit_us: int) -> list[str]:
+        """Return the keys whose times are at most `limit_us`; their times stay."""
+        valid: set[tuple[int, str]] = set()
+        while self._heap and self._heap[0][0] <= limit_us:
+            entry = heappop(self._heap)
+            if not self._is_outdated(entry):
+                valid.add(entry)
+        for entry in valid:
+            heappush(self._heap, entry)
+        return [key for _, key in valid]
+
+    def _is_outdated(self, entry: tuple[int, str]) -> bool:
+        return self._times.get(entry[1]) != entry[0]
 
 
 _MIN_OUTDATED = 64

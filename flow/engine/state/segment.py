@@ -34,11 +34,13 @@ class Segment:
         changed: True if the segment differs from the stored one.
         counts: the open windows and buffered values of each key; empty for a step that is not
             counted.
+        holds: the hold of each key, in µs; empty for a step without holds.
     """
 
     kept: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     changed: bool = False
     counts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    holds: dict[str, int] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -58,6 +60,11 @@ class Segment:
         return min((held_us for held_us in watermarks if held_us is not None), default=NEVER)
 
     @property
+    def hold_us(self) -> int:
+        """The least hold of the keys, in µs."""
+        return min(self.holds.values(), default=NEVER)
+
+    @property
     def total(self) -> StateCounts:
         """The open windows and buffered values of all keys."""
         return StateCounts.total(self.counts.values())
@@ -68,6 +75,8 @@ class Segment:
             return None
         snapshots, dues = zip(*self.kept.values(), strict=True)
         stored = WholeKeys(list(self.kept), list(snapshots), np.array(dues, np.int64))
+        if self.holds:
+            stored = stored._replace(holds_us=tuple(map(self.holds.__getitem__, self.kept)))
         if not self.counts:
             return stored.encode()
         windows, values = zip(*map(self.counts.__getitem__, self.kept), strict=True)
@@ -101,12 +110,16 @@ class Segment:
         kept = dict(
             zip(stored.keys, zip(snapshots, stored.due_us.tolist(), strict=True), strict=True)
         )
-        if counter is None:
-            return cls(kept)
-        if stored.windows:
-            return cls(kept, counts=dict(zip(stored.keys, stored.counts, strict=True)))
-        counts = {key: counter(pickle.loads(snapshot)) for key, (snapshot, _) in kept.items()}
-        return cls(kept, changed=True, counts=counts)
+        segment = cls(kept)
+        if stored.holds_us:
+            segment.holds = dict(zip(stored.keys, stored.holds_us, strict=True))
+        if counter is not None and stored.windows:
+            segment.counts = dict(zip(stored.keys, stored.counts, strict=True))
+        elif counter is not None:
+            segment.changed = True
+            for key, (snapshot, _) in kept.items():
+                segment.counts[key] = counter(pickle.loads(snapshot))
+        return segment
 
     @classmethod
     def _of_states(

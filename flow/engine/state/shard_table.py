@@ -62,6 +62,10 @@ class LiveTable(LiveState, ShardTable):
     def flush(self) -> int:
         return self._logic.due_us()
 
+    @override
+    def hold_us(self) -> int:
+        return self._logic.hold_us()
+
 
 class _SegmentSize(NamedTuple):
     """Size of a stored segment: number of keys, and bytes."""
@@ -79,6 +83,7 @@ class SegmentedTable(StoredState, ShardTable):
         builder: the function that returns the step's `ShardLogic`.
         settings: the step's settings.
         is_counted: True for a step whose open windows and buffered values are counted.
+        hold_rule: the rule of the step's holds; empty for a step without holds.
     """
 
     def __init__(
@@ -88,8 +93,9 @@ class SegmentedTable(StoredState, ShardTable):
         builder: ShardLogicBuilder,
         settings: str = "",
         is_counted: bool = False,
+        hold_rule: str = "",
     ) -> None:
-        super().__init__(store, step_id, settings, is_counted)
+        super().__init__(store, step_id, settings, is_counted, hold_rule)
         self._builder = builder
         self._loaded: dict[int, _SegmentSize] = {}
         self._ran = False
@@ -121,11 +127,12 @@ class SegmentedTable(StoredState, ShardTable):
 
     @property
     def _is_rewritten(self) -> bool:
-        """True if all segments are written again: settings or counts may have changed.
+        """True if all segments are written again: settings, counts or holds may have changed.
 
         Changed settings may change the due times of keys whose state has not changed.
         """
-        return self._changed_from is not None or self._is_new_to_counts
+        is_new = self._is_new_to_counts or self._is_new_to_holds
+        return self._changed_from is not None or is_new
 
     def _load(self, numbers: Sequence[int]) -> None:
         contents = self._store.read_segments(self._step_id, numbers)
@@ -181,6 +188,8 @@ class SegmentedTable(StoredState, ShardTable):
             self._account(number, now, dump.counts)
             self._header.dues[number] = dump.due_us
             self._header.held[number] = dump.held_us
+            if self._header.hold_rule:
+                self._header.holds[number] = dump.hold_us
 
     def _account(self, number: int, now: _SegmentSize, counts: StateCounts) -> None:
         """Adjust the totals of the header to the new size and counts of a segment."""

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from flow.engine.state.header import Header
 from flow.engine.state.store import PROGRESS_SEGMENT, StateStore
+from flow.instants import NEVER
 from flow.keyed.state_counts import StateCounts
 
 
@@ -25,6 +26,10 @@ class StepState(ABC):
     @abstractmethod
     def flush(self) -> int:
         """Write changed state; return the least due time of a key that is not held, in µs."""
+
+    @abstractmethod
+    def hold_us(self) -> int:
+        """Return the least hold of a key, in µs, after `flush`; `NEVER` for none."""
 
     @abstractmethod
     def count(self) -> int:
@@ -74,15 +79,22 @@ class StoredState(StepState):
         step_id: the step.
         settings: the step's settings, see `flow.keyed.step.LogicBuilder.settings`.
         is_counted: True for a step whose open windows and buffered values are counted.
+        hold_rule: the rule of the step's holds; empty for a step without holds.
 
     Attributes:
         _changed_from: the settings that the state was written with if they differ from the present
             ones, else ``None``; empty if the state has none.
         _is_new_to_counts: True if the step is counted since this run: all segments must be loaded.
+        _is_new_to_holds: True if the rule of its holds is new in this run: the same.
     """
 
     def __init__(
-        self, store: StateStore, step_id: str, settings: str, is_counted: bool = False
+        self,
+        store: StateStore,
+        step_id: str,
+        settings: str,
+        is_counted: bool = False,
+        hold_rule: str = "",
     ) -> None:
         self._store = store
         self._step_id = step_id
@@ -98,6 +110,7 @@ class StoredState(StepState):
             if not is_counted:
                 header.counts[:] = 0
         header.settings, header.is_counted = settings, is_counted
+        self._is_new_to_holds = header.set_hold_rule(hold_rule) and self._content is not None
 
     @override
     def progress(self) -> bytes | None:
@@ -107,6 +120,10 @@ class StoredState(StepState):
     @override
     def keep_progress(self, content: bytes) -> None:
         self._store.write_segments(self._step_id, {PROGRESS_SEGMENT: content})
+
+    @override
+    def hold_us(self) -> int:
+        return int(self._header.holds.min(initial=NEVER))
 
     @override
     def count(self) -> int:

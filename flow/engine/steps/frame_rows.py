@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from flow.connectors.formats.columns import FIX, as_columns, merge_small
 from flow.connectors.sink import Written
-from flow.engine.packets.packets import Packet
+from flow.engine.packets.packets import SLICE_BITS, Packet
 from flow.engine.steps.outputs import unpacked
-from flow.engine.steps.pipeline import SLICE_BITS
 from flow.errors import SinkError
 
 FRAME_FIX = "give a schema with types that fit, or map the items before"

@@ -48,12 +48,11 @@ def gather_rows(
     if not arrived:
         return None
     chunks, reached = [chunk for _, chunk in arrived], None
-    timeline = None if time is None else time.timeline
-    if timeline is not None:
+    if time is not None and time.timeline is not None:
         unstamped = [_unstamped(chunk) for chunk in chunks]
         chunks = [chunk for chunk, _ in unstamped]
         progress = [
-            timeline.reached(packet.dest, packet.origin, chunk.pos, stamps)
+            time.reached(packet.dest, packet.origin, chunk.pos, stamps)
             for (packet, _), (chunk, stamps) in zip(arrived, unstamped, strict=True)
         ]
         reached = np.concatenate(progress)

@@ -15,9 +15,10 @@ from flow.engine.epoch.context import (
     Control,
     TaskContext,
 )
-from flow.engine.epoch.late_items import LATE_PORT, late_sample
+from flow.engine.epoch.late_items import late_sample
 from flow.engine.packets.packets import PROGRESS, Packet
 from flow.engine.plan.plan import Plan
+from flow.engine.progress.holds import Holds, hold_us
 from flow.engine.progress.step_time import StepTime, step_time
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.shard_table import ShardTable
@@ -28,7 +29,7 @@ from flow.engine.steps.keyed import KeyedRun
 from flow.errors import RAISED, FlowError, step_error
 from flow.instants import NEVER, NO_PROGRESS
 from flow.keyed.lateness import round_up
-from flow.keyed.logic import Counted, FailedCall
+from flow.keyed.logic import LATE_PORT, Counted, FailedCall
 from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput, ShardRows
 from flow.keyed.step import OverColumns
 
@@ -61,6 +62,8 @@ class KeyedStep:
         state: the step's state in the shard.
         control: the epoch's parameters.
         context: the context that takes counts.
+        known: the holds of steps at earlier levels, at the end of the epoch.
+        holds: the hold of each stream of the step that a step in event time reads, after `run`.
     """
 
     plan: Plan
@@ -69,15 +72,19 @@ class KeyedStep:
     state: KeyStates | ShardTable
     control: Control
     context: TaskContext
+    known: Holds = field(default_factory=dict)
+    holds: Holds = field(default_factory=dict)
 
     def run(self) -> list[tuple[StreamId, Chunk]]:
         """Run the step, write its state, and return the chunks of each of its streams."""
         step_id, edges = self.step.step_id, self.plan.edges_into(self.step.step_id)
-        time = step_time(self.plan, self.step, edges, self.arrived.marks, self.state, self.control)
+        marks, control = self.arrived.marks, self.control
+        time = step_time(self.plan, self.step, edges, marks, self.state, control, self.known)
         if isinstance(self.state, ShardTable):
             output, due_us = self._over_columns(self.state, time)
         else:
             output, due_us = self._key_by_key(self.state, time)
+        self.holds = self._holds(time)
         self._report(time, due_us)
         self._count(output.counted)
         self._count_lags(output.watermarks_us)
@@ -104,7 +111,8 @@ class KeyedStep:
         downs = self.step.downs
         wanted = frozenset(at for at, down in enumerate(downs) if self._is_wanted(down))
         moment = time.moment
-        epoch = ShardEpoch(moment, moment.before, self.control.end_of_input, wanted)
+        holding = self.plan.holding.get(step_id, frozenset())
+        epoch = ShardEpoch(moment, moment.before, self.control.end_of_input, wanted, holding)
         try:
             return table.run(rows, epoch, time.due_after), table.flush()
         except KeyFailure as failure:
@@ -123,6 +131,27 @@ class KeyedStep:
         edges = self.plan.edges_into(self.step.step_id)
         return gather_rows(edges, items, time, takes_sided_records=takes_sided_records)
 
+    def _holds(self, time: StepTime) -> Holds:
+        """Return the holds of the step's streams that steps in event time read.
+
+        No value on time lies below the bound of the step's watermarks, so late values have it as
+        their hold.
+        """
+        step_id, results = self.step.step_id, self.plan.keyed(self.step.step_id).results
+        ports = self.plan.holding.get(step_id)
+        if ports is None or results is None:
+            return {}
+        if time.bound is not None:
+            bound_us = time.bound.after_us
+        else:  # The clock's wait is endless, so a value on time may have any timestamp.
+            feeds = self.plan.feeds[step_id]
+            is_behind = any(name in feeds for name, _ in self.control.behind)
+            bound_us = NO_PROGRESS if is_behind else NEVER
+        least_us = hold_us(bound_us, results.reach_us, self.state.hold_us())
+        downs = self.step.downs
+        holds = {downs[port]: least_us for port in sorted(ports)}
+        return holds | {down: bound_us for down in downs if down.port == LATE_PORT}
+
     def _is_wanted(self, down: StreamId) -> bool:
         """Return True if the items of a stream are read or sampled, and not only counted."""
         is_sampled = self.plan.samples_late and down.port == LATE_PORT
@@ -132,8 +161,8 @@ class KeyedStep:
         """Report the state's size, the step's due time, and the progress of its partitions."""
         step_id, stats = self.step.step_id, self.context.stats
         stats.due(step_id, time.due_us(least_us))
-        if time.hold is not None:
-            for partition, reached_us in time.hold.progress.items():
+        if time.bound is not None:
+            for partition, reached_us in time.bound.progress.items():
                 stats.reach(partition, reached_us)
         stats.gauges[step_id, "keys"] += self.state.count()
         stats.gauges[step_id, "state_bytes"] += self.state.size()

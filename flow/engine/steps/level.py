@@ -15,8 +15,18 @@ from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Control, Stats, TaskContext
 from flow.engine.epoch.failures import encode_failure
 from flow.engine.epoch.work import TaskWork, WorkPhase
-from flow.engine.packets.packets import CONTROL, ERROR, PROGRESS, STATS, Packet, sorted_chunks
+from flow.engine.packets.packets import (
+    CONTROL,
+    ERROR,
+    HOLDS,
+    PROGRESS,
+    SLICE_BITS,
+    STATS,
+    Packet,
+    sorted_chunks,
+)
 from flow.engine.plan.plan import Edge, Plan
+from flow.engine.progress.holds import Holds, KnownHolds, holds_packet
 from flow.engine.progress.meter import Marks, Partition
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.shard_table import ShardTable
@@ -43,6 +53,7 @@ def run_level(
     states_of: StatesOf,
     slice_number: int = 0,
     control: Control | None = None,
+    known: KnownHolds | None = None,
 ) -> Iterator[Packet]:
     """Run a level over one shard's packets of an epoch, and yield the packets of its output.
 
@@ -55,7 +66,9 @@ def run_level(
         states_of: the shard's key states by step.
         slice_number: the number of the slice of a batch run; 0 in a stream.
         control: the epoch's control, if it is not among the packets.
+        known: the holds of earlier slices, to which those of this slice are added.
     """
+    known = KnownHolds() if known is None else known
     here: dict[str, Arrived] = defaultdict(Arrived)
     stats = Stats()
     passing: list[Packet] = []
@@ -65,6 +78,9 @@ def run_level(
             continue
         if packet.dest == STATS:
             stats.add(Stats.decode(packet.payload))
+            continue
+        if packet.dest == HOLDS:
+            known.add(packet)
             continue
         edge = _edge_of(plan, packet)
         if edge is None or edge.level != level:
@@ -77,7 +93,7 @@ def run_level(
             error = EngineError(f"an epoch sent items to level {level} without its system time")
             yield Packet(ERROR, shard, shard, 0, encode_failure(error))
         return
-    run = _LevelRun(plan, level, shards, shard, control, stats, slice_number)
+    run = _LevelRun(plan, level, shards, shard, control, stats, slice_number, known.least())
     yield from run.packets(here, states_of)
     if level < len(plan.levels):
         yield Packet(CONTROL, shard, shard, 0, control.encode())
@@ -100,7 +116,9 @@ class _LevelRun:
         control: Control,
         stats: Stats,
         slice_number: int,
+        holds: Holds,
     ) -> None:
+        self._holds = dict(holds)
         self._plan = plan
         self._level = level
         self._shard = shard
@@ -124,6 +142,9 @@ class _LevelRun:
                 self._run_step(self._plan.steps[step_id], here.get(step_id, Arrived()), states_of)
                 yield from self._pipeline.flush(self._slice)
             yield from self._pipeline.finish(self._slice)
+            if self._holds and self._level < len(self._plan.levels):
+                seq = self._slice << SLICE_BITS
+                yield holds_packet(self._holds, self._shard, self._shard, seq)
         except FlowError as error:
             yield Packet(ERROR, self._shard, self._shard, 0, encode_failure(error))
         yield from self._pipeline.report()
@@ -141,9 +162,13 @@ class _LevelRun:
         """Return the chunks that a keyed step emits, or those that have arrived for another."""
         if isinstance(step.operator, Stateful):
             state = states_of(step)
-            keyed = KeyedStep(self._plan, step, arrived, state, self._control, self._context)
+            keyed = KeyedStep(
+                self._plan, step, arrived, state, self._control, self._context, self._holds
+            )
             with self._context.stats.timed(step.step_id):
-                return keyed.run()
+                sent = keyed.run()
+            self._holds |= keyed.holds
+            return sent
         sent = [(step.downs[0], chunk) for chunk in sorted_chunks(arrived.items)]
         self._context.count(step.step_id, "in", sum(len(chunk) for _, chunk in sent))
         return sent

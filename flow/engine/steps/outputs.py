@@ -14,9 +14,8 @@ from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import encode_failure
 from flow.engine.epoch.work import TaskWork, WorkPhase
 from flow.engine.epoch.worker_memory import worker_name
-from flow.engine.packets.packets import ERROR, STATS, Packet, sorted_chunks
+from flow.engine.packets.packets import ERROR, SLICE_BITS, STATS, Packet, sorted_chunks
 from flow.engine.plan.plan import Edge, Plan
-from flow.engine.steps.pipeline import SLICE_BITS
 from flow.errors import RAISED, EngineError, FlowError, StepError, brief
 from flow.operators.edges import Output
 

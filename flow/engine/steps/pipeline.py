@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flow.columns.chunks import SOURCE_BITS, Chunk, in_order
+from flow.columns.chunks import SOURCE_BITS, Chunk, in_order, without_sources
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import SourcePartition, TaskContext
 from flow.engine.epoch.work import WorkPhase
@@ -12,6 +12,7 @@ from flow.engine.epoch.worker_memory import resident_bytes, worker_name
 from flow.engine.packets.packets import (
     PRINTED,
     PROGRESS,
+    SLICE_BITS,
     STATS,
     Packet,
     encode_keyed,
@@ -22,9 +23,6 @@ from flow.engine.plan.plan import Edge, EdgeKind, Plan
 from flow.engine.progress.meter import Growth, HoldMeter, Meter, Partition, stamp_together
 from flow.engine.steps.kernels import run_step
 from flow.keyed.step import OverColumns, Stateful
-
-SLICE_BITS = 24
-"""Bits below the slice's number in a packet's `seq`: they number the packets of an origin."""
 
 
 class Pipeline:
@@ -64,8 +62,8 @@ class Pipeline:
         with self._context.work.timed(WorkPhase.LEVELS):
             self._push(stream, chunk)
 
-    def _push(self, stream: StreamId, chunk: Chunk) -> None:
-        todo: list[tuple[StreamId, Chunk]] = [(stream, chunk)]
+    def _push(self, made_at: StreamId, chunk: Chunk) -> None:
+        todo: list[tuple[StreamId, Chunk]] = [(made_at, chunk)]
         while todo:
             stream, chunk = todo.pop()
             if not len(chunk):
@@ -73,7 +71,7 @@ class Pipeline:
             arrived: list[tuple[StreamId, Chunk]] = []
             for hop in self._plan.hops_of(stream):
                 if isinstance(hop, Edge):
-                    self._buffer(hop, chunk)
+                    self._buffer(hop, chunk, made_at)
                 else:
                     arrived.extend(self._run(hop, chunk))
             todo.extend(reversed(arrived))
@@ -130,9 +128,11 @@ class Pipeline:
         self._context.count(step.step_id, "out", sum(len(out) for _, out in output))
         return output
 
-    def _buffer(self, edge: Edge, chunk: Chunk) -> None:
+    def _buffer(self, edge: Edge, chunk: Chunk, made_at: StreamId) -> None:
         if edge.kind is EdgeKind.OUTPUT:
             self._context.count(edge.step_id, "in", len(chunk))
+        elif self._plan.loses_sources(edge.step_id, made_at):
+            chunk = without_sources(chunk)
         self._buffered.setdefault(edge.dest, []).append(chunk)
         self.buffered_items += len(chunk)
 
@@ -178,7 +178,7 @@ class Pipeline:
         return self._meter(edge) is not None or self._hold_meter(edge) is not None
 
     def _hold_meter(self, edge: Edge) -> HoldMeter | None:
-        """Return the meter for the hold on the edge's step; ``None`` if the step is not held."""
+        """Return the meter for the bound of the edge's step; ``None`` if it measures none."""
         if edge.dest not in self._hold_meters:
             self._hold_meters[edge.dest] = self._new_hold_meter(edge)
         return self._hold_meters[edge.dest]
@@ -188,7 +188,7 @@ class Pipeline:
         many = None if context.control is None else context.control.many
         if not isinstance(operator, Stateful) or operator.holds is None:
             return None
-        if not self._plan.is_held(edge.step_id, many):
+        if not self._plan.measures_bound(edge.step_id, many):
             return None
         return HoldMeter(edge, operator.holds, context.moment, self._sources)
 

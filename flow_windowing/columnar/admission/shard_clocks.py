@@ -209,6 +209,8 @@ class EventShardClock(ColumnClock):
         """Return the watermark of each row's key after the row; `candidates` is overwritten."""
         starts, run_of_row = rows.starts, rows.run_of_row
         of_keys = clocks.take(rows.slots)
+        if before.judges_epoch:
+            return self.watermarks_us(of_keys, before)[run_of_row]
         free_us = self._free_us(of_keys, before.inputs_us)
         if rows.bound_us is None or rows.own_progress_us is None:
             candidates[starts] = np.maximum(candidates[starts], free_us)

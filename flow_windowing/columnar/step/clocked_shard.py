@@ -27,7 +27,7 @@ from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.state_form import StateForm
 from flow_windowing.columnar.storage.segment_reader import build_shard_state, read_segment
-from flow_windowing.columnar.storage.segment_writer import write_segments
+from flow_windowing.columnar.storage.segment_writer import KeyTimes, write_segments
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.streams import PORTS
@@ -93,6 +93,10 @@ class ClockedShard(ShardLogic):
     def _end_epoch(self) -> None:
         """Emit at the end of an epoch, before the end of the input."""
 
+    def _holds_us(self) -> Ints:
+        """Return the hold of each slot, of the streams `ShardEpoch.holding`; `NEVER` for none."""
+        return np.full(self._state.count, NEVER)
+
     @override
     def load(self, content: bytes) -> int:
         parts = list(read_segment(self._form, content))
@@ -119,8 +123,9 @@ class ClockedShard(ShardLogic):
         self._advance_to(epoch.before, BEFORE_ITEMS)
         if rows is not None:
             self._add_rows(rows)
-        # Partitions may hold the watermark at the last row, and no longer after it.
-        was_held = rows is not None and rows.others_us is not None
+        # Partitions may hold the watermark at the last row, and no longer after it; and the rows of
+        # a step that reads results have not advanced its watermarks yet.
+        was_held = rows is not None and (rows.others_us is not None or epoch.before.judges_epoch)
         if was_held or epoch.moment != epoch.before:
             self._advance_to(epoch.moment, AFTER_ITEMS)
         self._end_epoch()
@@ -133,8 +138,13 @@ class ClockedShard(ShardLogic):
     @override
     def dump(self, numbers: Ints, wanted: list[int]) -> list[SegmentDump]:
         self._add_loaded()
-        due_us = self._due_us()
-        return write_segments(self._form, self._state, due_us, numbers, wanted)
+        times = KeyTimes(self._due_us(), self._holds_us() if self._epoch.holding else None)
+        return write_segments(self._form, self._state, times, numbers, wanted)
+
+    @override
+    def hold_us(self) -> int:
+        self._add_loaded()
+        return int(self._holds_us().min(initial=NEVER)) if self._epoch.holding else NEVER
 
     @override
     def due_us(self) -> int:

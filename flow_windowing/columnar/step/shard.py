@@ -201,6 +201,21 @@ class ShardWindows(ClockedShard):
         return numbers
 
     @override
+    def _holds_us(self) -> Ints:
+        state, windows = self._state, self._state.windows
+        holds_us = state.buffered.next_us(state.count)
+        holds_us[holds_us < NEVER] -= self._plan.reach_us
+        if len(windows) and self._windowing.closes_by_time:
+            bounds_us = self._windowing.bounds_us(windows, np.arange(len(windows)))
+            first = run_starts(windows.slots)
+            slots, times_us = (
+                windows.slots[first],
+                self._plan.holds_us(bounds_us, windows.latest_us),
+            )
+            holds_us[slots] = np.minimum(holds_us[slots], np.minimum.reduceat(times_us, first))
+        return holds_us
+
+    @override
     def _next_us(self) -> Ints:
         state = self._state
         next_us = state.buffered.next_us(state.count)

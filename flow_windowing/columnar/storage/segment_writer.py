@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,15 +26,27 @@ from flow_windowing.columnar.values.retained_values import encoder_of
 from flow_windowing.rules.watermark import NO_WATERMARK
 
 
+class KeyTimes(NamedTuple):
+    """Times of keys by slot, int64 µs, shape (slots,).
+
+    Attributes:
+        due_us: the due time of each key.
+        holds_us: the hold of each key; ``None`` for a step without holds.
+    """
+
+    due_us: Ints
+    holds_us: Ints | None = None
+
+
 def write_segments(
-    form: StateForm, state: ShardState, due_us: Ints, segments: Ints, wanted: list[int]
+    form: StateForm, state: ShardState, times: KeyTimes, segments: Ints, wanted: list[int]
 ) -> list[SegmentDump]:
     """Write keys to segments.
 
     Args:
         form: the form of the step's state.
         state: the shard state.
-        due_us: the due time of each slot.
+        times: the due time and the hold of each slot.
         segments: the number of the segment of each slot.
         wanted: the numbers of the segments to write.
 
@@ -47,7 +59,9 @@ def write_segments(
     chosen = np.flatnonzero(indices >= 0)
     chosen = chosen[np.argsort(indices[chosen], kind="stable")]
     key_ends = np.searchsorted(indices[chosen], np.arange(len(wanted)), "right").tolist()
-    writer = _SegmentWriter(form, state.take(chosen), due_us[chosen])
+    holds_us = None if times.holds_us is None else times.holds_us[chosen]
+    times = KeyTimes(times.due_us[chosen], holds_us)
+    writer = _SegmentWriter(form, state.take(chosen), times)
     begin, dumps = 0, []
     for end in key_ends:
         dumps.append(writer.segment(begin, end))
@@ -61,7 +75,7 @@ class _SegmentWriter:
     Columns are encoded once for all segments; a segment has slices of the bytes.
     """
 
-    def __init__(self, form: StateForm, state: ShardState, due_us: Ints) -> None:
+    def __init__(self, form: StateForm, state: ShardState, times: KeyTimes) -> None:
         column, counts = encode_unless_default, form.counts_arrivals
         windows, buffered = state.windows, state.buffered
         self._named, self._kind = form.named, form.kind
@@ -71,8 +85,9 @@ class _SegmentWriter:
         self._arrivals = column(state.arrival_counts, 0) if counts else b""
         self._entries = column(state.entry_counts, 0) if counts else b""
         self._counted = column(state.counted_values, 0)
-        self._due_us, self._held_due_us = split_dues(due_us)
-        self._due = encode_column(due_us)
+        self._due_us, self._held_due_us = split_dues(times.due_us)
+        self._due = encode_column(times.due_us)
+        self._holds_us = times.holds_us
         self._window_counts, self._window_ends = _count_rows(windows.slots, state.count)
         self._ids = encode_column(windows.ids)
         self._latest = column(windows.latest_us, -NEVER)
@@ -135,7 +150,11 @@ class _SegmentWriter:
         )
         due_us, held_us = self._due_us[begin:end].min(), self._held_due_us[begin:end].min()
         counts = StateCounts(last - first, last_value - first_value)
-        return SegmentDump(content.encode(), end - begin, int(due_us), int(held_us), counts)
+        holds_us = self._holds_us
+        hold_us = NEVER if holds_us is None else int(holds_us[begin:end].min())
+        return SegmentDump(
+            content.encode(), end - begin, int(due_us), int(held_us), counts, hold_us
+        )
 
 
 def _encode_spans(spans: Spans | None) -> tuple[bytes, bytes, list[tuple[int, ...]]]:

@@ -107,10 +107,15 @@ class BufferedValues:
         is_passed &= (newest_us <= oldest_us)[slots]
         return is_passed
 
-    def next_us(self, slot_count: int) -> Ints:
-        """Return the least buffered timestamp of each slot, `NEVER` for a slot without any."""
+    def next_us(self, slot_count: int, rows: Mask | slice = slice(None)) -> Ints:
+        """Return the least buffered timestamp of each slot, `NEVER` for a slot without any.
+
+        Args:
+            slot_count: the number of slots.
+            rows: the values to consider.
+        """
         least = np.full(slot_count, NEVER)
-        np.minimum.at(least, self.slots, self.times_us)
+        np.minimum.at(least, self.slots[rows], self.times_us[rows])
         return least
 
 

@@ -35,6 +35,7 @@ class WindowPlan:
         emit: the setting of when windows emit.
         sides: the number of streams of the step; with more than one, values are ``(side, value)``.
         emits_accumulators: True if windows emit their accumulators in the place of results.
+        reach_us: how far before a value the result of a window that it enters may lie.
     """
 
     clock: ShardClock[Any]
@@ -47,6 +48,7 @@ class WindowPlan:
     emit: Emit = "close"
     sides: int = 1
     emits_accumulators: bool = False
+    reach_us: int = 0
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
@@ -80,6 +82,13 @@ class WindowPlan:
             self.named,
             self.counts_arrivals,
         )
+
+    def holds_us(self, bounds_us: tuple[Ints, Ints], latest_us: Ints) -> Ints:
+        """Return the least timestamp that the result of each open window may still have."""
+        open_us, close_us = bounds_us
+        if self.timestamp == "last":
+            return np.where(latest_us > -NEVER, latest_us, open_us)
+        return close_us if self.timestamp == "close" else open_us
 
     def timestamps_us(self, bounds_us: tuple[Ints, Ints], latest_us: Ints) -> Ints | None:
         """Return the timestamps that the metadata of windows carries, ``None`` for none.

@@ -1,4 +1,4 @@
-"""The hold: the bound that source partitions that are behind put on a step's watermarks.
+"""The bound of a step's watermarks, which partitions that are behind and other steps set.
 
 The partitions of a step's sources are read at different speeds. A watermark that followed the
 fastest partition would make items of the other partitions late. Rules:
@@ -8,6 +8,9 @@ fastest partition would make items of the other partitions late. Rules:
   its last item. A partition without items holds them at the least time.
 - A partition that was read for `QUIET_US` without an item for the step does not hold the
   watermarks, until its next item.
+- A step whose results the step reads holds its watermarks at the least timestamp that a result may
+  still have, see `flow.engine.progress.holds`. An epoch is then one moment: all of its items are
+  judged by the watermarks at its start, and the bound does not change with the position.
 
 The bound changes with the position in the epoch. A shard stores the progress of each partition that
 is behind; a partition that is not behind starts the next epoch without progress.
@@ -15,7 +18,7 @@ is behind; a partition that is not behind starts the next epoch without progress
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -44,13 +47,13 @@ class PartitionProgress(NamedTuple):
 
 
 @dataclass
-class HoldState:
-    """State of the hold on the watermarks of a step, between epochs.
+class BoundState:
+    """State of the bound of a step's watermarks, between epochs.
 
     Attributes:
         partitions: the progress of each source partition that is behind.
-        bound_us: the bound at the end of the epoch before; `NEVER` without a hold.
-        since_us: the inputs' clock at which the hold began; `NEVER` without a hold.
+        bound_us: the bound at the end of the epoch before; `NEVER` for none.
+        since_us: the inputs' clock as the bound began; `NEVER` for none.
         now_us: the running time of the epoch before; 0 if no partition is behind.
     """
 
@@ -60,14 +63,14 @@ class HoldState:
     now_us: int = 0
 
     def to_json(self) -> Any:
-        """Return the state as JSON; ``None`` for the state without a hold."""
+        """Return the state as JSON; ``None`` for a state without a bound."""
         if not self.partitions and self.bound_us == NEVER:
             return None
         rows = [[*partition, *progress] for partition, progress in self.partitions.items()]
         return [self.bound_us, self.since_us, self.now_us, rows]
 
     @classmethod
-    def from_json(cls, found: Any) -> HoldState:
+    def from_json(cls, found: Any) -> BoundState:
         """Return the state in JSON made by `to_json`."""
         if found is None:
             return cls()
@@ -76,24 +79,33 @@ class HoldState:
         return cls(partitions, bound_us, since_us, now_us)
 
 
-class Hold:
+class Bound:
     """The bound of a step's watermarks in an epoch.
 
     Args:
-        kept: the state of the hold after the epoch before.
+        kept: the state of the bound after the epoch before.
         marks: the progress of each partition in this epoch, from all origins.
         control: the epoch's control.
-        inputs: the inputs that feed the step.
+        inputs: the inputs whose plain items the step reads.
+        feeds: all inputs that feed the step, also through steps in event time.
+        results_us: the least hold, at the end of this epoch, of the steps whose results the step
+            reads; `NEVER` without such a step.
 
     Attributes:
         before_us: the bound at the epoch's start; `NEVER` for none.
         after_us: the bound after all items of the epoch; `NEVER` for none.
-        since_us: the inputs' clock at which the hold began.
-        kept: the state of the hold after this epoch.
+        since_us: the inputs' clock as the bound began.
+        kept: the state of the bound after this epoch.
     """
 
     def __init__(
-        self, kept: HoldState, marks: Iterable[Marks], control: Control, inputs: Sequence[str]
+        self,
+        kept: BoundState,
+        marks: Iterable[Marks],
+        control: Control,
+        inputs: Collection[str],
+        feeds: Sequence[str],
+        results_us: int = NEVER,
     ) -> None:
         self._sources = control.sources or ()
         marks_of: dict[SourcePartition, list[Marks]] = {}
@@ -116,17 +128,16 @@ class Hold:
         ]
         self._least = Least(bounds) if bounds else None
         self.before_us = kept.bound_us
-        self.after_us = min(
-            (self._tracks[self._numbers[one]].end_us for one in holding), default=NEVER
-        )
-        clock = control.read_by(inputs)
+        ends_us = (self._tracks[self._numbers[one]].end_us for one in holding)
+        self.after_us = min([results_us, *ends_us])
+        clock = control.read_by(feeds)
         self.since_us = clock.before_us if kept.bound_us == NEVER else kept.since_us
         progress = {
             one: PartitionProgress(self._tracks[self._numbers[one]].end_us, heard[one])
             for one in sorted(behind)
         }
         since_us = self.since_us if self.after_us < NEVER else NEVER
-        self.kept = HoldState(progress, self.after_us, since_us, now_us if progress else 0)
+        self.kept = BoundState(progress, self.after_us, since_us, now_us if progress else 0)
 
     @property
     def progress(self) -> dict[SourcePartition, int]:
@@ -156,7 +167,7 @@ class Hold:
 
 
 def _track(
-    kept: HoldState, partition: SourcePartition, marks_of: dict[SourcePartition, list[Marks]]
+    kept: BoundState, partition: SourcePartition, marks_of: dict[SourcePartition, list[Marks]]
 ) -> Track:
     before = kept.partitions.get(partition)
     marks = marks_of.get(partition, ())
@@ -167,7 +178,7 @@ def _track(
     )
 
 
-def _heard_us(kept: HoldState, partition: SourcePartition, now_us: int, is_read: bool) -> int:
+def _heard_us(kept: BoundState, partition: SourcePartition, now_us: int, is_read: bool) -> int:
     """Return the running time from which `QUIET_US` counts for a partition without items.
 
     The time of epochs that do not read the partition does not count.
