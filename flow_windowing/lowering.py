@@ -68,12 +68,13 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
     def results(self) -> TimedResults | None:
         if not self.follows_inputs:
             return None
-        timestamp = self.result_timestamp
+        timestamp, windower = self.result_timestamp, self.windower
+        leave_early = not (self._emits_at_close and windower.closes_by_time)
+        stays_us = windower.stays_us(timestamp)
+        if leave_early:  # The close of a window may be its length ahead of a value.
+            stays_us = -windower.lengths_us[1] if timestamp == "close" else 0
         return TimedResults(
-            self.reach_us,
-            self.windower.stays_us(timestamp),
-            not (self._emits_at_close and self.windower.closes_by_time),
-            f"{timestamp} {self.reach_us}",
+            self.reach_us, stays_us, leave_early, rule=f"{timestamp} {self.reach_us}"
         )
 
     @property

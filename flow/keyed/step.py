@@ -89,7 +89,8 @@ class TimedResults(NamedTuple):
 
     Attributes:
         reach_us: the greatest time before a value at which a result that the value begins may lie.
-        stays_us: the least time by which a result is behind the watermark as it leaves.
+        stays_us: the least time by which a result is behind the watermark as it leaves; of results
+            that leave early, behind the value at which they leave, negative for results ahead.
         leave_early: True if a result may leave before the watermark has passed it.
         rule: the settings that the hold of a key depends on besides its state, as text. If a flow
             resumes with another rule, the holds in state are determined again.

@@ -57,7 +57,7 @@ class WindowingConfig:
 
     @cached_property
     def reach_us(self) -> int:
-        """How far before a value the result of a window that it enters may lie."""
+        """The greatest time before a value at which the result of its window may lie, in µs."""
         return self.windower.reach_us(self.result_timestamp)
 
     @cached_property

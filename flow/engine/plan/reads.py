@@ -53,7 +53,7 @@ class Reads:
         """Return the least and the greatest lag of all items; that of plain items is the wait."""
         if not self.plain:
             return self.least_us, self.greatest_us
-        return 0, max(self.greatest_us, wait_us)
+        return min(0, self.least_us), max(self.greatest_us, wait_us)
 
     def wait_us(self, given_us: int) -> int:
         """Return the wait of a step that reads these streams: at least the spread of their lags."""
@@ -139,6 +139,5 @@ def _lags_us(reads: Reads, wait_us: int, results: TimedResults, are_late: bool) 
     greatest_us = max(greatest_us, wait_us)
     if are_late:
         return least_us, greatest_us
-    if not results.leave_early:
-        least_us += wait_us + results.stays_us
+    least_us += results.stays_us + (0 if results.leave_early else wait_us)
     return least_us, greatest_us + results.reach_us

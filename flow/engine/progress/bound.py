@@ -90,6 +90,7 @@ class Bound:
         feeds: all inputs that feed the step, also through steps in event time.
         results_us: the least hold, at the end of this epoch, of the steps whose results the step
             reads; `NEVER` without such a step.
+        applies: False if the bound is only measured, for the hold of the step's results.
 
     Attributes:
         before_us: the bound at the epoch's start; `NEVER` for none.
@@ -106,6 +107,8 @@ class Bound:
         inputs: Collection[str],
         feeds: Sequence[str],
         results_us: int = NEVER,
+        *,
+        applies: bool = True,
     ) -> None:
         self._sources = control.sources or ()
         marks_of: dict[SourcePartition, list[Marks]] = {}
@@ -136,8 +139,9 @@ class Bound:
             one: PartitionProgress(self._tracks[self._numbers[one]].end_us, heard[one])
             for one in sorted(behind)
         }
-        since_us = self.since_us if self.after_us < NEVER else NEVER
-        self.kept = BoundState(progress, self.after_us, since_us, now_us if progress else 0)
+        kept_us = self.after_us if applies else NEVER
+        since_us = self.since_us if kept_us < NEVER else NEVER
+        self.kept = BoundState(progress, kept_us, since_us, now_us if progress else 0)
 
     @property
     def progress(self) -> dict[SourcePartition, int]:

@@ -175,7 +175,9 @@ def step_time(
         marks = [marks for _, marks in decoded if marks.last is not None]
         reads = plan.reads[name]
         results_us = least_hold_us(reads.results, holds or {})
-        bound = Bound(kept.bound, marks, control, reads.plain, feeds, results_us)
+        bound = Bound(
+            *(kept.bound, marks, control, reads.plain, feeds, results_us), applies=is_bounded
+        )
     timeline, after = None, StepProgress()
     if progress is not None:
         sides = {edge.dest: edge.side for edge in edges}
@@ -187,7 +189,8 @@ def step_time(
         applied = bound if is_bounded else None
         timeline = Timeline(progress, kept, sent, moment, applied, control.first)
         after = timeline.kept
-    after = replace(after, bound=kept.bound if bound is None else bound.kept)
+    if bound is not None:
+        after = replace(after, bound=bound.kept)
     if after != kept:
         states.keep_progress(after.encode())
     return StepTime(operator, moment, timeline, bound, is_bounded=is_bounded, is_moment=is_moment)

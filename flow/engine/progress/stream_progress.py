@@ -168,7 +168,7 @@ class Timeline:
         is_reduced = len(counting) < len(reached)
         has_floor = bound is not None or is_reduced or self._end_us < self.after_us
         floor_us = self.after_us if has_floor else NO_PROGRESS
-        self.kept = StepProgress(counting, floor_us, BoundState() if bound is None else bound.kept)
+        self.kept = StepProgress(counting, floor_us)
 
     def reached(self, dest: int, origin: int, pos: Positions, stamps: Positions) -> Positions:
         """Return the stream progress at each item that one origin sent along an edge, in µs."""

@@ -35,7 +35,7 @@ class WindowPlan:
         emit: the setting of when windows emit.
         sides: the number of streams of the step; with more than one, values are ``(side, value)``.
         emits_accumulators: True if windows emit their accumulators in the place of results.
-        reach_us: how far before a value the result of a window that it enters may lie.
+        reach_us: the greatest time before a value at which the result of its window may lie.
     """
 
     clock: ShardClock[Any]

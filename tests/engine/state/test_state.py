@@ -225,7 +225,7 @@ def test_live_state_does_not_grow_with_replaced_due_times() -> None:
     for due_us in range(10_000):
         for key in KEYS:
             one.put(key, Text(""), due_us)
-    assert len(one._heap) < 3 * (len(KEYS) + 64)
+    assert len(one._dues._heap) < 3 * (len(KEYS) + 64)
     assert one.flush() == 9_999
 
 
@@ -330,21 +330,40 @@ def test_state_without_settings_is_read_once() -> None:
 def test_the_format_of_a_header_is_unchanged() -> None:
     empty = Header.empty()
     assert empty.encode().hex() == (
-        "01" + "00" * 17 + "01000000" + "00000000" + "0000000000000040" * 2 + "00" * 8
+        "01" + "00" * 17 + "01000000" + "00000000" * 2 + "0000000000000040" * 2 + "00" * 8
     )
     held, counts = np.array([NEVER, 7]), np.array([[3, 1], [70_000, 0]], np.int32)
-    header = Header(np.array([5, NEVER]), 12, 30, "hold", held, counts, is_counted=True)
+    header = Header(np.array([5, NEVER]), 12, 30, "fast", held, counts, is_counted=True)
+    assert header.set_hold_rule("open")
+    header.holds[:] = [9, NEVER]
     content = header.encode()
     assert content.hex() == (
-        "01" + "01" + "0c" + "00" * 7 + "1e" + "00" * 7 + "02000000" + "04000000"
-        "0500000000000000" + "0000000000000040" + "0000000000000040" + "0700000000000000"
-        "03000000" + "01000000" + "70110100" + "00000000" + b"hold".hex()
+        "01"
+        + "01"
+        + "0c"
+        + "00" * 7
+        + "1e"
+        + "00" * 7
+        + "02000000"
+        + "04000000" * 2
+        + "0500000000000000"
+        + "0000000000000040"
+        + "0000000000000040"
+        + "0700000000000000"
+        "0900000000000000" + "0000000000000040"
+        "03000000" + "01000000" + "70110100" + "00000000" + b"fastopen".hex()
     )
     read = Header.decode(content + b"a stamp", "step")
     assert read.encode() == content
     assert Header.length_in(content + b"a stamp") == len(content)
-    assert (read.keys, read.size, read.segments, read.settings) == (12, 30, 2, "hold")
+    assert (read.keys, read.size, read.segments, read.settings) == (12, 30, 2, "fast")
     assert (read.total, read.is_counted) == ((4, 70_000), True)
+    assert not read.set_hold_rule("open")
+    assert read.holds.tolist() == [9, NEVER]
+    read.resize(3)
+    assert read.holds.tolist() == [9, NEVER, NEVER]
+    assert read.set_hold_rule("close")
+    assert Header.decode(read.encode(), "step").holds.tolist() == [NEVER] * 3
 
 
 def test_the_format_of_a_segment_is_unchanged() -> None:
@@ -352,7 +371,7 @@ def test_the_format_of_a_segment_is_unchanged() -> None:
     assert content is not None
     assert content[:2] == b"\x01K"
     due = (7).to_bytes(8, "little")
-    assert pickle.loads(content[2:]) == (["a"], [pickle.dumps(5, 5)], due, (), ())
+    assert pickle.loads(content[2:]) == (["a"], [pickle.dumps(5, 5)], due, (), (), ())
 
 
 def test_an_empty_segment_is_not_stored() -> None:

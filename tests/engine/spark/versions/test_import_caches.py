@@ -61,7 +61,7 @@ def test_a_level_forgets_zip_importers(modules: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(level, "SparkStore", lambda *_: None)
     importlib.import_module("zipped_first")
     assert str(modules) in zip_importers()
-    shipped: Any = SimpleNamespace(plan=lambda: SimpleNamespace(state_names={}))
+    shipped: Any = SimpleNamespace(plan=lambda: SimpleNamespace(state_names={}, holding={}))
     layout = Layout(shards=1, partitions=1, levels=1)
     level.SparkLevel(shipped, layout, 0, "run").open(None, None)
     assert zip_importers() == []
