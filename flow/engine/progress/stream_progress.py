@@ -194,7 +194,9 @@ class Timeline:
             reached = np.minimum(reached, self._least.without(number, pos))
         if self._bound is not None:
             others, own = self._bound.bounds(pos)
-            reached = np.minimum(reached, np.minimum(others, np.maximum(own, stamps)))
+            if partition is not None and partition[1]:  # Not the items of a level, of many sources.
+                own = np.maximum(own, stamps)
+            reached = np.minimum(reached, np.minimum(others, own))
         return np.where(has_progress, np.maximum(reached, self.before_us), self.before_us)
 
     def due_us(self, least_us: int) -> int:
