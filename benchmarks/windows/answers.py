@@ -22,6 +22,7 @@ import pyarrow.dataset as ds
 from benchmarks.windows.data import WAIT_SECONDS
 
 GAP_US = 30_000_000
+HOUR_US = 3_600_000_000
 BOUNDS = ("key", "open_time", "close_time")
 Words: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint64]]"
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -50,11 +51,13 @@ def answer_in(folder: Path, figures: Sequence[str], windows: str, last_us: int) 
         folder: the folder of the output.
         figures: the names of the results.
         windows: the kind of windows: ``tumbling``, ``sliding`` or ``session``; ``join`` or ``asof``
-            for a join, whose pairs have the times of their values as bounds; ``dedup`` for events.
+            for a join, whose pairs have the times of their values as bounds; ``dedup`` for events;
+            ``levels`` for windows of windows.
         last_us: the time of the last event, in microseconds since the Unix epoch.
     """
     table = _table(folder, figures)
-    closed_us = last_us - WAIT_SECONDS * 1_000_000 - (GAP_US if windows == "session" else 0)
+    later_us = {"session": GAP_US, "levels": HOUR_US}.get(windows, 0)
+    closed_us = last_us - WAIT_SECONDS * 1_000_000 - later_us
     table = table.filter(pc.less_equal(table["close_time"], closed_us))
     sums = {name: math.fsum(table[name].to_numpy()) for name in figures}
     return Answer(table.num_rows, sums, _checksum(table, figures))

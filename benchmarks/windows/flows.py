@@ -55,7 +55,9 @@ def columns_flow(windows: str, source: Source[Any], sink: Sink[Any]) -> Dataflow
     return flow
 
 
-def parquet_flow(windows: str, data: str, out: str, epoch_rows: int) -> Dataflow:
+def parquet_flow(
+    windows: str, data: str, out: str, epoch_rows: int, upstream: Any = "hold"
+) -> Dataflow:
     """Return a flow with windows, a join or a deduplication, from and to Parquet files."""
     source = ParquetSource(data, rows_per_epoch=epoch_rows)
     if windows == "join":
@@ -64,6 +66,8 @@ def parquet_flow(windows: str, data: str, out: str, epoch_rows: int) -> Dataflow
         return quoted_flow(source, ParquetSink(out))
     if windows == "dedup":
         return deduplicated_flow(source, ParquetSink(out))
+    if windows == "levels":
+        return two_level_flow(source, ParquetSink(out), upstream)
     return columns_flow(windows, source, ParquetSink(out))
 
 
@@ -85,6 +89,26 @@ def deduplicated_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
     clock: win.EventClock[Any] = win.EventClock("ts", wait_for_system_duration=WAIT)
     once = win.dedup("once", keyed, clock, "key", ttl="1m")
     op.output("out", op.map_batches("rows", op.records("events_once", once.down), event_rows), sink)
+    return flow
+
+
+def two_level_flow(source: Source[Any], sink: Sink[Any], upstream: Any) -> Dataflow:
+    """Return a flow with a sum of each key and minute, and of these a sum of each hour.
+
+    With `upstream` "ignore" a wait of half an hour, the longest pause of a key, loses no minute.
+    """
+    flow = Dataflow("levels")
+    keyed = op.key_on("by_key", op.input("events", flow, source), "key")
+    clock: win.EventClock[Any] = win.EventClock("ts", wait_for_system_duration=WAIT)
+    minutes = win.aggregate_window(
+        "minutes", keyed, clock, WINDOWERS["tumbling"], total=win.Sum("amount")
+    )
+    rows = op.key_on("again", op.records("rows", minutes.down), "key")
+    wait = "0s" if upstream == "hold" else "30m"
+    opened: win.EventClock[Any] = win.EventClock("open_time", wait, upstream=upstream)
+    hours = win.TumblingWindower("1h")
+    out = win.aggregate_window_all("windows", rows, opened, hours, total=win.Sum("total"))
+    op.output("out", out.down, sink)
     return flow
 
 

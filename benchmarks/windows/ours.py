@@ -19,7 +19,7 @@ from benchmarks.windows.data import START
 from benchmarks.windows.epochs import EpochTimes, span
 from benchmarks.windows.flows import PickledSink, PickledSource, folding_flow, parquet_flow, plain
 from benchmarks.windows.job import Figure, Job
-from flow import Dataflow, EpochReport, run
+from flow import Dataflow, EpochReport, Summary, run
 from flow.engine.spark.session.session import SparkSettings, make_session
 from flow.testing import TestDriver, TestingSink, TestingSource
 from recovery import RecoveryConfig
@@ -91,7 +91,8 @@ def session(job: Job) -> SparkSession:
 
 
 def _columns(job: Job) -> MakeFlow:
-    return lambda data, out: parquet_flow(job.windows, data, out, job.epoch_rows)
+    upstream = job.settings.get("upstream", "hold")
+    return lambda data, out: parquet_flow(job.windows, data, out, job.epoch_rows, upstream)
 
 
 def _objects(job: Job) -> MakeFlow:
@@ -124,7 +125,7 @@ def _streaming(job: Job, make: MakeFlow, to_the_last_window: bool) -> Figure:
         on_epoch=on_epoch,
     )
     epochs = times.taken()
-    _check(sum(rows.values()), summary.count("windows", "late"), job.rows)
+    _check(sum(rows.values()), _late(summary), job.rows)
     of_data = max(epoch for epoch, count in rows.items() if count)
     last = epochs[-1].number if to_the_last_window else of_data
     return Figure(span(epochs, last), {"epochs": [one.progress for one in epochs]})
@@ -137,8 +138,12 @@ def _batch(job: Job, make: MakeFlow) -> Figure:
     started = time.perf_counter()
     summary = run(flow, spark=spark, engine="batch")
     seconds = time.perf_counter() - started
-    _check(summary.count("events", "out"), summary.count("windows", "late"), job.rows)
+    _check(summary.count("events", "out"), _late(summary), job.rows)
     return Figure(seconds)
+
+
+def _late(summary: Summary) -> int:
+    return sum(count for (_, name), count in summary.counts.items() if name == "late")
 
 
 def _check(read: int, late: int, rows: int) -> None:

@@ -89,6 +89,11 @@ def _windows(events: DataFrame, windows: str) -> DataFrame:
             # The watermark is of the stream, as with all windows of Spark.
             of_all = events.withColumn("key", F.lit("all"))
             return _by(of_all, F.window("ts", "1 minute"), total, F.avg("amount").alias("mean"))
+        case "levels":
+            minutes = events.groupBy("key", F.window("ts", "1 minute")).agg(total)
+            hours = F.window(F.window_time("window"), "1 hour")
+            of_all = minutes.withColumn("key", F.lit("all"))
+            return _by(of_all, hours, F.sum("total").alias("total"))
         case "sliding":
             window = F.window("ts", "1 minute", "15 seconds")
             return _by(events, window, total, F.avg("amount").alias("mean"))

@@ -17,6 +17,7 @@ FIGURES = {
     "join": ("left_amount", "right_amount"),
     "asof": ("left_amount", "right_amount"),
     "dedup": ("amount",),
+    "levels": ("total",),
 }
 """The results of each kind of windows; of the pairs of a join by time; of events that pass."""
 
@@ -176,6 +177,8 @@ def all_works(scale: Scale) -> tuple[Work, ...]:
         _few_keys(scale),
         _one_item("one-item", "an epoch with one item, one level", 1, 300),
         _one_item("one-item-2", "an epoch with one item, two levels", 2, 450),
+        _two_levels(scale),
+        _held_item(),
         _cores(scale),
         _memory(scale),
     )
@@ -272,6 +275,41 @@ def _few_keys(scale: Scale) -> Work:
 def _one_item(name: str, title: str, levels: int, milliseconds: float) -> Work:
     one = Contestant("streaming", "small_epochs", "one_item", settings={"levels": levels})
     return Work(name, title, (one,), target=Target(Rule.AT_MOST, milliseconds), unit="ms")
+
+
+def _two_levels(scale: Scale) -> Work:
+    """Return windows of windows, whose first level holds the second, and the same without."""
+
+    def with_upstream(upstream: str) -> Contestant:
+        settings = {"windows": "levels", "upstream": upstream}
+        return Contestant(f"streaming, {upstream}", "ours", "streaming_whole", settings=settings)
+
+    return Work(
+        "two-levels",
+        "tumbling 1 min of 10,000 keys, of these 1 h over all keys, sums, all windows closed",
+        (with_upstream("hold"),),
+        (with_upstream("ignore"),),
+        (SPARK,),
+        Target(Rule.TIMES_AS_LONG, 1.1),
+        Events(scale.rows, 10_000),
+        windows="levels",
+        settings={"windows": "levels"},
+    )
+
+
+def _held_item() -> Work:
+    def with_upstream(upstream: str) -> Contestant:
+        settings = {"levels": 2, "upstream": upstream}
+        return Contestant(f"streaming, {upstream}", "small_epochs", "one_item", settings=settings)
+
+    return Work(
+        "one-item-chain",
+        "an epoch with one item, two levels of windows",
+        (with_upstream("hold"),),
+        (with_upstream("ignore"),),
+        target=Target(Rule.TIMES_AS_LONG, 1.1),
+        unit="ms",
+    )
 
 
 def _cores(scale: Scale) -> Work:

@@ -41,7 +41,7 @@ from flow.engine.tables.stores import MemoryTables
 from flow.engine.tables.versions import TableVersion
 from flow.errors import FlowBuildError
 from flow.garbage import collecting_seldom
-from flow.instants import Moment
+from flow.instants import NEVER, Moment
 from flow.operators.edges import Input
 
 
@@ -155,6 +155,17 @@ class LocalEngine:
         step, edges = self.plan.steps[step_id], self.plan.edges_into(step_id)
         moment = step_time(self.plan, step, edges, [], states, control, self._holds).moment
         return states.snapshot(key), moment
+
+    def hold_us(self, step_id: str) -> int:
+        """Return the least hold of a step's streams after the last epoch; `NEVER` for none.
+
+        Raises:
+            EngineError: when the step is not a keyed step.
+        """
+        self.plan.keyed(step_id)
+        return min(
+            (us for down, us in self._holds.items() if down.step_id == step_id), default=NEVER
+        )
 
     def _read(self, parts: Mapping[str, Iterable[Part]], control: Control) -> Iterable[Packet]:
         origin = 0

@@ -17,7 +17,7 @@ from flow.engine.local import EpochResult, LocalEngine, Part
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.portability import check_portable
 from flow.errors import FlowBuildError, shorten
-from flow.instants import Instant, Moment, instant_us
+from flow.instants import NEVER, Instant, Moment, from_us, instant_us
 from flow.keyed.step import LogicBuilder
 from flow.testing.views import DriverViews
 from flow.views.reading import View
@@ -249,6 +249,18 @@ class TestDriver:
         builder = self._engine.plan.keyed(step_id).builder
         return builder.watermark(snapshot, moment) if isinstance(builder, LogicBuilder) else None
 
+    def hold(self, step_id: str) -> datetime | None:
+        """Return the hold of a step: the least timestamp that a result of it may still have.
+
+        The steps in event time that read its results do not call a value late by a later watermark.
+        ``None`` for a step that holds no other.
+
+        Raises:
+            EngineError: if the step is not a keyed step.
+        """
+        hold_us = self._engine.hold_us(step_id)
+        return None if hold_us >= NEVER else from_us(hold_us)
+
     def _received_by(self, step_id: str) -> list[Any]:
         """Return the driver's list of the items of an output, which `take` empties.
 
@@ -277,6 +289,7 @@ class TestDriver:
         self.stats.lags = result.stats.lags
         self.stats.due_us = result.stats.due_us
         self.stats.dues = result.stats.dues
+        self.stats.bounds = result.stats.bounds
         self.stats.reached = result.stats.reached
         self.stats.lateness.update(result.stats.lateness)
         self.stats.late_from.update(result.stats.late_from)

@@ -77,6 +77,7 @@ class Chain:
         for number in range(inputs):
             values = op.input(f"in{number}", chain.flow, TestingSource([]))
             plain.append(Made(op.key_on(f"by_key{number}", values, "key")))
+            op.output(f"in{number}.out", plain[-1].stream, TestingSink([]))
         made = [
             chain.add(f"A{number}", [pick(choose, plain) for _ in range(choose.integer(1, 2))])
             for number in range(choose.integer(1, 2))

@@ -135,6 +135,20 @@ def _by_input(partitions: Iterable[SourcePartition]) -> dict[str, list[int]]:
     return numbers_of
 
 
+class StepBound(NamedTuple):
+    """The bound of a step's watermarks at the end of an epoch, and what sets it.
+
+    Attributes:
+        bound_us: the bound, in µs.
+        set_by: the step that holds it, or the input whose source partition is behind.
+        partition: the number of the source partition; -1 for a step.
+    """
+
+    bound_us: int
+    set_by: str
+    partition: int = -1
+
+
 OPEN_WINDOWS, BUFFERED_VALUES = "open_windows", "buffered_values"
 """The gauges of a step whose windows and buffered values are counted."""
 
@@ -163,6 +177,7 @@ class Stats:
         due_us: the least due time of a step, in system time, µs.
         dues: the due time of each step that has a timer, in µs; for a step that follows its inputs'
             clock, as a time of that clock.
+        bounds: the bound of the watermarks of each step that has one at the end of the epoch.
         reached: the progress of each source partition that may hold watermarks: its event time less
             the wait, in µs, the least over the steps that the partition feeds.
         lateness: the number of late values, by (step, lateness in µs).
@@ -185,6 +200,7 @@ class Stats:
     due_us: int = NEVER
     notes: list[str] = field(default_factory=list)
     dues: dict[str, int] = field(default_factory=dict)
+    bounds: dict[str, StepBound] = field(default_factory=dict)
     reached: dict[SourcePartition, int] = field(default_factory=dict)
     lateness: Counter[tuple[str, int]] = field(default_factory=Counter)
     late_from: Counter[tuple[str, SourcePartition]] = field(default_factory=Counter)
@@ -222,6 +238,7 @@ class Stats:
         self.due_us = min(self.due_us, other.due_us)
         for step_id, due_us in other.dues.items():
             self.due(step_id, due_us)
+        self.bounds.update(other.bounds)  # The same in each shard.
         for partition, reached_us in other.reached.items():
             self.reach(partition, reached_us)
         self.lateness.update(other.lateness)
@@ -249,7 +266,8 @@ class Stats:
         work = [
             [stage, worker, phase.value, ns] for (stage, worker, phase), ns in self.work_ns.items()
         ]
-        content = [*tables, self.due_us, self.notes, self.dues, reached, late, late_from]
+        content = [*tables, self.due_us, self.notes, self.dues, self.bounds]
+        content += [reached, late, late_from]
         content += [self.busy_ns, work, self.workers, lags, self.late_items]
         return json.dumps(content).encode()
 
@@ -257,12 +275,13 @@ class Stats:
     def decode(cls, payload: bytes) -> Stats:
         """Return the statistics in bytes made by `encode`."""
         *content, busy, work, workers, lags, sample = json.loads(payload)
-        counts, gauges, due_us, notes, dues, rows, late, came = content
+        counts, gauges, due_us, notes, dues, bounds, rows, late, came = content
+        bounds = {step_id: StepBound(*bound) for step_id, bound in bounds.items()}
         reached = {(name, number): reached_us for name, number, reached_us in rows}
         lateness = Counter({(step_id, late_us): count for step_id, late_us, count in late})
         late_from = Counter({(step_id, (name, n)): count for step_id, name, n, count in came})
         counters = _counter(counts), _counter(gauges)
-        stats = cls(*counters, due_us, notes, dues, reached, lateness, late_from)
+        stats = cls(*counters, due_us, notes, dues, bounds, reached, lateness, late_from)
         stats.busy_ns, stats.workers = Counter(busy), workers
         stats.work_ns = Counter(
             {Work(stage, worker, WorkPhase(phase)): ns for stage, worker, phase, ns in work}

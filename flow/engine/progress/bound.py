@@ -20,12 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from flow.columns.chunks import Positions, sources_at
+from flow.dataflow import StreamId
 from flow.engine.epoch.context import Control, SourcePartition
+from flow.engine.progress.holds import Holds
 from flow.engine.progress.meter import Marks
 from flow.engine.progress.tracks import Least, Track
 from flow.instants import NEVER, NO_PROGRESS
@@ -88,13 +91,13 @@ class Bound:
         control: the epoch's control.
         inputs: the inputs whose plain items the step reads.
         feeds: all inputs that feed the step, also through steps in event time.
-        results_us: the least hold, at the end of this epoch, of the steps whose results the step
-            reads; `NEVER` without such a step.
+        results: the holds, at the end of this epoch, of the streams of results that the step reads.
         applies: False if the bound is only measured, for the hold of the step's results.
 
     Attributes:
         before_us: the bound at the epoch's start; `NEVER` for none.
         after_us: the bound after all items of the epoch; `NEVER` for none.
+        set_by: the stream of results, or the source partition, that sets this bound, or ``None``.
         since_us: the inputs' clock as the bound began.
         kept: the state of the bound after this epoch.
     """
@@ -106,7 +109,7 @@ class Bound:
         control: Control,
         inputs: Collection[str],
         feeds: Sequence[str],
-        results_us: int = NEVER,
+        results: Holds | None = None,
         *,
         applies: bool = True,
     ) -> None:
@@ -131,8 +134,10 @@ class Bound:
         ]
         self._least = Least(bounds) if bounds else None
         self.before_us = kept.bound_us
-        ends_us = (self._tracks[self._numbers[one]].end_us for one in holding)
-        self.after_us = min([results_us, *ends_us])
+        ends_us = {one: self._tracks[self._numbers[one]].end_us for one in sorted(holding)}
+        limits: list[tuple[StreamId | SourcePartition | None, int]] = [(None, NEVER)]
+        limits += [*(results or {}).items(), *ends_us.items()]
+        self.set_by, self.after_us = min(limits, key=itemgetter(1))
         clock = control.read_by(feeds)
         self.since_us = clock.before_us if kept.bound_us == NEVER else kept.since_us
         progress = {

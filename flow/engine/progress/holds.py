@@ -8,7 +8,7 @@ its shards, and sends the result to all shards of the next level.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from flow.dataflow import StreamId
@@ -17,14 +17,6 @@ from flow.instants import NEVER, NO_PROGRESS
 
 Holds: TypeAlias = Mapping[StreamId, int]
 """The hold of each stream of results that a step in event time reads, in µs."""
-
-
-def least_hold_us(streams: Collection[StreamId], holds: Holds) -> int:
-    """Return the least hold of streams, `NEVER` for no stream.
-
-    A stream without a hold has had no epoch yet, and holds at the beginning of time.
-    """
-    return min((holds.get(stream, NO_PROGRESS) for stream in streams), default=NEVER)
 
 
 def hold_us(bound_us: int, reach_us: int, of_keys_us: int) -> int:

@@ -18,10 +18,10 @@ from flow.engine.epoch.context import Control
 from flow.engine.packets.packets import Packet, Run
 from flow.engine.plan.plan import Edge, Plan
 from flow.engine.progress.bound import Bound
-from flow.engine.progress.holds import Holds, least_hold_us
+from flow.engine.progress.holds import Holds
 from flow.engine.progress.meter import Marks
 from flow.engine.progress.stream_progress import Sent, StepProgress, Timeline
-from flow.instants import NEVER, Moment
+from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.keyed.due import DueLimit
 from flow.keyed.logic import Bounded, Stamped
 from flow.keyed.step import Stateful
@@ -174,9 +174,12 @@ def step_time(
     if is_measured:
         marks = [marks for _, marks in decoded if marks.last is not None]
         reads = plan.reads[name]
-        results_us = least_hold_us(reads.results, holds or {})
+        # A step that has had no epoch yet holds at the beginning of time.
+        results = {
+            one: (holds or {}).get(one, NO_PROGRESS) for one in sorted(reads.results, key=str)
+        }
         bound = Bound(
-            *(kept.bound, marks, control, reads.plain, feeds, results_us), applies=is_bounded
+            *(kept.bound, marks, control, reads.plain, feeds, results), applies=is_bounded
         )
     timeline, after = None, StepProgress()
     if progress is not None:

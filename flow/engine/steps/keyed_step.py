@@ -13,6 +13,7 @@ from flow.engine.epoch.context import (
     BUFFERED_VALUES,
     OPEN_WINDOWS,
     Control,
+    StepBound,
     TaskContext,
 )
 from flow.engine.epoch.late_items import late_sample
@@ -164,6 +165,10 @@ class KeyedStep:
         if time.bound is not None:
             for partition, reached_us in time.bound.progress.items():
                 stats.reach(partition, reached_us)
+            if time.moment.bound_us < NEVER and time.bound.set_by is not None:
+                by = time.bound.set_by
+                name = (by.step_id, -1) if isinstance(by, StreamId) else by
+                stats.bounds[step_id] = StepBound(time.bound.after_us, *name)
         stats.gauges[step_id, "keys"] += self.state.count()
         stats.gauges[step_id, "state_bytes"] += self.state.size()
         if self.plan.keyed(step_id).counter is not None:
