@@ -139,7 +139,7 @@ def _joins(trades: KeyedStream[Any], quotes: KeyedStream[Any]) -> list[Stream[An
     quoted = win.join_asof("quoted", trades, quotes, CLOCK, "5m", right_value="bid")
     spread = op.map_window("spread", quoted.down, spread_of)
     by_account = op.key_on("by_account", spread, "account")
-    clock, hour = EventClock("at", "30m", on_idle="hold"), TumblingWindower("1h")
+    clock, hour = EventClock("at", "0s", on_idle="hold"), TumblingWindower("1h")
     spreads = win.aggregate_window(
         "spreads", by_account, clock, hour, spread=win.Sum("spread"), n=win.Count()
     )
