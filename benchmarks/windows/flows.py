@@ -95,7 +95,8 @@ def deduplicated_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
 def two_level_flow(source: Source[Any], sink: Sink[Any], upstream: Any) -> Dataflow:
     """Return a flow with a sum of each key and minute, and of these a sum of each hour.
 
-    With `upstream` "ignore" a wait of half an hour, the longest pause of a key, loses no minute.
+    With `upstream` "ignore" a wait of three hours loses no minute: the minutes of a key leave
+    together, for an epoch of up to two hours and a pause of the key.
     """
     flow = Dataflow("levels")
     keyed = op.key_on("by_key", op.input("events", flow, source), "key")
@@ -104,7 +105,7 @@ def two_level_flow(source: Source[Any], sink: Sink[Any], upstream: Any) -> Dataf
         "minutes", keyed, clock, WINDOWERS["tumbling"], total=win.Sum("amount")
     )
     rows = op.key_on("again", op.records("rows", minutes.down), "key")
-    wait = "0s" if upstream == "hold" else "30m"
+    wait = "0s" if upstream == "hold" else "3h"
     opened: win.EventClock[Any] = win.EventClock("open_time", wait, upstream=upstream)
     hours = win.TumblingWindower("1h")
     out = win.aggregate_window_all("windows", rows, opened, hours, total=win.Sum("total"))
