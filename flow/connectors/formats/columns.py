@@ -6,17 +6,62 @@ A column that has only nulls and empty lists has no type, and is left out until 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from flow.connectors.formats.epoch_column import check_names
-from flow.connectors.formats.plain_values import naive_problem, plain
+from flow.connectors.formats.json_encoding import naive_problem, plain
 from flow.connectors.sink import Written, to_record
-from flow.errors import SinkError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
+
+EPOCH_COLUMN = "epoch"
+"""Name of the column: the part of the name of an epoch's folder before the equals sign."""
+
+
+def check_names(names: Iterable[object], step_id: str) -> None:
+    """Raise a `SinkError` if a field has the name of the epoch column, in any case."""
+    for name in names:
+        if isinstance(name, str) and name.lower() == EPOCH_COLUMN:
+            raise SinkError(
+                f"step {step_id!r}: field {name!r} cannot be written: the directories of the "
+                f"output make a column of the name {EPOCH_COLUMN!r}. Give the field another name"
+            )
+
+
+Schema: TypeAlias = "pa.Schema | Mapping[str, pa.DataType]"
+"""Columns in order: a `pyarrow.Schema`, or a mapping of names to pyarrow types."""
+
+
+def as_schema(schema: object) -> Any:
+    """Return the argument as a `pyarrow.Schema`; ``None`` if it is ``None``.
+
+    Raises:
+        FlowTypeError: it is neither a schema nor a mapping of names to pyarrow types.
+        FlowBuildError: it has no columns, or a name twice.
+    """
+    if schema is None:
+        return None
+    if isinstance(schema, Mapping):
+        for name, kind in schema.items():
+            if not isinstance(name, str) or not isinstance(kind, pa.DataType):
+                raise FlowTypeError(
+                    "schema must map names to pyarrow types, such as {'delay': pa.int64()}, "
+                    f"got {shorten(name)}: {shorten(kind)}"
+                )
+        schema = pa.schema(list(schema.items()))
+    if not isinstance(schema, pa.Schema):
+        raise FlowTypeError(
+            "schema must be a pyarrow.Schema or a mapping of names to pyarrow types, "
+            f"got {type(schema).__name__} {shorten(schema)}"
+        )
+    names = schema.names
+    if not names or len(set(names)) < len(names):
+        raise FlowBuildError(f"schema must have columns, each name once, got {shorten(names)}")
+    return schema
+
 
 MERGED_ROWS = 20_000
 """Objects in a merged list, at least, so that few objects do not become columns of their own."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import flow.operators as op
-from flow.connectors.formats.plain_values import instant_text
+from flow.connectors.formats.json_encoding import instant_text
 from flow.connectors.kafka.broker.message import BadMessage, KafkaMessage
 from flow.connectors.kafka.sink import KafkaSink
 from flow.connectors.kafka.writing.records import KafkaRecord

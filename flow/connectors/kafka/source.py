@@ -12,8 +12,8 @@ from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
 from flow.connectors.datasets import Dataset
-from flow.connectors.formats.json_decoding import check_json_types
-from flow.connectors.formats.schema import Schema, as_schema
+from flow.connectors.formats.columns import Schema, as_schema
+from flow.connectors.formats.line_parsers import check_json_types
 from flow.connectors.kafka.broker.client import checked_servers
 from flow.connectors.kafka.broker.cluster import Cluster, TopicPartition, matches
 from flow.connectors.kafka.broker.datasets import datasets_of_topics

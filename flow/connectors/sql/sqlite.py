@@ -16,7 +16,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.connectors.datasets import Dataset
-from flow.connectors.formats.plain_values import json_text
+from flow.connectors.formats.json_encoding import json_text
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import EPOCHS_TABLE
 from flow.connectors.sql.rows import Row, RowGroup

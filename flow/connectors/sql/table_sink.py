@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from typing_extensions import override
 
 from flow.checks import check_choice
-from flow.connectors.formats.schema import Schema, as_schema
+from flow.connectors.formats.columns import Schema, as_schema
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import Entry, Ledger, Repeating, Todo

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from flow.connectors.formats.plain_values import naive_problem, plain
+from flow.connectors.formats.json_encoding import naive_problem, plain
 
 ValueConverter: TypeAlias = Callable[[Any], Any]
 """Conversion of a value to a database driver's form; raises ValueError or TypeError."""

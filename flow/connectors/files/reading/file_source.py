@@ -12,19 +12,18 @@ from typing_extensions import override
 
 from flow.checks import check_choice, check_flag
 from flow.connectors.datasets import Dataset
-from flow.connectors.files.places.credentials import (
+from flow.connectors.files.places.place import (
+    absolute,
+    as_paths,
+    connect,
+    datasets_of_files,
     repr_without_credentials,
     without_credentials,
     without_passwords,
 )
-from flow.connectors.files.places.datasets import datasets_of_files
-from flow.connectors.files.places.paths import absolute, as_paths
-from flow.connectors.files.places.place import connect
-from flow.connectors.files.reading.file_list import FileList, check_late_files
-from flow.connectors.files.reading.globs import find_files
-from flow.connectors.files.reading.parallel_planning import file_planner
+from flow.connectors.files.reading.file_list import FileList, check_late_files, find_files
 from flow.connectors.files.reading.pieces import Cuts, Piece
-from flow.connectors.files.reading.planning import FILE_ORDERS, FileOrder
+from flow.connectors.files.reading.planning import FILE_ORDERS, FileOrder, file_planner
 from flow.connectors.source import Batch, Json, Planner, Source, SourceLog, Split
 from flow.durations import Duration, duration_us
 

@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.files.reading.file import File, open_file
-from flow.connectors.files.reading.pieces import Cuts, Piece
+from flow.connectors.files.reading.pieces import Cuts, File, Piece, open_file
 from flow.errors import SourceError
 
 BLOCK = 4 << 20

@@ -12,10 +12,14 @@ from typing_extensions import override
 
 from flow.checks import check_choice
 from flow.connectors.datasets import Dataset
-from flow.connectors.files.places.credentials import repr_without_credentials, without_credentials
-from flow.connectors.files.places.datasets import datasets_of_files
-from flow.connectors.files.places.failures import raise_as
-from flow.connectors.files.places.paths import absolute, as_path
+from flow.connectors.files.places.place import (
+    absolute,
+    as_path,
+    datasets_of_files,
+    raise_as,
+    repr_without_credentials,
+    without_credentials,
+)
 from flow.connectors.files.writing.epoch_directory import (
     IF_EXISTS,
     EpochDirectory,

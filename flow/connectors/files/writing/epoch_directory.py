@@ -31,7 +31,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from flow.connectors.files.places.place import Place, locate
-from flow.connectors.formats.epoch_column import EPOCH_COLUMN
+from flow.connectors.formats.columns import EPOCH_COLUMN
 from flow.connectors.sink import WriteContext
 from flow.errors import SinkError
 from flow.format_version import VERSION, check_format

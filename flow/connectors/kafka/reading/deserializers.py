@@ -18,7 +18,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.connectors.formats import avro_types
-from flow.connectors.formats.json_decoding import JsonColumnParser
+from flow.connectors.formats.line_parsers import JsonColumnParser
 
 Data = Sequence["bytes | None"]
 

@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.formats.json_decoding import type_as_read
-from flow.connectors.formats.line_parser import is_utf8
+from flow.connectors.formats.line_parsers import is_utf8, type_as_read
 from flow.connectors.kafka.reading.deserializers import Data, JsonColumns
 from flow.errors import package_of_extra
 

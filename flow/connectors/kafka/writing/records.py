@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.connectors.formats.columns import merge_small
-from flow.connectors.formats.plain_values import json_text
+from flow.connectors.formats.json_encoding import json_text
 from flow.connectors.kafka.broker.message import KafkaMessage
 from flow.connectors.kafka.writing.serializers import Serializer
 from flow.connectors.sink import Written, to_record

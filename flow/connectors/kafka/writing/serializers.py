@@ -14,15 +14,8 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.connectors.formats import avro_types
-from flow.connectors.formats.json_encoding import json_objects, json_values
-from flow.connectors.formats.plain_values import json_text
-from flow.errors import (
-    FlowBuildError,
-    SinkError,
-    brief,
-    shorten,
-    step_error,
-)
+from flow.connectors.formats.json_encoding import json_objects, json_text, json_values
+from flow.errors import FlowBuildError, SinkError, brief, shorten, step_error
 
 _ERRORS = (TypeError, ValueError, OverflowError, RecursionError, pa.ArrowException)
 

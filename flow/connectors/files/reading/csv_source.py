@@ -15,16 +15,16 @@ from typing_extensions import override
 
 from flow.checks import check_flag
 from flow.connectors.files.reading.line_ranges import BLOCK, LineRange
-from flow.connectors.files.reading.line_source import (
+from flow.connectors.files.reading.line_sources import (
     LineSource,
     count_lines,
     read_lines,
     read_numbered,
 )
 from flow.connectors.files.reading.pieces import Piece
+from flow.connectors.formats.columns import Schema, as_schema
 from flow.connectors.formats.csv_text import check_delimiter
-from flow.connectors.formats.line_parser import LineParser, Parsed, is_utf8, utf8_problem
-from flow.connectors.formats.schema import Schema, as_schema
+from flow.connectors.formats.line_parsers import LineParser, Parsed, is_utf8, utf8_problem
 from flow.connectors.source import Batch
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
 
