@@ -16,7 +16,7 @@ import flow.views
 from flow import Dataflow
 from flow.connectors.files.reading.seen_files import FileSummary
 from flow.connectors.files.writing.epoch_directory import EpochDirectory
-from flow.connectors.kafka.writing.epochs_topic import Entry
+from flow.connectors.kafka.writing.topics import Entry
 from flow.connectors.sql.sqlite import SqliteSink
 from flow.engine.checkpoint.checkpoint import Identity
 from flow.engine.checkpoint.source_log import entries_of, summary_of

@@ -14,26 +14,36 @@ from flow.checks import check_choice, check_whole
 from flow.connectors.datasets import Dataset
 from flow.connectors.formats.columns import Schema, as_schema
 from flow.connectors.formats.line_parsers import check_json_types
-from flow.connectors.kafka.broker.client import checked_servers
-from flow.connectors.kafka.broker.cluster import Cluster, TopicPartition, matches
-from flow.connectors.kafka.broker.datasets import datasets_of_topics
+from flow.connectors.kafka.broker.client import (
+    Properties,
+    as_properties,
+    checked_servers,
+    datasets_of_topics,
+)
+from flow.connectors.kafka.broker.cluster import Cluster, TopicPartition, reads_topic
 from flow.connectors.kafka.broker.message import KafkaMessage
-from flow.connectors.kafka.broker.properties import Properties, as_properties
 from flow.connectors.kafka.reading.deserializers import (
     AvroDeserializer,
     BytesDeserializer,
     Deserializer,
+    FlatJsonColumns,
     JsonColumns,
     JsonDeserializer,
     TextDeserializer,
+    is_flat,
 )
-from flow.connectors.kafka.reading.flat_json import FlatJsonColumns, is_flat
 from flow.connectors.kafka.reading.items import METADATA, Items, ObjectItems, RecordItems
 from flow.connectors.kafka.reading.losses import OnDataLoss
 from flow.connectors.kafka.reading.planner import KafkaPlanner, Reach
 from flow.connectors.kafka.reading.positions import EARLIEST, LATEST, Position, checked_position
-from flow.connectors.kafka.reading.ranges import Access, lend_reader
-from flow.connectors.kafka.reading.weighing import MOST_RECORDS, OBJECT_BYTES, RECORD_BYTES, Scales
+from flow.connectors.kafka.reading.ranges import (
+    MOST_RECORDS,
+    OBJECT_BYTES,
+    RECORD_BYTES,
+    Access,
+    Scales,
+    lend_reader,
+)
 from flow.connectors.source import ON_INVALID, Batch, OnInvalid, Planner, Source, SourceLog, Split
 from flow.durations import Duration, duration_us, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
@@ -146,7 +156,7 @@ class KafkaSource(Source[Any]):
     on_data_loss: OnDataLoss = "fail"
     discover_every: Duration = "10s"
     patience: Duration = "2m"
-    properties: Mapping[str, Any] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         self._set("servers", checked_servers(self.servers))
@@ -178,33 +188,29 @@ class KafkaSource(Source[Any]):
 
     @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
-        topics = (self.topics,) if isinstance(self.topics, str) else tuple(self.topics or ())
         reach = Reach(
-            topics,
+            self._topic_names,
             self.pattern,
             self.start,
             self.end,
             self.max_records_per_epoch or MOST_RECORDS,
             self.on_data_loss,
             duration_us(self.discover_every) / 1e6,
-            duration_us(self.patience) / 1e6,
+            self._access.patience_seconds,
         )
         scales = None
         if self.max_records_per_epoch is None:
             overhead = RECORD_BYTES if self.items == "records" else OBJECT_BYTES
             scales = Scales(self._access, overhead)
-        cluster = Cluster(self.servers, self._client_properties)
+        cluster = Cluster(self.servers, self._access.properties)
         return KafkaPlanner(reach, cluster, parallelism, scales=scales)
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:
-        return self._read(split, None)
+        return self.read_fields(split, None)
 
     @override
-    def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:
-        return self._read(split, fields)
-
-    def _read(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
+    def read_fields(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
         topic, number, start, end = split.what
         with lend_reader(self._access) as reader:
             for messages in reader.messages(TopicPartition(topic, number), start, end):
@@ -213,14 +219,17 @@ class KafkaSource(Source[Any]):
                 yield from batches
 
     @property
+    def _topic_names(self) -> tuple[str, ...]:
+        return (self.topics,) if isinstance(self.topics, str) else tuple(self.topics or ())
+
+    @property
     def _access(self) -> Access:
         patience = duration_us(self.patience) / 1e6
-        return Access(self.servers, self._client_properties, self.on_data_loss, patience)
+        return Access(self.servers, Properties(self.properties), self.on_data_loss, patience)
 
     @override
     def datasets(self) -> Sequence[Dataset]:
-        topics = (self.topics,) if isinstance(self.topics, str) else self.topics
-        return datasets_of_topics(self.servers, topics or ())
+        return datasets_of_topics(self.servers, self._topic_names)
 
     @override
     def record_columns(self) -> Any:
@@ -234,10 +243,6 @@ class KafkaSource(Source[Any]):
     @override
     def starting_at(self, position: Position) -> KafkaSource:
         return replace(self, start=position)
-
-    @property
-    def _client_properties(self) -> Properties:
-        return as_properties(self.properties, _OWN_PROPERTIES)
 
     @cached_property
     def _conversion(self) -> Items:
@@ -254,9 +259,8 @@ class KafkaSource(Source[Any]):
 
     def _check_offsets_given(self, name: str, position: Position | None) -> None:
         """Raise a `FlowBuildError` if offsets are given for a topic that is not read."""
-        topics = (self.topics,) if isinstance(self.topics, str) else self.topics
         for topic in position if isinstance(position, Mapping) else ():
-            if not (matches(self.pattern or "", topic) if topics is None else topic in topics):
+            if not reads_topic(topic, self._topic_names, self.pattern):
                 raise FlowBuildError(
                     f"KafkaSource: {name} has offsets of topic {topic!r}, which it does not read"
                 )
@@ -296,8 +300,7 @@ def _deserializer(
             f"KafkaSource: {argument} is for {name}='json' or {name}='avro', "
             f"got {name}={format_name!r}"
         )
-    needs = format_name == "avro" or (format_name == "json" and records)
-    if needs and schema is None:
+    if schema is None and (format_name == "avro" or (format_name == "json" and records)):
         raise FlowBuildError(f"KafkaSource: {name}={format_name!r} needs {argument}")
     match format_name:
         case "bytes":
@@ -327,14 +330,12 @@ def _checked_topics(topics: object, pattern: object) -> object:
     if pattern is not None:
         _check_pattern(pattern)
         return None
-    names: list[Any]
-    if isinstance(topics, str):
-        names = [topics]
-    elif isinstance(topics, Sequence):
-        names = list(topics)
-    else:
-        names = []
-    if not names or not all(isinstance(name, str) and name for name in names):
+    names = [topics] if isinstance(topics, str) else topics
+    if not (
+        isinstance(names, Sequence)
+        and names
+        and all(isinstance(name, str) and name for name in names)
+    ):
         raise FlowTypeError(
             f"KafkaSource: topics must be the name of a topic or a list of names, "
             f"got {shorten(topics)}"

@@ -112,10 +112,10 @@ class FileSource(Source[X]):
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:
-        return self.read_pieces(split)
+        return self.read_fields(split, None)
 
-    def read_pieces(self, split: Split, fields: frozenset[str] | None = None) -> Iterator[Batch]:
-        """Read the pieces of a split, with `fields` as in `read_piece`."""
+    @override
+    def read_fields(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
         for entry in split.what:
             piece = Piece.from_json(entry)
             yield from self.read_piece(connect(piece.file.store, self.paths), piece, fields)

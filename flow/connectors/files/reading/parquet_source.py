@@ -19,7 +19,7 @@ from flow.connectors.files.reading.file_list import LATE_FILES, find_files
 from flow.connectors.files.reading.file_source import FileSource, Paths
 from flow.connectors.files.reading.pieces import Cuts, File, Piece, open_file
 from flow.connectors.files.reading.planning import MOST_OPEN, FileOrder
-from flow.connectors.source import Batch, Split
+from flow.connectors.source import Batch
 from flow.durations import Duration
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
 
@@ -112,10 +112,6 @@ class ParquetSource(FileSource[Any]):
             schema = _instants_of(parquet) or parquet.schema_arrow
         names = schema.names if self.columns is None else self.columns
         return pa.schema([schema.field(name) for name in names if name in schema.names])
-
-    @override
-    def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:
-        return self.read_pieces(split, fields)
 
     @override
     def read_piece(

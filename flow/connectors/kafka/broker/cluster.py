@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from flow.connectors.kafka.broker.client import LastProblem, make_admin, settings
-from flow.connectors.kafka.broker.properties import Properties
+from flow.connectors.kafka.broker.client import LastProblem, Properties, make_admin
 from flow.errors import SourceError
 
 if TYPE_CHECKING:
@@ -58,8 +57,7 @@ class Cluster:
         self._admitted = False
         level = str(properties.get("isolation.level", ""))
         self._committed_only = level.lower() != "read_uncommitted"
-        config = settings(servers, properties, self._problem, {})
-        self._client = make_admin(config, properties)
+        self._client = make_admin(servers, properties, self._problem)
 
     def partitions(self, topics: Collection[str], pattern: str | None) -> list[TopicPartition]:
         """Return the partitions of topics that are named or match a pattern, in order.
@@ -68,14 +66,10 @@ class Cluster:
         """
         # The query is for all topics, as a query for one topic may create the topic.
         found = self._ask(lambda: self._client.list_topics(timeout=ASKING_SECONDS)).topics
-        wanted = [
-            name
-            for name in (sorted(found) if pattern is not None else topics)
-            if name in found and (pattern is None or matches(pattern, name))
-        ]
         return [
             TopicPartition(name, number)
-            for name in wanted
+            for name in (topics if pattern is None else sorted(found))
+            if name in found and reads_topic(name, topics, pattern)
             for number in sorted(found[name].partitions)
         ]
 
@@ -203,6 +197,8 @@ def is_unknown(error: KafkaError) -> bool:
     )
 
 
-def matches(pattern: str, topic: str) -> bool:
-    """Return True if the whole name matches; names of Kafka's own topics never do."""
+def reads_topic(topic: str, topics: Collection[str], pattern: str | None) -> bool:
+    """Return True if a topic is named, or its whole name matches; Kafka's own topics do not."""
+    if pattern is None:
+        return topic in topics
     return not topic.startswith("__") and re.fullmatch(pattern, topic) is not None

@@ -48,11 +48,6 @@ class LossWatch:
         self.lost: set[TopicPartition] = set()
 
     @property
-    def in_doubt(self) -> bool:
-        """True if a partition has seemed missing or too short for less than `DOUBT_SECONDS`."""
-        return bool(self.doubted)
-
-    @property
     def doubted(self) -> set[TopicPartition]:
         """Partitions that have seemed missing or too short for less than `DOUBT_SECONDS`."""
         return {partition for partition in self._doubted if not self._is_certain(partition)}

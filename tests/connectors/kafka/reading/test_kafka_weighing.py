@@ -9,10 +9,15 @@ import pyarrow as pa
 import pytest
 
 from flow.connectors.kafka import KafkaSource
+from flow.connectors.kafka.broker.client import as_properties
 from flow.connectors.kafka.broker.cluster import TopicPartition
-from flow.connectors.kafka.broker.properties import as_properties
-from flow.connectors.kafka.reading.ranges import Access
-from flow.connectors.kafka.reading.weighing import MOST_RECORDS, OBJECT_BYTES, RECORD_BYTES, Scales
+from flow.connectors.kafka.reading.ranges import (
+    MOST_RECORDS,
+    OBJECT_BYTES,
+    RECORD_BYTES,
+    Access,
+    Scales,
+)
 from tests.support.kafka import Broker
 
 MILLION = 1_000_000
