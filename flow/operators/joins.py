@@ -15,13 +15,7 @@ from flow.instants import Moment
 from flow.keyed.logic import DISCARD, KEEP, Keep
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step
-from flow.operators.expiring import (
-    Expirable,
-    ExpiringOut,
-    TtlFrom,
-    add_expiring,
-    check_no_ttl_from,
-)
+from flow.operators.expiring import Expirable, ExpiringOut, TtlFrom, add_expiring, check_no_ttl_from
 
 InsertMode: TypeAlias = Literal["first", "last", "product"]
 """The values of a side that a join holds: the first, the last, or all of them."""

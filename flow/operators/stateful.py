@@ -12,13 +12,7 @@ from flow.dataflow import KeyedStream, Stream
 from flow.durations import Duration, natural_us
 from flow.errors import shorten
 from flow.instants import NEVER, Moment, from_us
-from flow.keyed.logic import (
-    DISCARD,
-    KEEP,
-    Keep,
-    StatefulBatchLogic,
-    StatefulLogic,
-)
+from flow.keyed.logic import DISCARD, KEEP, Keep, StatefulBatchLogic, StatefulLogic
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step, check_callable
 from flow.operators.stateless import map as map_items

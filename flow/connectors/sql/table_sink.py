@@ -16,10 +16,9 @@ from typing_extensions import override
 from flow.checks import check_choice
 from flow.connectors.formats.columns import Schema, as_schema
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
-from flow.connectors.sql.database import Database
+from flow.connectors.sql.database import Database, Dialect, Statements, TableName
 from flow.connectors.sql.ledger import Entry, Ledger, Repeating, Todo
 from flow.connectors.sql.rows import Change, Chunk, RowGroup, RowMaker
-from flow.connectors.sql.statements import Dialect, Statements, TableName
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
 Mode: TypeAlias = Literal["insert", "upsert"]
@@ -98,7 +97,7 @@ class TableSink(Sink[Any]):
     @override
     def write(self, context: WriteContext, batches: Iterator[Written]) -> list[Chunk]:
         marks = self.epoch_columns or ()
-        maker = RowMaker(context, self.dialect.value_converter(), tuple(self.key), marks)
+        maker = RowMaker(context, self.dialect.convert, tuple(self.key), marks)
         return list(maker.chunks(batches))
 
     @override

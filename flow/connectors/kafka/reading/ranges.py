@@ -16,12 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flow.connectors.kafka.broker.client import (
-    LastProblem,
-    Properties,
-    kafka,
-    make_consumer,
-)
+from flow.connectors.kafka.broker.client import LastProblem, Properties, kafka, make_consumer
 from flow.connectors.kafka.broker.cluster import Ends, TopicPartition, is_passing, is_unknown
 from flow.connectors.kafka.reading.losses import DOUBT_SECONDS, OnDataLoss
 from flow.errors import SourceError
