@@ -21,7 +21,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.backlog import behind_text
-from flow.columns.record_batch import RecordBatch
+from flow.columns.arrow_types import RecordBatch
 from flow.connectors.datasets import Dataset
 from flow.connectors.source_log import MemoryLog, SourceLog
 from flow.errors import FlowBuildError, SourceError, TimestampError, printable, shorten

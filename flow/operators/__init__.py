@@ -15,9 +15,8 @@ from flow.keyed.logic import (
 from flow.keyed.state_counts import StateCounts
 from flow.keyed.step import LogicBuilder
 from flow.operators.batching import map_batches, records
-from flow.operators.calling import CallId, Retry, call_id, map_async
+from flow.operators.calling import CallId, Retry, TTLCache, call_id, enrich_cached, map_async
 from flow.operators.edges import input, output, try_input
-from flow.operators.enriching import TTLCache, enrich_cached
 from flow.operators.expiring import ExpiringOut
 from flow.operators.joins import join
 from flow.operators.stateful import (
