@@ -51,8 +51,6 @@ OnInvalid: TypeAlias = Literal["fail", "drop", "errors"]
 the ``errors`` stream of `op.try_input`.
 """
 
-ON_INVALID = ("fail", "drop", "errors")
-
 _PARTITIONS_SHOWN = 3
 """Partitions that the progress line names, at most."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 from typing_extensions import override
@@ -14,12 +14,7 @@ from flow.checks import check_choice, check_whole
 from flow.connectors.datasets import Dataset
 from flow.connectors.kafka.broker.client import SERVERS, Clients, as_properties, datasets_of_topics
 from flow.connectors.kafka.writing.records import SCHEMA, Encoding, Getter, HeaderGetter
-from flow.connectors.kafka.writing.sending import (
-    AFTER_REWIND,
-    AfterRewind,
-    TransactionalWriter,
-    write_directly,
-)
+from flow.connectors.kafka.writing.sending import AfterRewind, TransactionalWriter, write_directly
 from flow.connectors.kafka.writing.serializers import Format, serializer_of
 from flow.connectors.kafka.writing.topics import EPOCHS_TOPIC, EpochsTopic, Topic
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
@@ -157,7 +152,7 @@ class KafkaSink(Sink[Any]):
         for name in ("key", "value", "timestamp"):
             _check_getter(name, getattr(self, name))
         _check_headers(self.headers)
-        check_choice("after_rewind", self.after_rewind, AFTER_REWIND)
+        check_choice("after_rewind", self.after_rewind, get_args(AfterRewind))
         if self.partitions is not None:
             check_whole("partitions", self.partitions, 1)
         if not isinstance(self.guarantee, Guarantee):

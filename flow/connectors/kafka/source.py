@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from typing_extensions import override
 
@@ -44,7 +44,7 @@ from flow.connectors.kafka.reading.ranges import (
     Scales,
     lend_reader,
 )
-from flow.connectors.source import ON_INVALID, Batch, OnInvalid, Planner, Source, SourceLog, Split
+from flow.connectors.source import Batch, OnInvalid, Planner, Source, SourceLog, Split
 from flow.durations import Duration, duration_us, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.garbage import no_collection
@@ -168,7 +168,7 @@ class KafkaSource(Source[Any]):
             self._check_offsets_given(name, getattr(self, name))
         self._set("bounded", self.end is not None)
         self._set("properties", as_properties(self.properties, _OWN_PROPERTIES))
-        check_choice("on_invalid", self.on_invalid, ON_INVALID)
+        check_choice("on_invalid", self.on_invalid, get_args(OnInvalid))
         check_choice("null_key", self.null_key, ("keep", "invalid"))
         check_choice("on_data_loss", self.on_data_loss, ("fail", "warn"))
         if self.max_records_per_epoch is not None:

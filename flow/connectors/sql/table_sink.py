@@ -9,7 +9,7 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from typing_extensions import override
 
@@ -23,8 +23,6 @@ from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
 Mode: TypeAlias = Literal["insert", "upsert"]
 """Write mode: rows are added, or replace the rows with the same key."""
-
-MODES = ("insert", "upsert")
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class TableSink(Sink[Any]):
     dialect: ClassVar[Dialect]
 
     def __post_init__(self) -> None:
-        check_choice("mode", self.mode, MODES)
+        check_choice("mode", self.mode, get_args(Mode))
         key = (self.key,) if isinstance(self.key, str) else self.key
         object.__setattr__(self, "key", _as_names("key", key))
         if self.epoch_columns is not None:

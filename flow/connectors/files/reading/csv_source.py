@@ -252,7 +252,7 @@ def _records(lines: LineRange, delimiter: str) -> Iterator[tuple[int, bytes]]:
     def texts() -> Iterator[str]:
         for block in lines.blocks():
             if block.is_cut:
-                raise SourceError(lines.too_long())
+                raise lines.too_long()
             for line in block.data.split(b"\n")[:-1]:
                 record.append(line)
                 yield line.decode(errors="surrogateescape") + "\n"

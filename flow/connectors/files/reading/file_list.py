@@ -23,7 +23,7 @@ from flow.connectors.files.places.place import (
 from flow.connectors.files.reading.pieces import File
 from flow.connectors.files.reading.seen_files import CHUNK, FileSummary, Mask, digest_of
 from flow.connectors.source import SourceLog
-from flow.durations import duration_text, duration_us, natural_us
+from flow.durations import duration_text, duration_us
 from flow.errors import SourceError, printable, shorten
 
 logger = logging.getLogger("flow")
@@ -174,15 +174,6 @@ SHARE = 32
 
 A summary is written as a whole, so a file is written about `SHARE` times in the long run.
 """
-
-
-def check_late_files(value: object) -> None:
-    """Check the `late_files` argument of a source.
-
-    Raises:
-        FlowBuildError: the value is not a duration, or is negative.
-    """
-    natural_us(value, "late_files")  # type: ignore[arg-type]  # a user's argument
 
 
 class FileList:

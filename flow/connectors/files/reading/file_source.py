@@ -6,7 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar, get_args
 
 from typing_extensions import override
 
@@ -21,11 +21,11 @@ from flow.connectors.files.places.place import (
     without_credentials,
     without_passwords,
 )
-from flow.connectors.files.reading.file_list import FileList, check_late_files, find_files
+from flow.connectors.files.reading.file_list import FileList, find_files
 from flow.connectors.files.reading.pieces import Cuts, Piece
-from flow.connectors.files.reading.planning import FILE_ORDERS, FileOrder, file_planner
+from flow.connectors.files.reading.planning import FileOrder, file_planner
 from flow.connectors.source import Batch, Json, Planner, Source, SourceLog, Split
-from flow.durations import Duration, duration_us
+from flow.durations import Duration, duration_us, natural_us
 
 X = TypeVar("X")
 
@@ -57,8 +57,8 @@ class FileSource(Source[X]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", as_paths(self.path))
         check_flag("follow", self.follow)
-        check_choice("order", self.order, FILE_ORDERS)
-        check_late_files(self.late_files)
+        check_choice("order", self.order, get_args(FileOrder))
+        natural_us(self.late_files, "late_files")
         object.__setattr__(self, "bounded", not self.follow)
 
     __repr__ = repr_without_credentials

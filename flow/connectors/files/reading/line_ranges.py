@@ -127,7 +127,8 @@ class LineRange:
                 if data[start:end].strip(blank):
                     return data[start:end], end + 1
                 start = end + 1
-            self._check_length([data])
+            if len(data) > LONGEST_LINE:
+                raise self.too_long()
         return data[start:], len(data)
 
     def _whole_lines(self) -> Iterator[tuple[bytes, bool]]:
@@ -187,13 +188,9 @@ class LineRange:
             if codec is None and at != self._file.size:
                 raise SourceError(f"{self._file} has changed while it was read")
 
-    def _check_length(self, rest: list[bytes]) -> None:
-        if sum(map(len, rest)) > LONGEST_LINE:
-            raise SourceError(self.too_long())
-
-    def too_long(self) -> str:
-        """Return the message for a file with a line longer than `LONGEST_LINE`."""
-        return f"{self._file} has {too_long()}"
+    def too_long(self) -> SourceError:
+        """Return the error of a file with a line longer than `LONGEST_LINE`."""
+        return SourceError(f"{self._file} has {too_long()}")
 
     def _count_lines_before(self) -> int:
         if self._start == 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import pyarrow as pa
 from typing_extensions import override
@@ -29,7 +29,7 @@ from flow.connectors.formats.line_parsers import (
     check_json_types,
     utf8_problem,
 )
-from flow.connectors.source import ON_INVALID, BadInput, Batch, Invalid, OnInvalid
+from flow.connectors.source import BadInput, Batch, Invalid, OnInvalid
 from flow.durations import Duration
 
 X = TypeVar("X")
@@ -56,7 +56,7 @@ class LineSource(FileSource[X]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("on_invalid", self.on_invalid, ON_INVALID)
+        check_choice("on_invalid", self.on_invalid, get_args(OnInvalid))
         check_whole("bytes_per_epoch", self.bytes_per_epoch, 1)
 
     @property
@@ -78,7 +78,8 @@ def read_lines(lines: LineRange, piece: Piece, parser: LineParser) -> Iterator[B
     """Parse the lines of a range."""
     for block in lines.blocks():
         if block.is_cut:
-            yield Invalid([_too_long_line(piece, lines.line_number(block.before), block.data)])
+            number, beginning = lines.line_number(block.before), block.data.rstrip()
+            yield Invalid([_bad_line(piece, number, beginning, too_long())])
             continue
         parsed = parser.parse(block.data)
         if parsed is not None:
@@ -109,7 +110,9 @@ def _sift_numbered(
         yield from (batch for part in good for batch in batches(part))
         if bad:
             rejected = [(lines.line_number(chunk[index][0]), chunk[index][1]) for index in bad]
-            yield Invalid([bad_line(piece, number, line, parser) for number, line in rejected])
+            yield Invalid(
+                [_bad_line(piece, number, line, parser.reason(line)) for number, line in rejected]
+            )
 
 
 def sift(lines: Sequence[bytes], parser: LineParser) -> tuple[list[Parsed], list[int]]:
@@ -139,15 +142,9 @@ def batches(parsed: Parsed) -> Iterator[Batch]:
         yield from (batch for batch in parsed.to_batches(max_chunksize=ROWS) if batch.num_rows)
 
 
-def bad_line(piece: Piece, number: int, line: bytes, parser: LineParser) -> BadInput:
-    """Return the description of a bad line."""
+def _bad_line(piece: Piece, number: int, line: bytes, reason: str) -> BadInput:
     text = cut_text(line.decode(errors="replace"), TEXT_LENGTH)
-    return BadInput(f"{piece.file}, line {number}", text, parser.reason(line))
-
-
-def _too_long_line(piece: Piece, number: int, beginning: bytes) -> BadInput:
-    text = cut_text(beginning.decode(errors="replace").rstrip(), TEXT_LENGTH)
-    return BadInput(f"{piece.file}, line {number}", text, too_long())
+    return BadInput(f"{piece.file}, line {number}", text, reason)
 
 
 def count_lines(data: bytes, blank: bytes) -> int:

@@ -24,8 +24,6 @@ from flow.errors import SourceError
 FileOrder: TypeAlias = Literal["sequence", "parallel"]
 """Order of the files of a source: one after another, or side by side."""
 
-FILE_ORDERS = ("sequence", "parallel")
-
 MOST_SPLITS = 1_000
 """Splits in one slice, at most."""
 MOST_PIECES = 10_000

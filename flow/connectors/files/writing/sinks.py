@@ -15,8 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from flow.connectors.files.writing.directory_sink import DirectorySink
-from flow.connectors.files.writing.epoch_directory import Marker, Part, read_schema
+from flow.connectors.files.writing.epoch_directory import DirectorySink, Marker, Part, read_schema
 from flow.connectors.formats.columns import (
     EPOCH_COLUMN,
     Schema,

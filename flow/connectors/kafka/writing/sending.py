@@ -209,7 +209,6 @@ def write_directly(
 AfterRewind: TypeAlias = Literal["refuse", "write"]
 """Action for an epoch of which an earlier version, or later epochs, were written."""
 
-AFTER_REWIND = ("refuse", "write")
 TIMEOUT = "transaction.timeout.ms"
 _DEFAULT_TIMEOUT_MS = 60_000
 _SECONDS = 60.0

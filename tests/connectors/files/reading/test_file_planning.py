@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,6 @@ from flow.connectors.files.reading import planning
 from flow.connectors.files.reading.file_list import FileList, ListedFile
 from flow.connectors.files.reading.pieces import Cuts, File
 from flow.connectors.files.reading.planning import (
-    FILE_ORDERS,
     FileOrder,
     FilePlanner,
     ListingTimes,
@@ -360,7 +359,7 @@ def test_lag_in_parallel_counts_finished_files() -> None:
 S = 1_000_000
 
 
-@pytest.mark.parametrize("order", FILE_ORDERS)
+@pytest.mark.parametrize("order", get_args(FileOrder))
 def test_a_finished_bounded_source_is_read_until_now(order: FileOrder) -> None:
     case = Case(order, [10, 10], 15, parallelism=2)
     answers = [
@@ -375,7 +374,7 @@ def test_a_finished_bounded_source_is_read_until_now(order: FileOrder) -> None:
 #  listed           no    yes   no    yes   no    yes   no
 #  reads            -     0-1   -     2     -     -     -
 #  all read up to   -     1     1     2     2     3     3
-@pytest.mark.parametrize("order", FILE_ORDERS)
+@pytest.mark.parametrize("order", get_args(FileOrder))
 def test_read_until_is_the_time_of_the_last_listing(order: FileOrder) -> None:
     case = Case(order, [5] * 9, 100, appeared=0, follow=True)
     listings = Listings(case)
@@ -395,7 +394,7 @@ def test_read_until_is_the_time_of_the_last_listing(order: FileOrder) -> None:
 #  all read up to         -      1      1      2      2      6
 #  parallel reads half    0      1      2      0      1      2
 #  all read up to         -      -      -      1      2      6
-@pytest.mark.parametrize("order", FILE_ORDERS)
+@pytest.mark.parametrize("order", get_args(FileOrder))
 def test_read_until_with_a_backlog_is_the_newest_listing_that_is_read(order: FileOrder) -> None:
     case = Case(order, Lengths([10] * 3, least_piece=5), 5, appeared=0, follow=True)
     listings = Listings(case)
