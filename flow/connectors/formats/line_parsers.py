@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,9 @@ import pyarrow.json
 from typing_extensions import override
 
 from flow.errors import FlowBuildError, shorten
+
+Piece = TypeVar("Piece")
+Items = TypeVar("Items")
 
 Parsed: TypeAlias = "list[Any] | pa.Table"
 """Items of lines: objects, or records in columns."""
@@ -46,6 +50,33 @@ class LineParser(ABC):
     def is_blank(self, line: bytes) -> bool:
         """Return True if a line is blank, and so skipped."""
         return self.blank is not None and not line.strip(self.blank)
+
+
+def sift(
+    pieces: Sequence[Piece], parse: Callable[[Sequence[Piece]], Items | None]
+) -> tuple[list[Items], list[int]]:
+    """Separate pieces of input into the items of good ones, in order, and the indexes of bad ones.
+
+    Pieces are halved repeatedly until each bad one is alone.
+
+    Args:
+        pieces: the pieces, such as lines.
+        parse: function that returns the items of pieces; ``None`` if any of them is bad.
+    """
+    good: list[Items] = []
+    bad: list[int] = []
+    ranges = [(0, len(pieces))]
+    while ranges:
+        start, end = ranges.pop()
+        items = parse(pieces[start:end])
+        if items is not None:
+            good.append(items)
+        elif end - start == 1:
+            bad.append(start)
+        else:
+            middle = (start + end) // 2
+            ranges += [(middle, end), (start, middle)]
+    return good, bad
 
 
 def utf8_problem(line: bytes) -> str | None:

@@ -164,15 +164,11 @@ class KafkaSink(Sink[Any]):
 
     def __repr__(self) -> str:
         arguments = [repr(self.servers), repr(self.topic)]
+        shown = {**vars(self), "guarantee": Guarantee(self.guarantee).value}
         for one in fields(self)[2:]:
-            value = getattr(self, one.name)
-            if not one.init or value == one.default or (one.name == "properties" and not value):
-                continue
-            if one.name == "guarantee":
-                if self._exactly_once:
-                    continue
-                value = value.value
-            arguments.append(f"{one.name}={value!r}")
+            value = shown[one.name]
+            if one.init and value not in (one.default, {}):
+                arguments.append(f"{one.name}={value!r}")
         return f"KafkaSink({', '.join(arguments)})"
 
     def __getstate__(self) -> dict[str, Any]:

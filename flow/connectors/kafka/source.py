@@ -12,8 +12,6 @@ from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
 from flow.connectors.datasets import Dataset
-from flow.connectors.formats.columns import Schema, as_schema
-from flow.connectors.formats.line_parsers import check_json_types
 from flow.connectors.kafka.broker.client import (
     Properties,
     as_properties,
@@ -22,41 +20,19 @@ from flow.connectors.kafka.broker.client import (
 )
 from flow.connectors.kafka.broker.cluster import Cluster, TopicPartition, reads_topic
 from flow.connectors.kafka.broker.message import KafkaMessage
-from flow.connectors.kafka.reading.deserializers import (
-    AvroDeserializer,
-    BytesDeserializer,
-    Deserializer,
-    FlatJsonColumns,
-    JsonColumns,
-    JsonDeserializer,
-    TextDeserializer,
-    is_flat,
-)
+from flow.connectors.kafka.reading.deserializers import AnySchema, FormName, deserializer_of
 from flow.connectors.kafka.reading.items import METADATA, Items, ObjectItems, RecordItems
 from flow.connectors.kafka.reading.losses import OnDataLoss
 from flow.connectors.kafka.reading.planner import KafkaPlanner, Reach
 from flow.connectors.kafka.reading.positions import EARLIEST, LATEST, Position, checked_position
-from flow.connectors.kafka.reading.ranges import (
-    MOST_RECORDS,
-    OBJECT_BYTES,
-    RECORD_BYTES,
-    Access,
-    Scales,
-    lend_reader,
-)
+from flow.connectors.kafka.reading.ranges import MOST_RECORDS, Access, Scales, lend_reader
 from flow.connectors.source import Batch, OnInvalid, Planner, Source, SourceLog, Split
 from flow.durations import Duration, duration_us, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.garbage import no_collection
 
-FormName: TypeAlias = Literal["bytes", "text", "json", "avro"]
-"""Format of keys or values."""
 ItemKind: TypeAlias = Literal["messages", "records"]
 """Kind of items: `KafkaMessage` objects, or records in columns."""
-AnySchema: TypeAlias = "Schema | str | Mapping[str, Any] | Sequence[Any]"
-"""Columns of JSON objects, or an Avro schema."""
-
-_FORMS = ("bytes", "text", "json", "avro")
 _OWN_PROPERTIES = {
     "bootstrap.servers": "use the argument servers",
     "enable.auto.commit": "the flow's checkpoint keeps offsets, not the broker",
@@ -200,8 +176,7 @@ class KafkaSource(Source[Any]):
         )
         scales = None
         if self.max_records_per_epoch is None:
-            overhead = RECORD_BYTES if self.items == "records" else OBJECT_BYTES
-            scales = Scales(self._access, overhead)
+            scales = Scales(self._access, records=self.items == "records")
         cluster = Cluster(self.servers, self._access.properties)
         return KafkaPlanner(reach, cluster, parallelism, scales=scales)
 
@@ -247,8 +222,8 @@ class KafkaSource(Source[Any]):
     @cached_property
     def _conversion(self) -> Items:
         records = self.items == "records"
-        key = _deserializer("key", self.key, self.key_schema, records=records)
-        value = _deserializer("value", self.value, self.schema, records=records)
+        key = deserializer_of("key", self.key, self.key_schema, records=records)
+        value = deserializer_of("value", self.value, self.schema, records=records)
         needed = self.null_key == "invalid"
         if records:
             return RecordItems(key, value, key_needed=needed, prefix=self.prefix)
@@ -283,45 +258,6 @@ class KafkaSource(Source[Any]):
                 f"KafkaSource: the value's schema has {listed}, the name of a column that "
                 "records have in any case: set those apart with a prefix, such as prefix='kafka_'"
             )
-
-
-def _deserializer(
-    name: str, format_name: str, schema: AnySchema | None, *, records: bool
-) -> Deserializer:
-    """Return the deserializer of keys or values.
-
-    Raises:
-        FlowTypeError, FlowBuildError: the schema does not fit the format.
-    """
-    check_choice(name, format_name, _FORMS)
-    argument = "schema" if name == "value" else "key_schema"
-    if schema is not None and format_name not in ("json", "avro"):
-        raise FlowBuildError(
-            f"KafkaSource: {argument} is for {name}='json' or {name}='avro', "
-            f"got {name}={format_name!r}"
-        )
-    if schema is None and (format_name == "avro" or (format_name == "json" and records)):
-        raise FlowBuildError(f"KafkaSource: {name}={format_name!r} needs {argument}")
-    match format_name:
-        case "bytes":
-            return BytesDeserializer()
-        case "text":
-            return TextDeserializer()
-        case "avro":
-            deserializer = AvroDeserializer(schema)
-            if records:
-                _ = deserializer.kind
-            return deserializer
-    if not records:
-        if schema is not None:
-            raise FlowBuildError(
-                f"KafkaSource: {argument} names the columns of records: leave it out for "
-                "messages, whose JSON is read without a schema"
-            )
-        return JsonDeserializer()
-    columns = as_schema(schema)
-    check_json_types(columns)
-    return FlatJsonColumns(columns) if is_flat(columns) else JsonColumns(columns)
 
 
 def _checked_topics(topics: object, pattern: object) -> object:

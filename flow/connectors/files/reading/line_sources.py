@@ -18,7 +18,7 @@ from flow.checks import check_choice, check_whole
 from flow.connectors.files.reading.file_list import LATE_FILES
 from flow.connectors.files.reading.file_source import FileSource, Paths, cut_text
 from flow.connectors.files.reading.line_ranges import Block, LineCuts, LineRange, too_long
-from flow.connectors.files.reading.pieces import Cuts, Piece
+from flow.connectors.files.reading.pieces import Cuts, File, Piece
 from flow.connectors.files.reading.planning import FileOrder
 from flow.connectors.formats.columns import Schema, as_schema
 from flow.connectors.formats.line_parsers import (
@@ -27,6 +27,7 @@ from flow.connectors.formats.line_parsers import (
     LineParser,
     Parsed,
     check_json_types,
+    sift,
     utf8_problem,
 )
 from flow.connectors.source import BadInput, Batch, Invalid, OnInvalid
@@ -74,22 +75,22 @@ class LineSource(FileSource[X]):
         return LineCuts(is_whole=self.is_whole)
 
 
-def read_lines(lines: LineRange, piece: Piece, parser: LineParser) -> Iterator[Batch]:
+def read_lines(lines: LineRange, parser: LineParser) -> Iterator[Batch]:
     """Parse the lines of a range."""
     for block in lines.blocks():
         if block.is_cut:
             number, beginning = lines.line_number(block.before), block.data.rstrip()
-            yield Invalid([_bad_line(piece, number, beginning, too_long())])
+            yield Invalid([_bad_line(lines.file, number, beginning, too_long())])
             continue
         parsed = parser.parse(block.data)
         if parsed is not None:
             yield from batches(parsed)
         else:
-            yield from _sift_numbered(lines, piece, parser, _numbered(block, parser))
+            yield from _sift_numbered(lines, parser, _numbered(block, parser))
 
 
 def read_numbered(
-    lines: LineRange, piece: Piece, parser: LineParser, numbered: Sequence[tuple[int, bytes]]
+    lines: LineRange, parser: LineParser, numbered: Sequence[tuple[int, bytes]]
 ) -> Iterator[Batch]:
     """Parse lines of a range, none of them blank, each with its index in the range."""
     if not numbered:
@@ -98,39 +99,23 @@ def read_numbered(
     if parsed is not None:
         yield from batches(parsed)
     else:
-        yield from _sift_numbered(lines, piece, parser, numbered)
+        yield from _sift_numbered(lines, parser, numbered)
 
 
 def _sift_numbered(
-    lines: LineRange, piece: Piece, parser: LineParser, numbered: Sequence[tuple[int, bytes]]
+    lines: LineRange, parser: LineParser, numbered: Sequence[tuple[int, bytes]]
 ) -> Iterator[Batch]:
     for start in range(0, len(numbered), SIFTED):
         chunk = numbered[start : start + SIFTED]
-        good, bad = sift([line for _, line in chunk], parser)
-        yield from (batch for part in good for batch in batches(part))
+        good, bad = sift(
+            [line for _, line in chunk], lambda some: parser.parse(_data(some), len(some))
+        )
+        yield from (batch for part in _concatenated(good) for batch in batches(part))
         if bad:
             rejected = [(lines.line_number(chunk[index][0]), chunk[index][1]) for index in bad]
             yield Invalid(
-                [_bad_line(piece, number, line, parser.reason(line)) for number, line in rejected]
+                [_bad_line(lines.file, at, line, parser.reason(line)) for at, line in rejected]
             )
-
-
-def sift(lines: Sequence[bytes], parser: LineParser) -> tuple[list[Parsed], list[int]]:
-    """Separate lines, without their line ends, into parsed items and the indexes of bad lines."""
-    good: list[Parsed] = []
-    bad: list[int] = []
-    ranges = [(0, len(lines))]
-    while ranges:
-        start, end = ranges.pop()
-        parsed = parser.parse(_data(lines[start:end]), end - start)
-        if parsed is not None:
-            good.append(parsed)
-        elif end - start == 1:
-            bad.append(start)
-        else:
-            middle = (start + end) // 2
-            ranges += [(middle, end), (start, middle)]
-    return _concatenated(good), bad
 
 
 def batches(parsed: Parsed) -> Iterator[Batch]:
@@ -142,9 +127,9 @@ def batches(parsed: Parsed) -> Iterator[Batch]:
         yield from (batch for batch in parsed.to_batches(max_chunksize=ROWS) if batch.num_rows)
 
 
-def _bad_line(piece: Piece, number: int, line: bytes, reason: str) -> BadInput:
+def _bad_line(file: File, number: int, line: bytes, reason: str) -> BadInput:
     text = cut_text(line.decode(errors="replace"), TEXT_LENGTH)
-    return BadInput(f"{piece.file}, line {number}", text, reason)
+    return BadInput(f"{file}, line {number}", text, reason)
 
 
 def count_lines(data: bytes, blank: bytes) -> int:
@@ -218,7 +203,7 @@ class TextSource(LineSource[str]):
     def read_piece(
         self, filesystem: Any, piece: Piece, fields: frozenset[str] | None
     ) -> Iterator[Batch]:
-        return read_lines(LineRange(filesystem, piece), piece, _TextParser())
+        return read_lines(LineRange(filesystem, piece), _TextParser())
 
 
 class _TextParser(LineParser):
@@ -294,4 +279,4 @@ class JsonLinesSource(LineSource[Any]):
         self, filesystem: Any, piece: Piece, fields: frozenset[str] | None
     ) -> Iterator[Batch]:
         parser = JsonObjectParser() if self.schema is None else JsonColumnParser(self.schema)
-        return read_lines(LineRange(filesystem, piece), piece, parser)
+        return read_lines(LineRange(filesystem, piece), parser)

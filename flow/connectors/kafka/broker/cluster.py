@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from flow.connectors.kafka.broker.client import LastProblem, Properties, make_admin
+from flow.connectors.kafka.broker.client import (
+    LastProblem,
+    Properties,
+    administration,
+    kafka,
+    make_admin,
+)
 from flow.errors import SourceError
 
 if TYPE_CHECKING:
@@ -56,7 +62,8 @@ class Cluster:
         self._problem = LastProblem(properties)
         self._admitted = False
         level = str(properties.get("isolation.level", ""))
-        self._committed_only = level.lower() != "read_uncommitted"
+        is_uncommitted = level.lower() == "read_uncommitted"
+        self._isolation = "READ_UNCOMMITTED" if is_uncommitted else "READ_COMMITTED"
         self._client = make_admin(servers, properties, self._problem)
 
     def partitions(self, topics: Collection[str], pattern: str | None) -> list[TopicPartition]:
@@ -73,46 +80,28 @@ class Cluster:
             for number in sorted(found[name].partitions)
         ]
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> Ends:
+    def earliest(self, partitions: Collection[TopicPartition]) -> Ends:
         """Return the offset of the first message that each partition still holds."""
-        from confluent_kafka.admin import OffsetSpec
+        return self._offsets(partitions, administration().OffsetSpec.earliest())
 
-        return self._offsets({partition: OffsetSpec.earliest() for partition in partitions})
-
-    def latest(self, partitions: Iterable[TopicPartition]) -> Ends:
+    def latest(self, partitions: Collection[TopicPartition]) -> Ends:
         """Return the offset after the last readable message of each partition."""
-        from confluent_kafka.admin import OffsetSpec
+        return self._offsets(partitions, administration().OffsetSpec.latest())
 
-        return self._offsets({partition: OffsetSpec.latest() for partition in partitions})
-
-    def since(self, partitions: Iterable[TopicPartition], millis: int) -> Ends:
+    def since(self, partitions: Collection[TopicPartition], millis: int) -> Ends:
         """Return the offset of the first message at or after a time, or else the latest."""
-        from confluent_kafka.admin import OffsetSpec
-
-        found = self._offsets(
-            {partition: OffsetSpec.for_timestamp(millis) for partition in partitions}
-        )
+        found = self._offsets(partitions, administration().OffsetSpec.for_timestamp(millis))
         without = [partition for partition, offset in found.items() if offset < 0]
         return {**found, **self.latest(without)}
 
-    def _offsets(self, specs: Mapping[TopicPartition, Any]) -> Ends:
+    def _offsets(self, partitions: Collection[TopicPartition], spec: Any) -> Ends:
         """Return offsets by partition, without partitions that do not exist."""
-        from confluent_kafka import IsolationLevel
-        from confluent_kafka import TopicPartition as Theirs
-
-        if not specs:
+        wanted = {kafka().TopicPartition(*partition): spec for partition in partitions}
+        if not wanted:
             return {}
-        level = (
-            IsolationLevel.READ_COMMITTED
-            if self._committed_only
-            else IsolationLevel.READ_UNCOMMITTED
-        )
         futures = self._client.list_offsets(
-            {
-                Theirs(partition.topic, partition.partition): spec
-                for partition, spec in specs.items()
-            },
-            isolation_level=level,
+            wanted,
+            isolation_level=kafka().IsolationLevel[self._isolation],
             request_timeout=ASKING_SECONDS,
         )
         found: Ends = {}
@@ -121,10 +110,10 @@ class Cluster:
             if offset is not None:
                 found[TopicPartition(partition.topic, partition.partition)] = offset
         if not found:
-            self._check_leaders(specs)
+            self._check_leaders(partitions)
         return found
 
-    def _check_leaders(self, partitions: Iterable[TopicPartition]) -> None:
+    def _check_leaders(self, partitions: Collection[TopicPartition]) -> None:
         """Raise `Unreachable` if a partition has no leader, as the client leaves it out."""
         existing = self.partitions({partition.topic for partition in partitions}, None)
         leaderless = sorted(set(existing).intersection(partitions))
@@ -133,11 +122,9 @@ class Cluster:
             raise Unreachable(f"no broker of {self._servers} leads {leaderless[0]}{more}")
 
     def _ask(self, question: Callable[[], Any]) -> Any:
-        from confluent_kafka import KafkaException
-
         try:
             answer = question()
-        except KafkaException as error:
+        except kafka().KafkaException as error:
             raise self._failure(error.args[0]) from None
         finally:
             self._client.poll(0)
@@ -178,12 +165,10 @@ def is_passing(error: KafkaError) -> bool:
 
 
 def _offset_or_gone(future: Any) -> int | None:
-    from confluent_kafka import KafkaError, KafkaException
-
     try:
         return int(future.result(2 * ASKING_SECONDS).offset)
-    except KafkaException as error:
-        if is_unknown(error.args[0]) or error.args[0].code() == KafkaError._NOENT:
+    except kafka().KafkaException as error:
+        if is_unknown(error.args[0]) or error.args[0].code() == error.args[0]._NOENT:
             return None
         raise
 

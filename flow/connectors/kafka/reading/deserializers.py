@@ -9,20 +9,32 @@ from __future__ import annotations
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.checks import check_choice
 from flow.connectors.formats import avro_types
-from flow.connectors.formats.line_parsers import JsonColumnParser, is_utf8, type_as_read
-from flow.errors import package_of_extra
+from flow.connectors.formats.columns import Schema, as_schema
+from flow.connectors.formats.line_parsers import (
+    JsonColumnParser,
+    check_json_types,
+    is_utf8,
+    type_as_read,
+)
+from flow.errors import FlowBuildError, package_of_extra
 
 Data = Sequence["bytes | None"]
+
+FormName: TypeAlias = Literal["bytes", "text", "json", "avro"]
+"""Format of keys or values."""
+AnySchema: TypeAlias = "Schema | str | Mapping[str, Any] | Sequence[Any]"
+"""Columns of JSON objects, or an Avro schema."""
 
 _LINE_END = ord("\n")
 
@@ -307,3 +319,42 @@ def _python_type(kind: Any) -> Any | None:
 def _name(number: int) -> str:
     """Return the Python name of a field, as not every name is an identifier."""
     return f"field_{number}"
+
+
+def deserializer_of(
+    name: str, format_name: str, schema: AnySchema | None, *, records: bool
+) -> Deserializer:
+    """Return the deserializer of keys or values.
+
+    Raises:
+        FlowTypeError, FlowBuildError: the schema does not fit the format.
+    """
+    check_choice(name, format_name, get_args(FormName))
+    argument = "schema" if name == "value" else "key_schema"
+    if schema is not None and format_name not in ("json", "avro"):
+        raise FlowBuildError(
+            f"KafkaSource: {argument} is for {name}='json' or {name}='avro', "
+            f"got {name}={format_name!r}"
+        )
+    if schema is None and (format_name == "avro" or (format_name == "json" and records)):
+        raise FlowBuildError(f"KafkaSource: {name}={format_name!r} needs {argument}")
+    match format_name:
+        case "bytes":
+            return BytesDeserializer()
+        case "text":
+            return TextDeserializer()
+        case "avro":
+            deserializer = AvroDeserializer(schema)
+            if records:
+                _ = deserializer.kind
+            return deserializer
+    if not records:
+        if schema is not None:
+            raise FlowBuildError(
+                f"KafkaSource: {argument} names the columns of records: leave it out for "
+                "messages, whose JSON is read without a schema"
+            )
+        return JsonDeserializer()
+    columns = as_schema(schema)
+    check_json_types(columns)
+    return FlatJsonColumns(columns) if is_flat(columns) else JsonColumns(columns)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.connectors.formats.line_parsers import sift
 from flow.connectors.kafka.broker.message import BadMessage, KafkaMessage, TimestampType
 from flow.connectors.kafka.reading.deserializers import Deserializer
 from flow.connectors.source import Batch, Invalid
@@ -77,24 +78,11 @@ class Items(ABC):
             yield items
             return
         for start in range(0, len(messages), SIFTED):
-            bad: list[Message] = []
-            yield from self._sift(messages[start : start + SIFTED], fields, bad)
+            some = messages[start : start + SIFTED]
+            good, bad = sift(some, lambda part: self.batch(part, fields))
+            yield from good
             if bad:
-                yield Invalid([self._bad_message(message) for message in bad])
-
-    def _sift(
-        self, messages: Sequence[Message], fields: frozenset[str] | None, bad: list[Message]
-    ) -> Iterator[Batch]:
-        """Yield the items of good messages, found by bisection; append the others to `bad`."""
-        items = self.batch(messages, fields)
-        if items is not None:
-            yield items
-        elif len(messages) == 1:
-            bad.append(messages[0])
-        else:
-            middle = len(messages) // 2
-            yield from self._sift(messages[:middle], fields, bad)
-            yield from self._sift(messages[middle:], fields, bad)
+                yield Invalid([self._bad_message(some[index]) for index in bad])
 
     def _lacks_key(self, keys: Sequence[bytes | None]) -> bool:
         return self.key_needed and None in keys

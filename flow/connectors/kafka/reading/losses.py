@@ -71,9 +71,7 @@ class LossWatch:
             SourceError: messages are lost, and `on_data_loss` is ``"fail"``.
         """
         shrunk = self._shrunk(offsets, latest)
-        begins = earliest(
-            [*to_read, *(partition for partition in shrunk if partition not in to_read)]
-        )
+        begins = earliest(list(dict.fromkeys([*to_read, *shrunk])))
         moved: Ends = {}
         for partition, first in begins.items():
             if partition in shrunk:

@@ -98,9 +98,7 @@ class _Range:
     @property
     def position(self) -> Any:
         """Position to continue from, in the type of the client library."""
-        return kafka().TopicPartition(
-            self.partition.topic, self.partition.partition, self.next_offset
-        )
+        return kafka().TopicPartition(*self.partition, self.next_offset)
 
     def advance_to(self, offset: int) -> None:
         """Advance to an offset: all messages before it are read."""
@@ -323,10 +321,10 @@ class Scales:
 
     Args:
         access: access to the brokers.
-        overhead: memory of a message beyond its bytes.
+        records: True if the messages become records, False if they become objects.
     """
 
-    def __init__(self, access: Access, overhead: int) -> None:
+    def __init__(self, access: Access, *, records: bool) -> None:
         properties = Properties({**access.properties, **_GLANCE})
         self._access = replace(
             access,
@@ -334,7 +332,7 @@ class Scales:
             on_data_loss="fail",  # no warning of a loss, which the reader of the messages logs
             patience_seconds=_PATIENCE_SECONDS,
         )
-        self._overhead = overhead
+        self._overhead = RECORD_BYTES if records else OBJECT_BYTES
 
     def most(self, offsets: Ends, backlog: Mapping[TopicPartition, int]) -> int:
         """Return the greatest number of messages that an epoch may read.

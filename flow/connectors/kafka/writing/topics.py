@@ -72,11 +72,9 @@ class Topic:
             SinkError: the topic does not exist, even after the time that a new one needs.
         """
         latest = administration().OffsetSpec.latest()
-        partition_of = kafka().TopicPartition
-        answers = {
-            partition_of(self.name, number): latest for number in self._wait_for_partitions()
-        }
-        ends = self._clients.admin.list_offsets(answers, request_timeout=_QUERY_SECONDS)
+        numbers = self._wait_for_partitions()
+        asked = {kafka().TopicPartition(self.name, number): latest for number in numbers}
+        ends = self._clients.admin.list_offsets(asked, request_timeout=_QUERY_SECONDS)
         return {one.partition: end.result().offset for one, end in ends.items()}
 
     def _wait_for_partitions(self) -> list[int]:

@@ -73,7 +73,7 @@ def test_messages_weigh_without_a_count(options: dict[str, Any], overhead: int |
 
 def scales_on(broker: Broker) -> Scales:
     properties = as_properties({"queued.min.messages": 5_000}, {})
-    return Scales(Access(broker.servers, properties, "fail", 60.0), RECORD_BYTES)
+    return Scales(Access(broker.servers, properties, "fail", 60.0), records=True)
 
 
 def test_messages_weigh_their_keys_values_and_headers(broker: Broker) -> None:
