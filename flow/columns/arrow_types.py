@@ -54,6 +54,11 @@ class ColumnPredicate:
         return hash(str(self.expression))
 
 
+def is_instant(kind: Any) -> bool:
+    """Return True for the types of timestamps with a time zone."""
+    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
+
+
 def with_leaves(kind: Any, change: Callable[[Any], Any]) -> Any:
     """Return a type with `change` applied to each leaf of its structs, lists and maps, in order.
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from flow.columns.arrow_types import is_instant
 from flow.connectors.formats.json_encoding import naive_problem, plain
 from flow.connectors.sink import Written, to_record
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
@@ -211,8 +212,8 @@ def _is_lossless(found: str, wanted: str, whole: bool) -> bool:
 
 
 def _family(kind: Any) -> str:
-    if pa.types.is_timestamp(kind):
-        return _CLOCK_TIME if kind.tz is None else "a time with a zone"
+    if is_instant(kind):
+        return "a time with a zone"
     families = (word for is_kind, word in _FAMILIES if is_kind(kind))
     return next(families, str(kind))
 
@@ -226,6 +227,7 @@ _FAMILIES: tuple[tuple[Callable[[Any], bool], str], ...] = (
     (pa.types.is_large_string, _TEXT),
     (pa.types.is_binary, "bytes"),
     (pa.types.is_large_binary, "bytes"),
+    (pa.types.is_timestamp, _CLOCK_TIME),
     (pa.types.is_date, _DATE),
     (pa.types.is_time, "a time of day"),
     (pa.types.is_duration, "a duration"),
@@ -312,7 +314,7 @@ def _check_zones(name: str, values: list[Any], kind: Any, step_id: str) -> None:
     """Raise a `SinkError` for a naive datetime, which pyarrow would treat as UTC."""
     times = [time for value in values for time in _times_in(value)]
     naive = [value for value in times if value.utcoffset() is None]
-    zoned = kind is not None and pa.types.is_timestamp(kind) and kind.tz is not None
+    zoned = kind is not None and is_instant(kind)
     if naive and (zoned or (kind is None and len(naive) < len(times))):
         raise SinkError(f"step {step_id!r}: field {name!r}: {naive_problem(naive[0].isoformat())}")
 
@@ -353,10 +355,4 @@ def _known(kind: Any) -> Any:
     if pa.types.is_decimal(kind):
         # Later values may have more digits, so the precision is the greatest one of Spark.
         return pa.decimal128(_DIGITS, min(kind.scale, _DIGITS))
-    return _in_utc(kind)
-
-
-def _in_utc(kind: Any) -> Any:
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
-    return kind
+    return pa.timestamp(kind.unit, "UTC") if is_instant(kind) else kind

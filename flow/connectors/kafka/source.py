@@ -18,13 +18,20 @@ from flow.connectors.kafka.broker.client import (
     checked_servers,
     datasets_of_topics,
 )
-from flow.connectors.kafka.broker.cluster import Cluster, TopicPartition, reads_topic
+from flow.connectors.kafka.broker.cluster import (
+    EARLIEST,
+    LATEST,
+    Cluster,
+    Position,
+    TopicPartition,
+    checked_position,
+    reads_topic,
+)
 from flow.connectors.kafka.broker.message import KafkaMessage
 from flow.connectors.kafka.reading.deserializers import AnySchema, FormName, deserializer_of
 from flow.connectors.kafka.reading.items import METADATA, Items, ObjectItems, RecordItems
 from flow.connectors.kafka.reading.losses import OnDataLoss
 from flow.connectors.kafka.reading.planner import KafkaPlanner, Reach
-from flow.connectors.kafka.reading.positions import EARLIEST, LATEST, Position, checked_position
 from flow.connectors.kafka.reading.ranges import MOST_RECORDS, Access, Scales, lend_reader
 from flow.connectors.source import Batch, OnInvalid, Planner, Source, SourceLog, Split
 from flow.durations import Duration, duration_us, positive_us

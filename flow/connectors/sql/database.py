@@ -53,11 +53,6 @@ class Dialect:
         return None
 
 
-def is_instant(kind: Any) -> bool:
-    """Return True for the pyarrow types of timestamps with a time zone."""
-    return pa.types.is_timestamp(kind) and kind.tz is not None
-
-
 def quoted(name: str) -> str:
     """Return a name in quotes, valid with any characters.
 

@@ -12,15 +12,9 @@ from urllib.parse import quote
 from pyarrow import types
 from typing_extensions import override
 
+from flow.columns.arrow_types import is_instant
 from flow.connectors.datasets import Dataset
-from flow.connectors.sql.database import (
-    Database,
-    Dialect,
-    TableName,
-    is_instant,
-    quoted,
-    quoted_table,
-)
+from flow.connectors.sql.database import Database, Dialect, TableName, quoted, quoted_table
 from flow.connectors.sql.ledger import EPOCHS_TABLE
 from flow.connectors.sql.rows import (
     Row,
@@ -158,7 +152,7 @@ class PostgresSink(TableSink):
         if not isinstance(self.dsn, str):
             raise FlowTypeError(f"dsn must be text, got {type(self.dsn).__name__}")
         shown = {name: _HIDDEN if name in _SECRETS else value for name, value in self._dsn_parts()}
-        object.__setattr__(self, "dsn_shown", _conninfo().make_conninfo(**shown))
+        object.__setattr__(self, "dsn_shown", _psycopg().conninfo.make_conninfo(**shown))
 
     @override
     def arguments(self) -> dict[str, Any]:
@@ -210,7 +204,7 @@ class PostgresSink(TableSink):
 
     def _dsn_parts(self) -> list[tuple[str, str]]:
         try:
-            found: Mapping[str, Any] = _conninfo().conninfo_to_dict(self.dsn)
+            found: Mapping[str, Any] = _psycopg().conninfo.conninfo_to_dict(self.dsn)
         except _psycopg().Error:
             # The message of libpq may show a part of the password.
             found = {"port": "unknown"}
@@ -329,10 +323,6 @@ def _psycopg() -> Any:
     with package_of_extra("postgres", "psycopg 3", "PostgresSink"):
         import psycopg
     return psycopg
-
-
-def _conninfo() -> Any:
-    return _psycopg().conninfo
 
 
 def _is_parsed_safely(dsn: Mapping[str, Any]) -> bool:

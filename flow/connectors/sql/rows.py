@@ -15,7 +15,6 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from flow.connectors.formats.json_encoding import json_text, naive_problem, plain
 from flow.connectors.sink import WriteContext, Written, to_record
@@ -288,9 +287,4 @@ def _items(batches: Iterable[Written]) -> Iterator[Any]:
             yield from batch
         else:
             for start in range(0, batch.num_rows, CHUNK_ROWS):
-                yield from _to_dicts(batch.slice(start, CHUNK_ROWS))
-
-
-def _to_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = batch.to_pylist()
-    return rows
+                yield from batch.slice(start, CHUNK_ROWS).to_pylist()

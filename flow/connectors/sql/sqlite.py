@@ -13,8 +13,9 @@ from typing import Any
 from pyarrow import types
 from typing_extensions import override
 
+from flow.columns.arrow_types import is_instant
 from flow.connectors.datasets import Dataset
-from flow.connectors.sql.database import Database, Dialect, TableName, is_instant, quoted_table
+from flow.connectors.sql.database import Database, Dialect, TableName, quoted_table
 from flow.connectors.sql.ledger import EPOCHS_TABLE
 from flow.connectors.sql.rows import Row, by_type, to_utc
 from flow.connectors.sql.table_sink import TableSink, check_table_name
@@ -194,11 +195,18 @@ class SqliteDatabase(Database):
 
     @override
     def repeat(self, statement: str, rows: Iterable[Row]) -> None:
-        remembered = _RememberedRows(rows)
+        last: Row = ()
+
+        def noted() -> Iterator[Row]:
+            nonlocal last
+            for row in rows:
+                last = row
+                yield row
+
         try:
-            self._connection.executemany(statement, remembered)
+            self._connection.executemany(statement, noted())
         except sqlite3.Error as error:
-            error.add_note(f"  row: {shorten(remembered.last)}")
+            error.add_note(f"  row: {shorten(last)}")
             raise
 
     @override
@@ -232,18 +240,3 @@ def _identity_of(file: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
-
-
-class _RememberedRows:
-    """Rows passed to the database driver; on an error the last one is the refused row."""
-
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self._rows = iter(rows)
-        self.last: Row = ()
-
-    def __iter__(self) -> _RememberedRows:
-        return self
-
-    def __next__(self) -> Row:
-        self.last = next(self._rows)
-        return self.last

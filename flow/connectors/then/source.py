@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.columns.arrow_types import is_instant
 from flow.connectors.datasets import Dataset
 from flow.connectors.source import (
     Batch,
@@ -277,8 +278,8 @@ _KINDS = (
     ("floats", pa.types.is_floating),
     ("text", lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind)),
     ("bytes", lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind)),
-    ("instants", lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None),
-    ("datetimes without a zone", lambda kind: pa.types.is_timestamp(kind) and kind.tz is None),
+    ("instants", is_instant),
+    ("datetimes without a zone", pa.types.is_timestamp),
     ("nested values", pa.types.is_nested),
 )
 """Kinds of types, whose values look the same to a function, each with its test."""

@@ -19,20 +19,18 @@ from typing import NamedTuple, TypeVar
 from typing_extensions import override
 
 from flow.connectors.kafka.broker.cluster import (
+    EARLIEST,
+    LATEST,
     Cluster,
     Ends,
+    Offsets,
+    Position,
     TopicPartition,
     Unreachable,
+    milliseconds,
     reads_topic,
 )
 from flow.connectors.kafka.reading.losses import LossWatch, OnDataLoss
-from flow.connectors.kafka.reading.positions import (
-    EARLIEST,
-    LATEST,
-    Offsets,
-    Position,
-    milliseconds,
-)
 from flow.connectors.kafka.reading.ranges import Scales
 from flow.connectors.leveling import Leveling
 from flow.connectors.source import Json, Planner, Slice, Split
