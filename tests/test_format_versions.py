@@ -14,9 +14,9 @@ import pytest
 import flow.operators as op
 import flow.views
 from flow import Dataflow
-from flow.connectors.files.reading import file_summary
+from flow.connectors.files.reading.seen_files import FileSummary
 from flow.connectors.files.writing.epoch_directory import EpochDirectory
-from flow.connectors.kafka.writing.epochs_topic import Entry
+from flow.connectors.kafka.writing.topics import Entry
 from flow.connectors.sql.sqlite import SqliteSink
 from flow.engine.checkpoint.checkpoint import Identity
 from flow.engine.checkpoint.source_log import entries_of, summary_of
@@ -56,8 +56,8 @@ def columnar_segment() -> None:
 
 
 def summary_of_files() -> None:
-    content = file_summary.FileSummary().encode()
-    file_summary.FileSummary.decode(content.replace(b'"version": 1', b'"version": 2'))
+    content = FileSummary().encode()
+    FileSummary.decode(content.replace(b'"version": 1', b'"version": 2'))
 
 
 def output_directory() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from flow.columns.record_batch import RecordBatch
+from flow.columns.arrow_types import RecordBatch
 from flow.connectors.datasets import Dataset
 
 X = TypeVar("X")

@@ -21,7 +21,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.backlog import behind_text
-from flow.columns.record_batch import RecordBatch
+from flow.columns.arrow_types import RecordBatch
 from flow.connectors.datasets import Dataset
 from flow.connectors.source_log import MemoryLog, SourceLog
 from flow.errors import FlowBuildError, SourceError, TimestampError, printable, shorten
@@ -50,8 +50,6 @@ OnInvalid: TypeAlias = Literal["fail", "drop", "errors"]
 ``"fail"`` stops the flow, ``"drop"`` counts the input and leaves it out, ``"errors"`` sends it to
 the ``errors`` stream of `op.try_input`.
 """
-
-ON_INVALID = ("fail", "drop", "errors")
 
 _PARTITIONS_SHOWN = 3
 """Partitions that the progress line names, at most."""

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from flow.connectors.datasets import Dataset
-from flow.connectors.files.places.credentials import without_credentials
+from flow.connectors.files.places.place import without_credentials
 from flow.connectors.source import Source
 from flow.dataflow import Dataflow, Step
 from flow.engine.epoch.summary import Summary

@@ -15,9 +15,8 @@ from flow.keyed.logic import (
 from flow.keyed.state_counts import StateCounts
 from flow.keyed.step import LogicBuilder
 from flow.operators.batching import map_batches, records
-from flow.operators.calling import CallId, Retry, call_id, map_async
+from flow.operators.calling import CallId, Retry, TTLCache, call_id, enrich_cached, map_async
 from flow.operators.edges import input, output, try_input
-from flow.operators.enriching import TTLCache, enrich_cached
 from flow.operators.expiring import ExpiringOut
 from flow.operators.joins import join
 from flow.operators.stateful import (
@@ -127,59 +126,46 @@ __all__ = [
 ]
 
 _WINDOWS = "import flow_windowing as win, and use win."
-_ELSEWHERE = {
-    "window": f"{_WINDOWS}fold_window, or win.aggregate_window",
-    "sink": "use output(step_id, stream, sink)",
-    "source": "use input(step_id, flow, source)",
-    "to": "use output(step_id, stream, sink)",
-    "apply": "use map",
-    **dict.fromkeys(
-        ("async_map", "amap", "unordered_wait", "ordered_wait", "async_io"),
-        "use map_async(step_id, stream, fn, capacity=100)",
+_ADVICE = {
+    f"{_WINDOWS}fold_window, or win.aggregate_window": "window",
+    "use output(step_id, stream, sink)": "sink to",
+    "use input(step_id, flow, source)": "source",
+    "use map": "apply",
+    "use map_async(step_id, stream, fn, capacity=100)": (
+        "async_map amap unordered_wait ordered_wait async_io"
     ),
-    **dict.fromkeys(
-        ("map_batch", "map_partitions", "mapInArrow", "map_in_arrow", "predict"),
-        "use map_batches(step_id, stream, fn)",
+    "use map_batches(step_id, stream, fn)": (
+        "map_batch map_partitions mapInArrow map_in_arrow predict"
     ),
-    **dict.fromkeys(
-        ("window_records", "as_records", "to_records", "to_record"),
-        "use records(step_id, stream)",
+    "use records(step_id, stream)": "window_records as_records to_records to_record",
+    f"{_WINDOWS}top_n": "top_n top_k rank",
+    f"{_WINDOWS}aggregate_window_all": "aggregate_window_all window_all aggregate_all",
+    "use flat_map": "flatmap",
+    "use key_on(step_id, stream, key)": "key_by group_by",
+    "use merge": "union",
+    "use branch": "split",
+    "use inspect": "print",
+    "use reduce_final, or win.reduce_window of flow_windowing": "reduce",
+    "use fold_final, or win.fold_window of flow_windowing": "fold",
+    f"{_WINDOWS}dedup(step_id, stream, clock, id, ttl=...), whose clock may be SystemClock()": (
+        "dedup deduplicate distinct drop_duplicates dropDuplicates unique"
     ),
-    **dict.fromkeys(("top_n", "top_k", "rank"), f"{_WINDOWS}top_n"),
-    **dict.fromkeys(
-        ("aggregate_window_all", "window_all", "aggregate_all"), f"{_WINDOWS}aggregate_window_all"
+    "use table(step_id, changes, key=...), and map_with(step_id, stream, table, function)": (
+        "broadcast broadcast_state connect control_stream global_table ktable"
     ),
-    "flatmap": "use flat_map",
-    "key_by": "use key_on(step_id, stream, key)",
-    "group_by": "use key_on(step_id, stream, key)",
-    "union": "use merge",
-    "split": "use branch",
-    "print": "use inspect",
-    "reduce": "use reduce_final, or win.reduce_window of flow_windowing",
-    "fold": "use fold_final, or win.fold_window of flow_windowing",
-    **dict.fromkeys(
-        ("dedup", "deduplicate", "distinct", "drop_duplicates", "dropDuplicates", "unique"),
-        f"{_WINDOWS}dedup(step_id, stream, clock, id, ttl=...), whose clock may be SystemClock()",
+    "use lookup_table(step_id, flow, source, key, refresh=...) and map_with, or enrich_cached": (
+        "enrich lookup lookup_join join_lookup side_input"
     ),
-    **dict.fromkeys(
-        ("broadcast", "broadcast_state", "connect", "control_stream", "global_table", "ktable"),
-        "use table(step_id, changes, key=...), and map_with(step_id, stream, table, function)",
-    ),
-    **dict.fromkeys(
-        ("enrich", "lookup", "lookup_join", "join_lookup", "side_input"),
-        "use lookup_table(step_id, flow, source, key, refresh=...) and map_with, or enrich_cached",
-    ),
-    "count": "use count_final, or win.count_window of flow_windowing",
-    "interval_join": f"{_WINDOWS}join_interval",
-    **dict.fromkeys(("asof_join", "merge_asof", "temporal_join"), f"{_WINDOWS}join_asof"),
-    **{
-        name: f"{_WINDOWS}{name}"
-        for name in (
-            *("fold_window", "collect_window", "aggregate_window", "join_window"),
-            *("join_interval", "join_asof"),
-        )
-    },
+    "use count_final, or win.count_window of flow_windowing": "count",
+    f"{_WINDOWS}fold_window": "fold_window",
+    f"{_WINDOWS}collect_window": "collect_window",
+    f"{_WINDOWS}aggregate_window": "aggregate_window",
+    f"{_WINDOWS}join_window": "join_window",
+    f"{_WINDOWS}join_interval": "interval_join join_interval",
+    f"{_WINDOWS}join_asof": "asof_join merge_asof temporal_join join_asof",
 }
+"""Advice on operators, and the names of other frameworks for which it is given."""
+_ELSEWHERE = {name: advice for advice, names in _ADVICE.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

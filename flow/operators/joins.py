@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, get_args, overload
 
 from flow.checks import check_choice
 from flow.dataflow import KeyedStream
@@ -15,13 +15,7 @@ from flow.instants import Moment
 from flow.keyed.logic import DISCARD, KEEP, Keep
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step
-from flow.operators.expiring import (
-    Expirable,
-    ExpiringOut,
-    TtlFrom,
-    add_expiring,
-    check_no_ttl_from,
-)
+from flow.operators.expiring import Expirable, ExpiringOut, TtlFrom, add_expiring, check_no_ttl_from
 
 InsertMode: TypeAlias = Literal["first", "last", "product"]
 """The values of a side that a join holds: the first, the last, or all of them."""
@@ -30,8 +24,8 @@ EmitMode: TypeAlias = Literal["complete", "final", "running"]
 """The time at which a join emits: once every side has a value, after which the key starts over; at
 the end of input; at each value."""
 
-INSERT_MODES = ("first", "last", "product")
-EMIT_MODES = ("complete", "final", "running")
+INSERT_MODES = get_args(InsertMode)
+EMIT_MODES = get_args(EmitMode)
 
 
 @dataclass

@@ -7,18 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
+from typing_extensions import override
+
 from flow.checks import check_whole
 from flow.dataflow import KeyedStream, Stream
 from flow.durations import Duration, natural_us
 from flow.errors import shorten
 from flow.instants import NEVER, Moment, from_us
-from flow.keyed.logic import (
-    DISCARD,
-    KEEP,
-    Keep,
-    StatefulBatchLogic,
-    StatefulLogic,
-)
+from flow.keyed.logic import DISCARD, KEEP, Keep, StatefulBatchLogic, StatefulLogic
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step, check_callable
 from flow.operators.stateless import map as map_items
@@ -178,27 +174,23 @@ class Greater:
 
     def __call__(self, kept: Any, value: Any) -> Any:
         """Return the greater of the reduced value and the next value."""
-        if self.by is None:
-            return value if _is_greater(value, kept) else kept
-        return value if _is_greater(self.by(value), self.by(kept)) else kept
+        return value if self._is_greater(value, kept) else kept
+
+    def _is_greater(self, left: Any, right: Any) -> bool:
+        """Return True if `left` is greater than `right`; NaN is greater than any number."""
+        if self.by is not None:
+            left, right = self.by(left), self.by(right)
+        return bool(left > right) or bool(left != left and right == right)
 
 
 @dataclass(frozen=True)
-class Lesser:
+class Lesser(Greater):
     """A reducer that keeps the lesser of two values, the first of equals; see `Greater`."""
 
-    by: Callable[[Any], Any] | None = None
-
+    @override
     def __call__(self, kept: Any, value: Any) -> Any:
         """Return the lesser of the reduced value and the next value."""
-        if self.by is None:
-            return value if _is_greater(kept, value) else kept
-        return value if _is_greater(self.by(kept), self.by(value)) else kept
-
-
-def _is_greater(left: Any, right: Any) -> bool:
-    """Return True if `left` is greater than `right`; NaN is greater than any number."""
-    return bool(left > right) or bool(left != left and right == right)
+        return value if self._is_greater(kept, value) else kept
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,7 @@ from flow.keyed.detaching import CONSTANTS, detach
 from flow.keyed.logic import DISCARD, KEEP, Keep, OneToOneLogic, RejectedValue
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step, check_callable
-from flow.operators.expiring import (
-    Expirable,
-    ExpiringOut,
-    TtlFrom,
-    add_expiring,
-    check_no_ttl_from,
-)
+from flow.operators.expiring import Expirable, ExpiringOut, TtlFrom, add_expiring, check_no_ttl_from
 
 V = TypeVar("V")
 W = TypeVar("W")

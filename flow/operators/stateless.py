@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.checks import check_getter
-from flow.columns.expression import ColumnPredicate, Expression
+from flow.columns.arrow_types import ColumnPredicate, Expression
 from flow.dataflow import KeyedStream, Operator, Stream
 from flow.errors import FlowTypeError, printable, shorten
 from flow.operators.building import add_step, check_callable

@@ -185,7 +185,7 @@ def table(
         None if keep is None else positive_us(keep, f"step {shorten(step_id)}: keep"),
         _max_bytes(step_id, max_bytes),
     )
-    return _ref(flow, flow.add(step_id, operator, changes).downs[0])
+    return KeyedTable(flow, flow.add(step_id, operator, changes).downs[0])
 
 
 def lookup_table(
@@ -250,7 +250,7 @@ def lookup_table(
         source=source,
         refresh_us=refresh_us,
     )
-    return _ref(flow, flow.add(step_id, operator).downs[0])
+    return KeyedTable(flow, flow.add(step_id, operator).downs[0])
 
 
 def map_with(
@@ -358,10 +358,6 @@ def _reading(
             )
     read: Stream[Any] = Stream(table.flow, table.stream_id)
     return add_step(step_id, kind(function, name, time_of), up, read)[0]
-
-
-def _ref(flow: Dataflow, stream_id: StreamId) -> KeyedTable[Any]:
-    return KeyedTable(flow, stream_id)
 
 
 def _check_driver_can_read(step_id: str, changes: Stream[Any]) -> None:

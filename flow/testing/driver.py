@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from flow.columns.record_batch import RecordBatch
+from flow.columns.arrow_types import RecordBatch
 from flow.dataflow import Dataflow
 from flow.durations import Duration, duration_us
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from flow.connectors.formats.plain_values import instant_text
+from flow.connectors.formats.json_encoding import instant_text
 from flow.errors import shorten
 from flow.views.errors import QueryError, UnknownViewError, ViewError
 from flow.views.reading import DEFAULT_LIMIT, Answer, Entry, Page, View

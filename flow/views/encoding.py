@@ -32,7 +32,7 @@ from uuid import UUID
 
 import numpy as np
 
-from flow.connectors.formats.plain_values import instant_text
+from flow.connectors.formats.json_encoding import instant_text
 from flow.errors import shorten
 
 _dump = json.JSONEncoder(

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flow.connectors.files.places.failures import raise_as
-from flow.connectors.files.places.place import locate
+from flow.connectors.files.places.place import locate, raise_as
 from flow.errors import CheckpointError
 from flow.instants import NEVER, from_us
 from flow.keyed.due import held_watermark_us

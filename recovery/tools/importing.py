@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from flow.connectors.files.places.failures import raise_as
-from flow.connectors.files.places.place import locate
+from flow.connectors.files.places.place import locate, raise_as
 from flow.errors import CheckpointError
 from flow.keyed.segments import WINDOWS, kind_of
 from flow_windowing.columnar.storage.segments import SegmentContent

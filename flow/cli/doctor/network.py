@@ -11,9 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flow.cli.doctor.finding import Finding, Level, ok, problem, warning
-from flow.connectors.kafka.broker.client import LastProblem, errors, make_admin
-from flow.connectors.kafka.broker.client import settings as client_settings
-from flow.connectors.kafka.broker.properties import Properties
+from flow.connectors.kafka.broker.client import LastProblem, Properties, errors, make_admin
 from flow.engine.spark.session.masters import is_local_master
 from flow.errors import FlowError
 
@@ -110,7 +108,7 @@ def kafka_findings(servers: str | None, properties: Mapping[str, str]) -> Iterat
 def _metadata_findings(servers: str, properties: Properties) -> Iterator[Finding]:
     last = LastProblem(properties)
     try:
-        admin = make_admin(client_settings(servers, properties, last, {}), properties)
+        admin = make_admin(servers, properties, last)
         metadata = admin.list_topics(timeout=METADATA_SECONDS)
     except FlowError as error:
         yield problem("Kafka", f"{error}: check --kafka-property")

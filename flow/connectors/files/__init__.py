@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from flow.connectors.files.reading.csv_lines import CsvSource
-from flow.connectors.files.reading.json_lines import JsonLinesSource
+from flow.connectors.files.reading.csv_source import CsvSource
+from flow.connectors.files.reading.line_sources import JsonLinesSource, TextSource
 from flow.connectors.files.reading.parquet_source import ParquetSource
-from flow.connectors.files.reading.text_lines import TextSource
-from flow.connectors.files.writing.column_sinks import CsvSink, ParquetSink
-from flow.connectors.files.writing.line_sinks import JsonLinesSink, TextSink
+from flow.connectors.files.writing.sinks import CsvSink, JsonLinesSink, ParquetSink, TextSink
 
 __all__ = [
     "CsvSink",

@@ -6,17 +6,63 @@ A column that has only nulls and empty lists has no type, and is left out until 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from flow.connectors.formats.epoch_column import check_names
-from flow.connectors.formats.plain_values import naive_problem, plain
+from flow.columns.arrow_types import is_instant
+from flow.connectors.formats.json_encoding import naive_problem, plain
 from flow.connectors.sink import Written, to_record
-from flow.errors import SinkError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
+
+EPOCH_COLUMN = "epoch"
+"""Name of the column: the part of the name of an epoch's folder before the equals sign."""
+
+
+def check_names(names: Iterable[object], step_id: str) -> None:
+    """Raise a `SinkError` if a field has the name of the epoch column, in any case."""
+    for name in names:
+        if isinstance(name, str) and name.lower() == EPOCH_COLUMN:
+            raise SinkError(
+                f"step {step_id!r}: field {name!r} cannot be written: the directories of the "
+                f"output make a column of the name {EPOCH_COLUMN!r}. Give the field another name"
+            )
+
+
+Schema: TypeAlias = "pa.Schema | Mapping[str, pa.DataType]"
+"""Columns in order: a `pyarrow.Schema`, or a mapping of names to pyarrow types."""
+
+
+def as_schema(schema: object) -> Any:
+    """Return the argument as a `pyarrow.Schema`; ``None`` if it is ``None``.
+
+    Raises:
+        FlowTypeError: it is neither a schema nor a mapping of names to pyarrow types.
+        FlowBuildError: it has no columns, or a name twice.
+    """
+    if schema is None:
+        return None
+    if isinstance(schema, Mapping):
+        for name, kind in schema.items():
+            if not isinstance(name, str) or not isinstance(kind, pa.DataType):
+                raise FlowTypeError(
+                    "schema must map names to pyarrow types, such as {'delay': pa.int64()}, "
+                    f"got {shorten(name)}: {shorten(kind)}"
+                )
+        schema = pa.schema(list(schema.items()))
+    if not isinstance(schema, pa.Schema):
+        raise FlowTypeError(
+            "schema must be a pyarrow.Schema or a mapping of names to pyarrow types, "
+            f"got {type(schema).__name__} {shorten(schema)}"
+        )
+    names = schema.names
+    if not names or len(set(names)) < len(names):
+        raise FlowBuildError(f"schema must have columns, each name once, got {shorten(names)}")
+    return schema
+
 
 MERGED_ROWS = 20_000
 """Objects in a merged list, at least, so that few objects do not become columns of their own."""
@@ -166,8 +212,8 @@ def _is_lossless(found: str, wanted: str, whole: bool) -> bool:
 
 
 def _family(kind: Any) -> str:
-    if pa.types.is_timestamp(kind):
-        return _CLOCK_TIME if kind.tz is None else "a time with a zone"
+    if is_instant(kind):
+        return "a time with a zone"
     families = (word for is_kind, word in _FAMILIES if is_kind(kind))
     return next(families, str(kind))
 
@@ -181,6 +227,7 @@ _FAMILIES: tuple[tuple[Callable[[Any], bool], str], ...] = (
     (pa.types.is_large_string, _TEXT),
     (pa.types.is_binary, "bytes"),
     (pa.types.is_large_binary, "bytes"),
+    (pa.types.is_timestamp, _CLOCK_TIME),
     (pa.types.is_date, _DATE),
     (pa.types.is_time, "a time of day"),
     (pa.types.is_duration, "a duration"),
@@ -267,7 +314,7 @@ def _check_zones(name: str, values: list[Any], kind: Any, step_id: str) -> None:
     """Raise a `SinkError` for a naive datetime, which pyarrow would treat as UTC."""
     times = [time for value in values for time in _times_in(value)]
     naive = [value for value in times if value.utcoffset() is None]
-    zoned = kind is not None and pa.types.is_timestamp(kind) and kind.tz is not None
+    zoned = kind is not None and is_instant(kind)
     if naive and (zoned or (kind is None and len(naive) < len(times))):
         raise SinkError(f"step {step_id!r}: field {name!r}: {naive_problem(naive[0].isoformat())}")
 
@@ -308,10 +355,4 @@ def _known(kind: Any) -> Any:
     if pa.types.is_decimal(kind):
         # Later values may have more digits, so the precision is the greatest one of Spark.
         return pa.decimal128(_DIGITS, min(kind.scale, _DIGITS))
-    return _in_utc(kind)
-
-
-def _in_utc(kind: Any) -> Any:
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
-    return kind
+    return pa.timestamp(kind.unit, "UTC") if is_instant(kind) else kind

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from flow.connectors.formats.plain_values import json_text, naive_problem
+from flow.connectors.formats.json_encoding import instant_texts, json_text, naive_problem
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
-_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _WRITABLE = (
     pa.types.is_integer,
     pa.types.is_floating,
@@ -107,19 +105,6 @@ def _cells(name: str, column: Any, step_id: str) -> Any:
             "map it to text before the output, or write another format"
         )
     return column
-
-
-def instant_texts(column: Any) -> Any:
-    """Return instants as RFC 3339 text in UTC, with a fraction only if it is not zero."""
-    unit = column.type.unit
-    # Arrow formats a time without a zone forty times as fast as one in UTC.
-    bare = column.cast(pa.timestamp(unit, "UTC")).cast(pa.int64()).cast(pa.timestamp(unit))
-    texts = pc.replace_substring(bare.cast(pa.string()), " ", "T", max_replacements=1)
-    zeros = "." + "0" * _DIGITS[unit]
-    if _DIGITS[unit]:
-        whole = pc.utf8_slice_codeunits(texts, 0, -len(zeros))
-        texts = pc.if_else(pc.ends_with(texts, zeros), whole, texts)
-    return pc.binary_join_element_wise(texts, "Z", "")
 
 
 def _json(name: str, value: Any, step_id: str) -> str | None:

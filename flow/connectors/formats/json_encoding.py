@@ -1,22 +1,106 @@
-"""Columns as JSON text, one text for each row, without a Python object for each row.
+"""Values as plain data, and values and columns as JSON text.
 
-The values equal those of the records encoded one by one; a number may have another notation, such
-as 1e+10. A column whose values Arrow cannot format as JSON (nested values, durations, characters to
-escape) is encoded value by value.
+Columns are encoded without a Python object for each row. The texts equal those of the records
+encoded one by one; a number may have another notation, such as 1e+10. A column whose values Arrow
+cannot format as JSON (nested values, durations, characters to escape) is encoded value by value.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from typing import Any
+from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flow.connectors.formats.csv_text import instant_texts
-from flow.connectors.formats.plain_values import json_text, naive_problem
 from flow.errors import SinkError, shorten
 
+
+def plain(value: Any) -> Any:
+    """Return a value with its dataclasses, sets, tuples and enums as dicts, lists and values.
+
+    >>> plain({"ids": {3, 1, 2}, "at": (1, 2)})
+    {'ids': [1, 2, 3], 'at': [1, 2]}
+    """
+    if isinstance(value, Mapping):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    if isinstance(value, (set, frozenset)):
+        return [plain(part) for part in _sorted(value)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, (np.generic, np.ndarray)):
+        if value.dtype.kind in "mM":
+            raise TypeError(
+                f"{value.dtype} has no time zone or unit: map it to datetime or timedelta"
+            )
+        return value.tolist()
+    return value
+
+
+def instant_text(value: datetime) -> str:
+    """Return an aware datetime as RFC 3339 text.
+
+    >>> instant_text(datetime(2013, 1, 1, tzinfo=UTC))
+    '2013-01-01T00:00:00Z'
+    """
+    offset = value.utcoffset()
+    if offset is None:
+        raise ValueError(naive_problem(value.isoformat()))
+    if offset % timedelta(minutes=1):
+        value, offset = value.astimezone(UTC), timedelta(0)
+    text = value.isoformat()
+    return text if offset else text.removesuffix("+00:00") + "Z"
+
+
+def naive_problem(what: str) -> str:
+    """Return the error text of a datetime without a time zone."""
+    return f"{what} has no time zone, so it names no point in time: give it one"
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return instant_text(value)
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Decimal):
+        return str(value)
+    laid_out = plain(value)
+    if laid_out is value:
+        raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON")
+    return laid_out
+
+
+json_text: Callable[[Any], str] = json.JSONEncoder(
+    default=_default, ensure_ascii=False, allow_nan=False
+).encode
+"""Encoder of a value as JSON; raises TypeError or ValueError for a value without a form in JSON."""
+
+
+def _sorted(values: set[Any] | frozenset[Any]) -> list[Any]:
+    try:
+        return sorted(values)
+    except TypeError:
+        return sorted(values, key=lambda value: (type(value).__name__, repr(value)))
+
+
 _NULL = "null"
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _ESCAPED = r'["\\\x00-\x1f]'
 
 
@@ -50,6 +134,19 @@ def json_values(column: pa.Array) -> pa.Array:
             found = texts(column)
             return found.fill_null(_NULL) if found.null_count else found
     return _one_by_one(column)
+
+
+def instant_texts(column: Any) -> Any:
+    """Return instants as RFC 3339 text in UTC, with a fraction only if it is not zero."""
+    unit = column.type.unit
+    # Arrow formats a time without a zone forty times as fast as one in UTC.
+    bare = column.cast(pa.timestamp(unit, "UTC")).cast(pa.int64()).cast(pa.timestamp(unit))
+    texts = pc.replace_substring(bare.cast(pa.string()), " ", "T", max_replacements=1)
+    zeros = "." + "0" * _DIGITS[unit]
+    if _DIGITS[unit]:
+        whole = pc.utf8_slice_codeunits(texts, 0, -len(zeros))
+        texts = pc.if_else(pc.ends_with(texts, zeros), whole, texts)
+    return pc.binary_join_element_wise(texts, "Z", "")
 
 
 def _field_texts(name: str, column: pa.Array, step_id: str) -> pa.Array:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import flow.operators as op
-from flow.connectors.formats.plain_values import instant_text
+from flow.connectors.formats.json_encoding import instant_text
 from flow.connectors.kafka.broker.message import BadMessage, KafkaMessage
 from flow.connectors.kafka.sink import KafkaSink
 from flow.connectors.kafka.writing.records import KafkaRecord
@@ -41,15 +40,6 @@ class Late(Protocol):
     late_by: timedelta
     windows: Sequence[Any]
     reason: Any
-
-
-@dataclass(frozen=True)
-class _Letter:
-    """Original item, its key, and the headers that give the reason."""
-
-    item: Any
-    key: Any
-    why: dict[str, Any]
 
 
 def dead_letters(step_id: str, *streams: Stream[Any], sink: KafkaSink) -> None:
@@ -107,20 +97,20 @@ def dead_letter(
     step_id: str, item: Any, key_format: Serializer = TEXT, value_format: Serializer = JSON
 ) -> KafkaRecord:
     """Return the message of an item that left a step, always writable; see `dead_letters`."""
-    letter = _letter(item)
-    message = _message(letter.item)
-    key, key_as = _writable(letter.key if message.key is None else message.key, key_format)
+    original, key_of_item, why = _original(item)
+    message = _message(original)
+    key, key_as = _writable(key_of_item if message.key is None else message.key, key_format)
     value, value_as = _writable(message.value, value_format)
     time, message_time = _time(message.timestamp)
-    why = {
+    headers = {
         "step": step_id,
-        **letter.why,
-        **_coordinates(letter.item),
+        **why,
+        **_coordinates(original),
         "message_time": message_time,
         "key_as": key_as,
         "value_as": value_as,
     }
-    added = [(PREFIX + name, _text(value)) for name, value in why.items() if value is not None]
+    added = [(PREFIX + name, _text(value)) for name, value in headers.items() if value is not None]
     return KafkaRecord(value, key, [*message.headers, *added], time)
 
 
@@ -142,18 +132,19 @@ def _time(time: Any) -> tuple[datetime | None, Any]:
     return None, time
 
 
-def _letter(item: Any) -> _Letter:
+def _original(item: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """Return the original item, its key, and the headers that give the reason."""
     key, value = item if _is_pair(item) else (None, item)
     if isinstance(value, Late):
-        return _Letter(value.value, key, _why_late(value))
+        return value.value, key, _why_late(value)
     if isinstance(value, BadInput):
         message = value.message if isinstance(value, BadMessage) else value.text
-        return _Letter(message, key, {"reason": value.reason, "where": value.where})
+        return message, key, {"reason": value.reason, "where": value.where}
     if isinstance(value, ItemError):
         inner, original = value.item if _is_pair(value.item) else (key, value.item)
         why = {"step": value.step_id, "reason": brief(value.exception)}
-        return _Letter(original, inner, why)
-    return _Letter(value, key, {})
+        return original, inner, why
+    return value, key, {}
 
 
 def _why_late(late: Late) -> dict[str, Any]:
@@ -189,13 +180,9 @@ def _bytes(read: Any) -> Any:
 def _coordinates(item: Any) -> dict[str, Any]:
     if isinstance(item, KafkaMessage):
         return {name: getattr(item, name) for name in _COORDINATES}
-    if _is_read_record(item):
+    if isinstance(item, Mapping) and all(name in item for name in _COORDINATES):
         return {name: item[name] for name in _COORDINATES}
     return {}
-
-
-def _is_read_record(item: Any) -> bool:
-    return isinstance(item, Mapping) and all(name in item for name in _COORDINATES)
 
 
 def _is_pair(item: Any) -> bool:

@@ -5,26 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
 from flow.connectors.datasets import Dataset
-from flow.connectors.kafka.broker.connection import Clients
-from flow.connectors.kafka.broker.datasets import datasets_of_topics
-from flow.connectors.kafka.broker.properties import SERVERS, as_properties
-from flow.connectors.kafka.writing.epochs_topic import EPOCHS_TOPIC, EpochsTopic
+from flow.connectors.kafka.broker.client import SERVERS, Clients, as_properties, datasets_of_topics
 from flow.connectors.kafka.writing.records import SCHEMA, Encoding, Getter, HeaderGetter
-from flow.connectors.kafka.writing.sending import write_directly
+from flow.connectors.kafka.writing.sending import AfterRewind, TransactionalWriter, write_directly
 from flow.connectors.kafka.writing.serializers import Format, serializer_of
-from flow.connectors.kafka.writing.topics import Topic
-from flow.connectors.kafka.writing.transactions import (
-    AFTER_REWIND,
-    AfterRewind,
-    TransactionalWriter,
-)
+from flow.connectors.kafka.writing.topics import EPOCHS_TOPIC, EpochsTopic, Topic
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.errors import FlowTypeError, SinkError, shorten
 
@@ -146,12 +138,12 @@ class KafkaSink(Sink[Any]):
     value_format: Format = "json"
     # The argument may be text; `__post_init__` turns it into the type of the base class.
     guarantee: Promise | Guarantee = "exactly once"  # type: ignore[assignment]
-    properties: Mapping[str, Any] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
     partitions: int | None = None
     after_rewind: AfterRewind = "refuse"
     epochs_topic: str = EPOCHS_TOPIC
     lays_out: bool = field(init=False, repr=False, compare=False)
-    _encoding: Encoding = field(init=False, repr=False, compare=False)
+    encoding: Encoding = field(init=False, repr=False, compare=False)
     _run: _Run = field(default_factory=_Run, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -160,27 +152,23 @@ class KafkaSink(Sink[Any]):
         for name in ("key", "value", "timestamp"):
             _check_getter(name, getattr(self, name))
         _check_headers(self.headers)
-        check_choice("after_rewind", self.after_rewind, AFTER_REWIND)
+        check_choice("after_rewind", self.after_rewind, get_args(AfterRewind))
         if self.partitions is not None:
             check_whole("partitions", self.partitions, 1)
         if not isinstance(self.guarantee, Guarantee):
             check_choice("guarantee", self.guarantee, _PROMISES)
         object.__setattr__(self, "guarantee", Guarantee(self.guarantee))
         object.__setattr__(self, "properties", as_properties(self.properties, _OWN_PROPERTIES))
-        object.__setattr__(self, "_encoding", self._make_encoding())
-        object.__setattr__(self, "lays_out", self._encoding.columnar)
+        object.__setattr__(self, "encoding", self._make_encoding())
+        object.__setattr__(self, "lays_out", self.encoding.columnar)
 
     def __repr__(self) -> str:
         arguments = [repr(self.servers), repr(self.topic)]
+        shown = {**vars(self), "guarantee": Guarantee(self.guarantee).value}
         for one in fields(self)[2:]:
-            value = getattr(self, one.name)
-            if not one.init or value == one.default or (one.name == "properties" and not value):
-                continue
-            if one.name == "guarantee":
-                if self._exactly_once:
-                    continue
-                value = value.value
-            arguments.append(f"{one.name}={value!r}")
+            value = shown[one.name]
+            if one.init and value not in (one.default, {}):
+                arguments.append(f"{one.name}={value!r}")
         return f"KafkaSink({', '.join(arguments)})"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -198,14 +186,16 @@ class KafkaSink(Sink[Any]):
         with clients.explained(f"topic {self.topic!r} cannot be opened"):
             clients.producer({})  # checks the properties
             self._check_topic(Topic(clients, self.topic))
-            is_new = self._exactly_once and EpochsTopic(clients, self.epochs_topic).make()
+            is_new = (
+                self._exactly_once and EpochsTopic(clients, self.epochs_topic).make_if_missing()
+            )
         if is_new and resuming:
             logger.warning(_EPOCHS_LOST, self.epochs_topic, self.topic)
         self._run.run_id, self._run.clients = run_id, clients
 
     @override
     def write(self, context: WriteContext, batches: Iterator[Written]) -> list[_Chunk]:
-        encoded = self._encoding.encoded(batches, context.step_id)
+        encoded = self.encoding.encoded(batches, context.step_id)
         if self._exactly_once:
             return [_Chunk.pack(context, batch) for batch in encoded]
         what = f"step {context.step_id!r}: epoch {context.epoch} could not be written"
@@ -227,11 +217,6 @@ class KafkaSink(Sink[Any]):
         self._run.writers.clear()
         for writer in writers:
             writer.close()
-
-    @property
-    def encoding(self) -> Encoding:
-        """Conversion of items to messages."""
-        return self._encoding
 
     @property
     def _exactly_once(self) -> bool:

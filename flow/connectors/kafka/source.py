@@ -6,47 +6,40 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
 from flow.connectors.datasets import Dataset
-from flow.connectors.formats.json_decoding import check_json_types
-from flow.connectors.formats.schema import Schema, as_schema
-from flow.connectors.kafka.broker.client import checked_servers
-from flow.connectors.kafka.broker.cluster import Cluster, TopicPartition, matches
-from flow.connectors.kafka.broker.datasets import datasets_of_topics
-from flow.connectors.kafka.broker.message import KafkaMessage
-from flow.connectors.kafka.broker.properties import Properties, as_properties
-from flow.connectors.kafka.reading.deserializers import (
-    AvroDeserializer,
-    BytesDeserializer,
-    Deserializer,
-    JsonColumns,
-    JsonDeserializer,
-    TextDeserializer,
+from flow.connectors.kafka.broker.client import (
+    Properties,
+    as_properties,
+    checked_servers,
+    datasets_of_topics,
 )
-from flow.connectors.kafka.reading.flat_json import FlatJsonColumns, is_flat
+from flow.connectors.kafka.broker.cluster import (
+    EARLIEST,
+    LATEST,
+    Cluster,
+    Position,
+    TopicPartition,
+    checked_position,
+    reads_topic,
+)
+from flow.connectors.kafka.broker.message import KafkaMessage
+from flow.connectors.kafka.reading.deserializers import AnySchema, FormName, deserializer_of
 from flow.connectors.kafka.reading.items import METADATA, Items, ObjectItems, RecordItems
 from flow.connectors.kafka.reading.losses import OnDataLoss
 from flow.connectors.kafka.reading.planner import KafkaPlanner, Reach
-from flow.connectors.kafka.reading.positions import EARLIEST, LATEST, Position, checked_position
-from flow.connectors.kafka.reading.ranges import Access, lend_reader
-from flow.connectors.kafka.reading.weighing import MOST_RECORDS, OBJECT_BYTES, RECORD_BYTES, Scales
-from flow.connectors.source import ON_INVALID, Batch, OnInvalid, Planner, Source, SourceLog, Split
+from flow.connectors.kafka.reading.ranges import MOST_RECORDS, Access, Scales, lend_reader
+from flow.connectors.source import Batch, OnInvalid, Planner, Source, SourceLog, Split
 from flow.durations import Duration, duration_us, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.garbage import no_collection
 
-FormName: TypeAlias = Literal["bytes", "text", "json", "avro"]
-"""Format of keys or values."""
 ItemKind: TypeAlias = Literal["messages", "records"]
 """Kind of items: `KafkaMessage` objects, or records in columns."""
-AnySchema: TypeAlias = "Schema | str | Mapping[str, Any] | Sequence[Any]"
-"""Columns of JSON objects, or an Avro schema."""
-
-_FORMS = ("bytes", "text", "json", "avro")
 _OWN_PROPERTIES = {
     "bootstrap.servers": "use the argument servers",
     "enable.auto.commit": "the flow's checkpoint keeps offsets, not the broker",
@@ -146,7 +139,7 @@ class KafkaSource(Source[Any]):
     on_data_loss: OnDataLoss = "fail"
     discover_every: Duration = "10s"
     patience: Duration = "2m"
-    properties: Mapping[str, Any] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         self._set("servers", checked_servers(self.servers))
@@ -158,7 +151,7 @@ class KafkaSource(Source[Any]):
             self._check_offsets_given(name, getattr(self, name))
         self._set("bounded", self.end is not None)
         self._set("properties", as_properties(self.properties, _OWN_PROPERTIES))
-        check_choice("on_invalid", self.on_invalid, ON_INVALID)
+        check_choice("on_invalid", self.on_invalid, get_args(OnInvalid))
         check_choice("null_key", self.null_key, ("keep", "invalid"))
         check_choice("on_data_loss", self.on_data_loss, ("fail", "warn"))
         if self.max_records_per_epoch is not None:
@@ -178,33 +171,28 @@ class KafkaSource(Source[Any]):
 
     @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
-        topics = (self.topics,) if isinstance(self.topics, str) else tuple(self.topics or ())
         reach = Reach(
-            topics,
+            self._topic_names,
             self.pattern,
             self.start,
             self.end,
             self.max_records_per_epoch or MOST_RECORDS,
             self.on_data_loss,
             duration_us(self.discover_every) / 1e6,
-            duration_us(self.patience) / 1e6,
+            self._access.patience_seconds,
         )
         scales = None
         if self.max_records_per_epoch is None:
-            overhead = RECORD_BYTES if self.items == "records" else OBJECT_BYTES
-            scales = Scales(self._access, overhead)
-        cluster = Cluster(self.servers, self._client_properties)
+            scales = Scales(self._access, records=self.items == "records")
+        cluster = Cluster(self.servers, self._access.properties)
         return KafkaPlanner(reach, cluster, parallelism, scales=scales)
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:
-        return self._read(split, None)
+        return self.read_fields(split, None)
 
     @override
-    def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:
-        return self._read(split, fields)
-
-    def _read(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
+    def read_fields(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
         topic, number, start, end = split.what
         with lend_reader(self._access) as reader:
             for messages in reader.messages(TopicPartition(topic, number), start, end):
@@ -213,14 +201,17 @@ class KafkaSource(Source[Any]):
                 yield from batches
 
     @property
+    def _topic_names(self) -> tuple[str, ...]:
+        return (self.topics,) if isinstance(self.topics, str) else tuple(self.topics or ())
+
+    @property
     def _access(self) -> Access:
         patience = duration_us(self.patience) / 1e6
-        return Access(self.servers, self._client_properties, self.on_data_loss, patience)
+        return Access(self.servers, Properties(self.properties), self.on_data_loss, patience)
 
     @override
     def datasets(self) -> Sequence[Dataset]:
-        topics = (self.topics,) if isinstance(self.topics, str) else self.topics
-        return datasets_of_topics(self.servers, topics or ())
+        return datasets_of_topics(self.servers, self._topic_names)
 
     @override
     def record_columns(self) -> Any:
@@ -235,15 +226,11 @@ class KafkaSource(Source[Any]):
     def starting_at(self, position: Position) -> KafkaSource:
         return replace(self, start=position)
 
-    @property
-    def _client_properties(self) -> Properties:
-        return as_properties(self.properties, _OWN_PROPERTIES)
-
     @cached_property
     def _conversion(self) -> Items:
         records = self.items == "records"
-        key = _deserializer("key", self.key, self.key_schema, records=records)
-        value = _deserializer("value", self.value, self.schema, records=records)
+        key = deserializer_of("key", self.key, self.key_schema, records=records)
+        value = deserializer_of("value", self.value, self.schema, records=records)
         needed = self.null_key == "invalid"
         if records:
             return RecordItems(key, value, key_needed=needed, prefix=self.prefix)
@@ -254,9 +241,8 @@ class KafkaSource(Source[Any]):
 
     def _check_offsets_given(self, name: str, position: Position | None) -> None:
         """Raise a `FlowBuildError` if offsets are given for a topic that is not read."""
-        topics = (self.topics,) if isinstance(self.topics, str) else self.topics
         for topic in position if isinstance(position, Mapping) else ():
-            if not (matches(self.pattern or "", topic) if topics is None else topic in topics):
+            if not reads_topic(topic, self._topic_names, self.pattern):
                 raise FlowBuildError(
                     f"KafkaSource: {name} has offsets of topic {topic!r}, which it does not read"
                 )
@@ -281,60 +267,18 @@ class KafkaSource(Source[Any]):
             )
 
 
-def _deserializer(
-    name: str, format_name: str, schema: AnySchema | None, *, records: bool
-) -> Deserializer:
-    """Return the deserializer of keys or values.
-
-    Raises:
-        FlowTypeError, FlowBuildError: the schema does not fit the format.
-    """
-    check_choice(name, format_name, _FORMS)
-    argument = "schema" if name == "value" else "key_schema"
-    if schema is not None and format_name not in ("json", "avro"):
-        raise FlowBuildError(
-            f"KafkaSource: {argument} is for {name}='json' or {name}='avro', "
-            f"got {name}={format_name!r}"
-        )
-    needs = format_name == "avro" or (format_name == "json" and records)
-    if needs and schema is None:
-        raise FlowBuildError(f"KafkaSource: {name}={format_name!r} needs {argument}")
-    match format_name:
-        case "bytes":
-            return BytesDeserializer()
-        case "text":
-            return TextDeserializer()
-        case "avro":
-            deserializer = AvroDeserializer(schema)
-            if records:
-                _ = deserializer.kind
-            return deserializer
-    if not records:
-        if schema is not None:
-            raise FlowBuildError(
-                f"KafkaSource: {argument} names the columns of records: leave it out for "
-                "messages, whose JSON is read without a schema"
-            )
-        return JsonDeserializer()
-    columns = as_schema(schema)
-    check_json_types(columns)
-    return FlatJsonColumns(columns) if is_flat(columns) else JsonColumns(columns)
-
-
 def _checked_topics(topics: object, pattern: object) -> object:
     if (topics is None) == (pattern is None):
         raise FlowBuildError("KafkaSource: give either topics or a pattern")
     if pattern is not None:
         _check_pattern(pattern)
         return None
-    names: list[Any]
-    if isinstance(topics, str):
-        names = [topics]
-    elif isinstance(topics, Sequence):
-        names = list(topics)
-    else:
-        names = []
-    if not names or not all(isinstance(name, str) and name for name in names):
+    names = [topics] if isinstance(topics, str) else topics
+    if not (
+        isinstance(names, Sequence)
+        and names
+        and all(isinstance(name, str) and name for name in names)
+    ):
         raise FlowTypeError(
             f"KafkaSource: topics must be the name of a topic or a list of names, "
             f"got {shorten(topics)}"

@@ -17,11 +17,12 @@ The columns are the format of the table: a table of other columns is refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from flow.connectors.sql.database import Database
-from flow.connectors.sql.statements import Dialect, TableName, quoted_table
+from flow.connectors.sql.database import Database, Dialect, Statements, TableName, quoted_table
 from flow.errors import SinkError
 from flow.format_version import unknown_format
 
@@ -144,12 +145,7 @@ class Ledger:
 
     def claim(self, database: Database, writer: str) -> None:
         """Record `writer` as the only sink that may write for the run."""
-        statement = (
-            f"INSERT INTO {quoted_table(self.table)} (sink, run_id, writer) "
-            f"VALUES ({self._placeholders(3)}) "
-            "ON CONFLICT (sink, run_id) DO UPDATE SET writer = excluded.writer"
-        )
-        database.repeat(statement, [(self.sink, self.run_id, writer)])
+        self._put(database, {"writer": writer})
 
     def read(self, database: Database) -> Entry | None:
         """Return the entry, locked until the transaction ends; `None` if there is none."""
@@ -163,21 +159,16 @@ class Ledger:
 
     def update(self, database: Database, entry: Entry) -> None:
         """Record that an epoch is written."""
-        columns = ("epoch", "row_count", "rewinds", "marked_since")
-        places = [self.dialect.placeholder(number) for number in range(1, 7)]
-        changes = ", ".join(map(" = ".join, zip(columns, places[:4], strict=True)))
-        statement = (
-            f"UPDATE {quoted_table(self.table)} SET {changes} "
-            f"WHERE sink = {places[4]} AND run_id = {places[5]}"
-        )
-        values = [getattr(entry, column) for column in columns]
-        database.repeat(statement, [(*values, self.sink, self.run_id)])
+        self._put(database, vars(entry))
+
+    def _put(self, database: Database, values: Mapping[str, Any]) -> None:
+        """Write values of the entry, which is added if there is none."""
+        row = {"sink": self.sink, "run_id": self.run_id, **values}
+        statement = Statements(self.dialect, self.table).upsert(tuple(row), ("sink", "run_id"))
+        database.repeat(statement, [tuple(row.values())])
 
     def delete_statement(self) -> str:
         """Return the statement that deletes the entry, as text for an error."""
         sink, run_id = (value.replace("'", "''") for value in (self.sink, self.run_id))
         condition = f"WHERE sink = '{sink}' AND run_id = '{run_id}'"
         return f"DELETE FROM {quoted_table(self.table)} {condition}"
-
-    def _placeholders(self, count: int) -> str:
-        return ", ".join(map(self.dialect.placeholder, range(1, count + 1)))

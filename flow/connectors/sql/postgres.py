@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import pyarrow as pa
+from pyarrow import types
 from typing_extensions import override
 
+from flow.columns.arrow_types import is_instant
 from flow.connectors.datasets import Dataset
-from flow.connectors.formats.plain_values import json_text
-from flow.connectors.sql.database import Database
+from flow.connectors.sql.database import Database, Dialect, TableName, quoted, quoted_table
 from flow.connectors.sql.ledger import EPOCHS_TABLE
-from flow.connectors.sql.rows import Row, RowGroup
-from flow.connectors.sql.statements import Dialect, Statements, TableName, quoted, quoted_table
-from flow.connectors.sql.table_sink import TableSink, check_table_name
-from flow.connectors.sql.values import (
+from flow.connectors.sql.rows import (
+    Row,
+    RowGroup,
     ValueConverter,
     by_type,
-    decimal_text,
     finite_float,
     int64,
     to_utc,
-    unchanged,
     utf8_text,
 )
+from flow.connectors.sql.table_sink import TableSink, check_table_name
 from flow.errors import FlowBuildError, FlowTypeError, package_of_extra, shorten
 
 if TYPE_CHECKING:
@@ -45,31 +41,52 @@ _BULK_ROWS = 8
 _OVERRIDING = "OVERRIDING SYSTEM VALUE "
 
 
-class PostgresDialect(Dialect):
-    """SQL of PostgreSQL.
+def _text(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("PostgreSQL has no NUL characters in text: remove them, or write bytes")
+    return utf8_text(value)
 
-    Every value is sent as text, which the server reads as the type of its column. It refuses text
-    that does not fit, whereas a typed value might be rounded.
-    """
 
-    row_lock = " FOR UPDATE"
+def _hexadecimal(value: bytes | bytearray | memoryview) -> str:
+    return "\\x" + value.hex()
 
-    @override
-    def value_converter(self) -> ValueConverter:
-        return _CONVERT
 
-    @override
-    def placeholder(self, number: int) -> str:
-        return f"${number}"
+def _interval(value: timedelta) -> str:
+    return f"{value.days} day {value.seconds}.{value.microseconds:06d} second"
 
-    @override
-    def column_type(self, kind: Any) -> str | None:
-        if pa.types.is_dictionary(kind):
-            return self.column_type(kind.value_type)
-        if pa.types.is_decimal(kind):
-            return f"numeric({kind.precision}, {kind.scale})"
-        known = (name for is_kind, name in _COLUMN_TYPES if is_kind(kind))
-        return next(known, None)
+
+_CONVERTERS: dict[type, ValueConverter] = {
+    bool: lambda value: "true" if value else "false",
+    int: lambda value: str(int64(value)),
+    float: lambda value: repr(finite_float(value)),
+    str: _text,
+    **dict.fromkeys((bytes, bytearray, memoryview), _hexadecimal),
+    datetime: lambda value: to_utc(value).isoformat(),
+    timedelta: _interval,
+}
+# Every value is sent as text, which the server reads as the type of its column. It refuses text
+# that does not fit, whereas a typed value might be rounded.
+_DIALECT = Dialect(
+    convert=by_type(_CONVERTERS),
+    placeholder="${}".format,
+    column_types={
+        "boolean": (types.is_boolean,),
+        "smallint": (types.is_int8, types.is_uint8, types.is_int16),
+        "integer": (types.is_uint16, types.is_int32),
+        "bigint": (types.is_integer,),
+        "real": (types.is_float16, types.is_float32),
+        "double precision": (types.is_float64,),
+        "numeric({0.precision}, {0.scale})": (types.is_decimal,),
+        "interval": (types.is_duration,),
+        "text": (types.is_string, types.is_large_string),
+        "bytea": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
+        "date": (types.is_date,),
+        "time": (types.is_time,),
+        "timestamptz": (is_instant,),
+        "jsonb": (types.is_nested,),
+    },
+    row_lock=" FOR UPDATE",
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,7 +138,7 @@ class PostgresSink(TableSink):
     epochs_schema: str | None = None
     dsn_shown: str = field(init=False, repr=False, compare=False)
 
-    dialect = PostgresDialect()
+    dialect = _DIALECT
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,7 +152,7 @@ class PostgresSink(TableSink):
         if not isinstance(self.dsn, str):
             raise FlowTypeError(f"dsn must be text, got {type(self.dsn).__name__}")
         shown = {name: _HIDDEN if name in _SECRETS else value for name, value in self._dsn_parts()}
-        object.__setattr__(self, "dsn_shown", _conninfo().make_conninfo(**shown))
+        object.__setattr__(self, "dsn_shown", _psycopg().conninfo.make_conninfo(**shown))
 
     @override
     def arguments(self) -> dict[str, Any]:
@@ -187,7 +204,7 @@ class PostgresSink(TableSink):
 
     def _dsn_parts(self) -> list[tuple[str, str]]:
         try:
-            found: Mapping[str, Any] = _conninfo().conninfo_to_dict(self.dsn)
+            found: Mapping[str, Any] = _psycopg().conninfo.conninfo_to_dict(self.dsn)
         except _psycopg().Error:
             # The message of libpq may show a part of the password.
             found = {"port": "unknown"}
@@ -202,6 +219,8 @@ class PostgresSink(TableSink):
 
 class PostgresDatabase(Database):
     """Connection to a PostgreSQL server."""
+
+    dialect = _DIALECT
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -246,10 +265,8 @@ class PostgresDatabase(Database):
     @override
     def load(self, table: TableName, rows: Sequence[RowGroup]) -> None:
         if len(rows) > 1 and sum(len(group.rows) for group in rows) < _BULK_ROWS * len(rows):
-            statements = Statements(PostgresSink.dialect, table)
             # As COPY does, accept values for columns that the server generates.
-            insert = functools.cache(lambda columns: statements.insert(columns, _OVERRIDING))
-            self.repeat_in_turn((insert(group.columns), group.rows) for group in rows)
+            self.insert(table, rows, _OVERRIDING)
         else:
             for group in rows:
                 self._copy(table, group)
@@ -308,10 +325,6 @@ def _psycopg() -> Any:
     return psycopg
 
 
-def _conninfo() -> Any:
-    return _psycopg().conninfo
-
-
 def _is_parsed_safely(dsn: Mapping[str, Any]) -> bool:
     """Return True if no part of the password can be in a part of the DSN that is shown."""
     ports = str(dsn.get("port") or "").split(",")
@@ -324,57 +337,3 @@ def _name_parts(table: Any) -> tuple[Any, ...]:
     if isinstance(table, str):
         return tuple(table.split("."))
     return tuple(table) if isinstance(table, (list, tuple)) else (table,)
-
-
-def _without_nul(value: str) -> str:
-    if "\0" in value:
-        raise ValueError("PostgreSQL has no NUL characters in text: remove them, or write bytes")
-    return utf8_text(value)
-
-
-def _interval(value: timedelta) -> str:
-    return f"{value.days} day {value.seconds}.{value.microseconds:06d} second"
-
-
-_CONVERT = by_type(
-    {
-        type(None): unchanged,
-        bool: lambda value: "true" if value else "false",
-        int: lambda value: str(int64(value)),
-        float: lambda value: repr(finite_float(value)),
-        str: _without_nul,
-        bytes: lambda value: "\\x" + value.hex(),
-        bytearray: lambda value: "\\x" + value.hex(),
-        memoryview: lambda value: "\\x" + value.hex(),
-        datetime: lambda value: to_utc(value).isoformat(),
-        date: date.isoformat,
-        time: time.isoformat,
-        timedelta: _interval,
-        Decimal: decimal_text,
-        dict: json_text,
-        list: json_text,
-    }
-)
-
-_COLUMN_TYPES = (
-    (pa.types.is_boolean, "boolean"),
-    (pa.types.is_int8, "smallint"),
-    (pa.types.is_uint8, "smallint"),
-    (pa.types.is_int16, "smallint"),
-    (pa.types.is_uint16, "integer"),
-    (pa.types.is_int32, "integer"),
-    (pa.types.is_integer, "bigint"),
-    (pa.types.is_float16, "real"),
-    (pa.types.is_float32, "real"),
-    (pa.types.is_float64, "double precision"),
-    (pa.types.is_duration, "interval"),
-    (pa.types.is_string, "text"),
-    (pa.types.is_large_string, "text"),
-    (pa.types.is_binary, "bytea"),
-    (pa.types.is_large_binary, "bytea"),
-    (pa.types.is_fixed_size_binary, "bytea"),
-    (pa.types.is_date, "date"),
-    (pa.types.is_time, "time"),
-    (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, "timestamptz"),
-    (pa.types.is_nested, "jsonb"),
-)

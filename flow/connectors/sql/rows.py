@@ -3,19 +3,112 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from enum import Enum
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
-import pyarrow as pa
+import numpy as np
 
+from flow.connectors.formats.json_encoding import json_text, naive_problem, plain
 from flow.connectors.sink import WriteContext, Written, to_record
-from flow.connectors.sql.values import ValueConverter
 from flow.errors import SinkError, shorten, step_error
+
+ValueConverter: TypeAlias = Callable[[Any], Any]
+"""Conversion of a value to a database driver's form; raises ValueError or TypeError."""
+
+_BITS = 63
+
+
+def by_type(own: Mapping[type, ValueConverter]) -> ValueConverter:
+    """Return a converter of all values, given a database's own converters of some types.
+
+    Values of other types are first laid out as in JSON lines: enums become their values, and
+    dataclasses, sets and tuples become dicts and lists.
+
+    Args:
+        own: converter of each type, beside or in place of those that databases share; a subclass
+            comes before its base.
+    """
+    converters = {**own, **_SHARED, **own}
+
+    def convert(value: Any) -> Any:
+        converter = converters.get(type(value))
+        if converter is not None:
+            return converter(value)
+        if isinstance(value, (np.datetime64, np.timedelta64)):
+            raise TypeError("map it to an aware datetime, or to a timedelta")
+        laid_out = plain(value)
+        for kind, converter in converters.items():
+            if isinstance(laid_out, kind):
+                return converter(laid_out)
+        raise TypeError("no column can hold it: map it to text, numbers, lists or dicts")
+
+    return convert
+
+
+def unchanged(value: Any) -> Any:
+    """Return the value itself."""
+    return value
+
+
+def int64(value: int) -> int:
+    """Return a whole number if it fits 64 bits, the widest integer type of a database."""
+    if not -(1 << _BITS) <= value < 1 << _BITS:
+        raise ValueError("it exceeds 64 bits: map it to a Decimal or to text")
+    return int(value)
+
+
+def finite_float(value: float) -> float:
+    """Return a float if it is finite, as databases differ on other floats."""
+    if not math.isfinite(value):
+        raise ValueError("it is not a finite number: map it to None or to text")
+    return float(value)
+
+
+def decimal_text(value: Decimal) -> str:
+    """Return all digits of a decimal number."""
+    if not value.is_finite():
+        raise ValueError("it is not a finite number: map it to None or to text")
+    return str(value)
+
+
+def utf8_text(value: str) -> str:
+    """Return a text if it can be encoded as UTF-8."""
+    if not value.isascii():
+        value.encode()
+    return value
+
+
+def to_utc(value: datetime) -> datetime:
+    """Return an aware datetime in UTC."""
+    if value != value:  # NaT of pandas is an instance of datetime.
+        raise ValueError("it is not a time: map it to None")
+    if value.utcoffset() is None:
+        raise ValueError(naive_problem("it"))
+    return value.astimezone(UTC)
+
+
+_SHARED: dict[type, ValueConverter] = {
+    type(None): unchanged,
+    int: int64,
+    float: finite_float,
+    str: utf8_text,
+    bytes: unchanged,
+    bytearray: bytes,
+    memoryview: bytes,
+    date: date.isoformat,
+    time: time.isoformat,
+    Decimal: decimal_text,
+    dict: json_text,
+    list: json_text,
+}
 
 CHUNK_ROWS = 5_000
 """Rows in memory at a time while an epoch is written, beside their pickled form."""
@@ -194,9 +287,4 @@ def _items(batches: Iterable[Written]) -> Iterator[Any]:
             yield from batch
         else:
             for start in range(0, batch.num_rows, CHUNK_ROWS):
-                yield from _to_dicts(batch.slice(start, CHUNK_ROWS))
-
-
-def _to_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = batch.to_pylist()
-    return rows
+                yield from batch.slice(start, CHUNK_ROWS).to_pylist()

@@ -3,61 +3,48 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
+from pyarrow import types
 from typing_extensions import override
 
+from flow.columns.arrow_types import is_instant
 from flow.connectors.datasets import Dataset
-from flow.connectors.formats.plain_values import json_text
-from flow.connectors.sql.database import Database
+from flow.connectors.sql.database import Database, Dialect, TableName, quoted_table
 from flow.connectors.sql.ledger import EPOCHS_TABLE
-from flow.connectors.sql.rows import Row, RowGroup
-from flow.connectors.sql.statements import Dialect, Statements, TableName, quoted_table
+from flow.connectors.sql.rows import Row, by_type, to_utc
 from flow.connectors.sql.table_sink import TableSink, check_table_name
-from flow.connectors.sql.values import (
-    ValueConverter,
-    by_type,
-    decimal_text,
-    finite_float,
-    int64,
-    to_utc,
-    unchanged,
-    utf8_text,
-)
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
 BUSY_SECONDS = 60.0
 """Time to wait while another process writes to the same file."""
 
 
-class SqliteDialect(Dialect):
-    """SQL of SQLite."""
+def _instant(value: datetime) -> str:
+    text = to_utc(value).isoformat(timespec="microseconds")
+    return text.removesuffix("+00:00") + "Z"
 
+
+_DIALECT = Dialect(
+    convert=by_type({bool: int, datetime: _instant, timedelta: timedelta.total_seconds}),
+    placeholder=lambda number: "?",  # noqa: ARG005
+    column_types={
+        "INTEGER": (types.is_boolean, types.is_integer),
+        "REAL": (types.is_floating, types.is_duration),
+        "BLOB": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
+        "TEXT": (
+            *(types.is_string, types.is_large_string, types.is_decimal, types.is_nested),
+            *(types.is_date, types.is_time, is_instant),
+        ),
+    },
     # STRICT refuses text in a column of numbers; versions before 3.37 store any value.
-    table_options = "STRICT" if sqlite3.sqlite_version_info >= (3, 37) else ""
-
-    @override
-    def value_converter(self) -> ValueConverter:
-        return _CONVERT
-
-    @override
-    def placeholder(self, number: int) -> str:
-        return "?"
-
-    @override
-    def column_type(self, kind: Any) -> str | None:
-        if pa.types.is_dictionary(kind):
-            return self.column_type(kind.value_type)
-        known = (name for is_kind, name in _COLUMN_TYPES if is_kind(kind))
-        return next(known, None)
+    table_options="STRICT" if sqlite3.sqlite_version_info >= (3, 37) else "",
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,7 +98,7 @@ class SqliteSink(TableSink):
     table: str
     _file: str = field(init=False, repr=False, compare=False)
 
-    dialect = SqliteDialect()
+    dialect = _DIALECT
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,6 +145,8 @@ class SqliteSink(TableSink):
 
 class SqliteDatabase(Database):
     """Connection to the file of a database."""
+
+    dialect = _DIALECT
 
     def __init__(self, file: str) -> None:
         # Epochs are committed by another thread than the one that opens the sink.
@@ -206,22 +195,24 @@ class SqliteDatabase(Database):
 
     @override
     def repeat(self, statement: str, rows: Iterable[Row]) -> None:
-        remembered = _RememberedRows(rows)
+        last: Row = ()
+
+        def noted() -> Iterator[Row]:
+            nonlocal last
+            for row in rows:
+                last = row
+                yield row
+
         try:
-            self._connection.executemany(statement, remembered)
+            self._connection.executemany(statement, noted())
         except sqlite3.Error as error:
-            error.add_note(f"  row: {shorten(remembered.last)}")
+            error.add_note(f"  row: {shorten(last)}")
             raise
 
     @override
     def repeat_in_turn(self, work: Iterable[tuple[str, Sequence[Row]]]) -> None:
         for statement, rows in work:
             self.repeat(statement, rows)
-
-    @override
-    def load(self, table: TableName, rows: Sequence[RowGroup]) -> None:
-        insert = functools.cache(Statements(SqliteSink.dialect, table).insert)
-        self.repeat_in_turn((insert(group.columns), group.rows) for group in rows)
 
     @override
     def find_table(self, table: TableName) -> TableName | None:
@@ -249,61 +240,3 @@ def _identity_of(file: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
-
-
-class _RememberedRows:
-    """Rows passed to the database driver; on an error the last one is the refused row."""
-
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self._rows = iter(rows)
-        self.last: Row = ()
-
-    def __iter__(self) -> _RememberedRows:
-        return self
-
-    def __next__(self) -> Row:
-        self.last = next(self._rows)
-        return self.last
-
-
-def _instant(value: datetime) -> str:
-    text = to_utc(value).isoformat(timespec="microseconds")
-    return text.removesuffix("+00:00") + "Z"
-
-
-_CONVERT = by_type(
-    {
-        type(None): unchanged,
-        bool: int,
-        int: int64,
-        float: finite_float,
-        str: utf8_text,
-        bytes: unchanged,
-        bytearray: bytes,
-        memoryview: bytes,
-        datetime: _instant,
-        date: date.isoformat,
-        time: time.isoformat,
-        timedelta: timedelta.total_seconds,
-        Decimal: decimal_text,
-        dict: json_text,
-        list: json_text,
-    }
-)
-
-_COLUMN_TYPES = (
-    (pa.types.is_boolean, "INTEGER"),
-    (pa.types.is_integer, "INTEGER"),
-    (pa.types.is_floating, "REAL"),
-    (pa.types.is_duration, "REAL"),
-    (pa.types.is_string, "TEXT"),
-    (pa.types.is_large_string, "TEXT"),
-    (pa.types.is_binary, "BLOB"),
-    (pa.types.is_large_binary, "BLOB"),
-    (pa.types.is_fixed_size_binary, "BLOB"),
-    (pa.types.is_decimal, "TEXT"),
-    (pa.types.is_date, "TEXT"),
-    (pa.types.is_time, "TEXT"),
-    (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, "TEXT"),
-    (pa.types.is_nested, "TEXT"),
-)

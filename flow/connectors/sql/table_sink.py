@@ -9,23 +9,20 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from typing_extensions import override
 
 from flow.checks import check_choice
-from flow.connectors.formats.schema import Schema, as_schema
+from flow.connectors.formats.columns import Schema, as_schema
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
-from flow.connectors.sql.database import Database
+from flow.connectors.sql.database import Database, Dialect, Statements, TableName
 from flow.connectors.sql.ledger import Entry, Ledger, Repeating, Todo
 from flow.connectors.sql.rows import Change, Chunk, RowGroup, RowMaker
-from flow.connectors.sql.statements import Dialect, Statements, TableName
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
 Mode: TypeAlias = Literal["insert", "upsert"]
 """Write mode: rows are added, or replace the rows with the same key."""
-
-MODES = ("insert", "upsert")
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class TableSink(Sink[Any]):
     dialect: ClassVar[Dialect]
 
     def __post_init__(self) -> None:
-        check_choice("mode", self.mode, MODES)
+        check_choice("mode", self.mode, get_args(Mode))
         key = (self.key,) if isinstance(self.key, str) else self.key
         object.__setattr__(self, "key", _as_names("key", key))
         if self.epoch_columns is not None:
@@ -98,7 +95,7 @@ class TableSink(Sink[Any]):
     @override
     def write(self, context: WriteContext, batches: Iterator[Written]) -> list[Chunk]:
         marks = self.epoch_columns or ()
-        maker = RowMaker(context, self.dialect.value_converter(), tuple(self.key), marks)
+        maker = RowMaker(context, self.dialect.convert, tuple(self.key), marks)
         return list(maker.chunks(batches))
 
     @override

@@ -37,12 +37,7 @@ class Stage:
 
     def to_json(self) -> Json:
         """Return the offset as JSON that `from_json` reads."""
-        return {
-            "part": self.part,
-            "at": self.at,
-            "partitions": self.partitions,
-            "position": self.position,
-        }
+        return dict(vars(self))
 
     @classmethod
     def from_json(cls, offset: Json | None) -> Stage:

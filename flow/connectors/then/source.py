@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import pyarrow as pa
 from typing_extensions import override
 
+from flow.columns.arrow_types import is_instant
 from flow.connectors.datasets import Dataset
 from flow.connectors.source import (
     Batch,
@@ -20,11 +24,9 @@ from flow.connectors.source import (
     SourceLog,
     Split,
 )
-from flow.connectors.then.columns import check_columns
-from flow.connectors.then.logs import PartLog
 from flow.connectors.then.planner import Part, Parts, ThenPlanner
 from flow.connectors.then.start_rules import StartRule
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
 
 X = TypeVar("X")
 
@@ -227,3 +229,84 @@ def _check_source(name: str, source: object) -> None:
             f"Then: {name} must not be a data frame, which Spark itself reads: write it as "
             "Parquet, and read that with ParquetSource"
         )
+
+
+@dataclass(frozen=True)
+class PartLog(SourceLog):
+    """Log of one part of a source, kept in the log of the whole.
+
+    An entry of the whole log is ``[part, entry]``. Its summary is JSON: for each part, the part's
+    summary in base64 and the part's entries at the time of the summary.
+
+    Attributes:
+        whole: the log of the source.
+        part: name of the part.
+    """
+
+    whole: SourceLog
+    part: str
+
+    def summary(self) -> bytes | None:
+        """Return the summary of the part's last `compact`; ``None`` if there was none."""
+        text = self._summaries().get(self.part, {}).get("summary")
+        return None if text is None else base64.b64decode(text)
+
+    def entries(self) -> list[Json]:
+        """Return the part's entries since its last `compact`, in order."""
+        before = self._summaries().get(self.part, {}).get("entries", [])
+        return [*before, *(entry for part, entry in self.whole.entries() if part == self.part)]
+
+    def append(self, entry: Json) -> None:
+        """Add an entry of the part."""
+        self.whole.append([self.part, entry])
+
+    def compact(self, summary: bytes) -> None:
+        """Replace the part's entries by a summary; the other parts keep theirs."""
+        parts = self._summaries()
+        for part, entry in self.whole.entries():
+            parts.setdefault(part, {"summary": None, "entries": []})["entries"].append(entry)
+        parts[self.part] = {"summary": base64.b64encode(summary).decode(), "entries": []}
+        self.whole.compact(json.dumps(parts).encode())
+
+    def _summaries(self) -> dict[str, dict[str, Json]]:
+        content = self.whole.summary()
+        return {} if content is None else dict(json.loads(content))
+
+
+_KINDS = (
+    ("whole numbers", pa.types.is_integer),
+    ("floats", pa.types.is_floating),
+    ("text", lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind)),
+    ("bytes", lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind)),
+    ("instants", is_instant),
+    ("datetimes without a zone", pa.types.is_timestamp),
+    ("nested values", pa.types.is_nested),
+)
+"""Kinds of types, whose values look the same to a function, each with its test."""
+
+
+def check_columns(history: Source[Any], live: Source[Any]) -> None:
+    """Check that columns of the same name have types of the same kind, where they are known.
+
+    Raises:
+        SourceError: a column has types of different kinds, or the history cannot be read.
+    """
+    new, old = live.record_columns(), history.record_columns()
+    if new is None or old is None:
+        return
+    for name in old.names:
+        if name in new.names and kind_of(old.field(name).type) != kind_of(new.field(name).type):
+            raise SourceError(
+                f"the column {name!r} is {old.field(name).type} in the history and "
+                f"{new.field(name).type} in the live source: read both with types of the same kind"
+            )
+
+
+def kind_of(column: pa.DataType) -> str:
+    """Return the kind of values of a column.
+
+    >>> kind_of(pa.int32()) == kind_of(pa.int64()), kind_of(pa.float32())
+    (True, 'floats')
+    """
+    values = column.value_type if pa.types.is_dictionary(column) else column
+    return next((kind for kind, fits in _KINDS if fits(values)), str(values))

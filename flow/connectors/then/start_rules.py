@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from flow.columns.record_batch import RecordBatch
+from flow.columns.arrow_types import RecordBatch
 from flow.connectors.source import Json
 from flow.durations import Duration, duration_us, natural_us
 from flow.errors import FlowTypeError, SourceError, TimestampError, shorten

@@ -14,7 +14,7 @@ from flow.errors import FlowBuildError, UnusedStepWarning
 from flow.fields import field_path
 from flow.keyed.logic import LATE_PORT
 from flow.keyed.step import OverColumns, Stateful
-from flow.operators.combining import Bucket
+from flow.operators.batching import Bucket
 from flow.operators.edges import Input, Output
 from flow.operators.stateless import Inspect, KeyOn, Redistribute
 from flow.operators.tables import Table, TableReader

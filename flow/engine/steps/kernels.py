@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flow.columns.arrow_types import ColumnPredicate
 from flow.columns.chunks import (
     Chunk,
     Items,
@@ -31,7 +32,6 @@ from flow.columns.chunks import (
     rows_of,
     take,
 )
-from flow.columns.expression import ColumnPredicate
 from flow.columns.row_views import view_of
 from flow.connectors.sink import to_record
 from flow.dataflow import Operator
@@ -47,10 +47,8 @@ from flow.errors import RAISED, EngineError, StepError, brief, shorten, step_err
 from flow.fields import field_path
 from flow.instants import instant_us
 from flow.keyed.logic import RejectedValue
-from flow.operators.batching import MapBatches, ToRecords
-from flow.operators.calling import MapAsync
-from flow.operators.combining import Bucket, Combine, Rekey
-from flow.operators.enriching import EnrichCached, TTLCache
+from flow.operators.batching import Bucket, Combine, MapBatches, Rekey, ToRecords
+from flow.operators.calling import EnrichCached, MapAsync, TTLCache
 from flow.operators.stateless import Branch, Filter, FlatMap, Inspect, KeyOn, KeyRm, Map, Merge
 from flow.operators.tables import FilterWith, FlatMapWith, Getter, MapWith, Table, TableReader
 from flow.operators.trying import ItemError, Raises, TryMap

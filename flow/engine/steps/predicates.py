@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flow.columns.arrow_types import ColumnPredicate
 from flow.columns.chunks import Chunk, KeyedRecords, as_pairs
-from flow.columns.expression import ColumnPredicate
 from flow.engine.steps.batches import item_columns, keys_apart
 from flow.errors import RAISED, StepError, brief, first_line, shorten
 

@@ -21,7 +21,7 @@ from flow.connectors.items import from_items
 from flow.connectors.kafka import KafkaSource
 from flow.connectors.source import Invalid, Json, Planner, Slice
 from flow.connectors.then import AfterOffsets, FromTime, StartRule, Then
-from flow.connectors.then.logs import PartLog
+from flow.connectors.then.source import PartLog
 from flow.errors import FlowBuildError, FlowTypeError, SourceError
 from flow.testing import run_source
 from tests.support.growing_source import GrowingSource, numbered

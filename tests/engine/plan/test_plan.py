@@ -19,8 +19,8 @@ from flow.engine.plan.compiler import (
     leave_out_unused,
 )
 from flow.engine.plan.plan import Plan
+from flow.operators.batching import Rekey
 from flow.operators.building import add_step
-from flow.operators.combining import Rekey
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import Collect, Count, EventClock, Sum, SystemClock, TumblingWindower
 

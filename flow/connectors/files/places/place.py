@@ -1,18 +1,133 @@
-"""Places of files: a path on this machine or in a store, and the file system that holds it."""
+"""Places of files: paths, globs and URIs of users, file systems, and their errors and data sets."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 from pyarrow import fs
 
-from flow.connectors.files.places.credentials import without_passwords
-from flow.connectors.files.places.paths import URI, absolute, split_glob
+from flow.connectors.datasets import Dataset
+from flow.errors import FlowBuildError, FlowError, FlowTypeError, shorten
+
+# Hadoop writes file:/data, with a single slash.
+URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):(?://([^/?#]*)|(?=/))")
+"""Start of a URI: its scheme, and its host or bucket."""
+
+
+def as_paths(path: object) -> str | tuple[str, ...]:
+    """Return the `path` argument of a source as text, or a list of paths as a tuple of texts.
+
+    Raises:
+        FlowBuildError: the argument, or a path in it, is empty.
+        FlowTypeError: a path is neither text nor a `pathlib.Path`.
+    """
+    if isinstance(path, (list, tuple)):
+        if not path:
+            raise FlowBuildError("path must name at least one file, got an empty list")
+        return tuple(map(as_path, path))
+    return as_path(path)
+
+
+def as_path(path: object) -> str:
+    """Return one path or URI as text; raise the errors of `as_paths`."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise FlowTypeError(
+            f"path must be text or a pathlib.Path, got {type(path).__name__} {shorten(path)}"
+        )
+    if not text.strip():
+        raise FlowBuildError(f"path must name a file or a directory, got {text!r}")
+    return text
+
+
+def absolute(text: str) -> str:
+    """Return a path from the root; a URI unchanged."""
+    return text if URI.match(text) else os.path.abspath(os.path.expanduser(text))
+
+
+def split_glob(text: str) -> tuple[str, list[str]]:
+    """Return the directory before a glob's first wildcard, and the glob's parts from there on.
+
+    In a URI a question mark starts the options, such as ``?region=eu-west-1``, and is no wildcard.
+    A path without wildcards, and one that exists as written, has no parts.
+    """
+    is_uri = URI.match(text)
+    body, mark, options = text.partition("?") if is_uri else (text, "", "")
+    if not is_uri and os.path.exists(os.path.expanduser(text)):
+        return text, []
+    segments = body.split("/")
+    wildcards = "*[" if is_uri else "*?["
+    first = next((n for n, part in enumerate(segments) if any(c in part for c in wildcards)), None)
+    if first is None:
+        return text, []
+    base = "/".join(segments[:first]) + "/" if first else "."
+    return base + mark + options, [part for part in segments[first:] if part]
+
+
+CONTAINER_SCHEMES = ("abfs", "abfss", "wasb", "wasbs")
+"""Schemes with the name of a container before the host, in the place of a user."""
+
+_PASSWORD = r"[^/@]*:[^/@]*@"
+_USER_AND_PASSWORD = re.compile(rf"(?<=://){_PASSWORD}")
+_BEFORE_HOST = re.compile(rf"([\w+.-]*)://((?:{_PASSWORD}|[^/@\s]*@)+)")
+
+
+def without_credentials(text: str) -> str:
+    """Return a URI, or a text with URIs, without all that stands before hosts and an "@".
+
+    The name of a container stays.
+
+    >>> without_credentials("s3://me:secret@bucket/data and https://token@host")
+    's3://bucket/data and https://host'
+    >>> without_credentials("abfss://box@account.dfs.core.windows.net")
+    'abfss://box@account.dfs.core.windows.net'
+    """
+    return _BEFORE_HOST.sub(_without_user, text)
+
+
+def _without_user(match: re.Match[str]) -> str:
+    scheme, user = match.groups()
+    is_container = scheme.lower() in CONTAINER_SCHEMES and ":" not in user
+    return match[0] if is_container else f"{scheme}://"
+
+
+def without_passwords(uri: str) -> str:
+    """Return a URI without a user that has a password, as checkpoints hold it.
+
+    A user alone stays: some stores are opened with it.
+
+    >>> without_passwords("s3://me:secret@bucket/data"), without_passwords("hdfs://me@node/data")
+    ('s3://bucket/data', 'hdfs://me@node/data')
+    """
+    return _USER_AND_PASSWORD.sub("", uri)
+
+
+def repr_without_credentials(self: Any) -> str:
+    """Return the `repr` of a dataclass, without credentials of URIs in its fields."""
+    shown = [f"{field.name}={getattr(self, field.name)!r}" for field in fields(self) if field.repr]
+    return without_credentials(f"{type(self).__name__}({', '.join(shown)})")
+
+
+@contextmanager
+def raise_as(error: type[FlowError], problem: str) -> Iterator[None]:
+    """Raise errors of the block as `error`, with a message of `problem` and their first line."""
+    try:
+        yield
+    except (OSError, pa.ArrowException, EOFError) as cause:
+        reason = str(cause).strip().partition("\n")[0]
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            reason += "; make room there and run the flow again"
+        raise error(without_credentials(f"{problem}: {reason}")) from cause
+
 
 LOCAL = ""
 """Store of the files on this machine's own file system."""
@@ -107,3 +222,35 @@ def _store(uri: str) -> str:
 def _connect(uri: str) -> tuple[Any, str]:
     connection: tuple[Any, str] = fs.FileSystem.from_uri(canonical_store(uri))
     return connection
+
+
+def datasets_of_files(paths: Iterable[str]) -> tuple[Dataset, ...]:
+    """Return the data sets of paths, globs and URIs, sorted, without credentials and options.
+
+    The data set of a glob is the directory before its first wildcard. A URI without a host, such as
+    ``hdfs:///data``, has none, as the name of its system is not known.
+
+    >>> datasets_of_files(["/data/day=*/*.csv", "s3://me:secret@bucket/orders?region=eu-west-1"])
+    (Dataset(namespace='file', name='/data'), Dataset(namespace='s3://bucket', name='orders'))
+    """
+    found = (_dataset_of(split_glob(path)[0]) for path in paths)
+    return tuple(sorted({dataset for dataset in found if dataset is not None}))
+
+
+def _dataset_of(path: str) -> Dataset | None:
+    """Return the data set of a path or URI without wildcards."""
+    if not URI.match(path):
+        return Dataset("file", absolute(path))
+    parts = urlsplit(canonical_store(without_credentials(path)))
+    if parts.scheme == "file":
+        return Dataset("file", os.path.normpath(unquote(parts.path)))
+    host = parts.netloc
+    # A password with an unescaped slash ends the host; what is before it is no port.
+    _, colon, port = host.partition(":")
+    if not host or (colon and not port.isdigit()):
+        return None
+    name = parts.path.rstrip("/")
+    # The key of an object begins without a slash, the path of a file with one.
+    is_store = parts.scheme in ("s3", "gs", "gcs", *CONTAINER_SCHEMES)
+    scheme = "gs" if parts.scheme == "gcs" else parts.scheme
+    return Dataset(f"{scheme}://{host}", (name.lstrip("/") if is_store else name) or "/")

@@ -6,27 +6,26 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar, get_args
 
 from typing_extensions import override
 
 from flow.checks import check_choice, check_flag
 from flow.connectors.datasets import Dataset
-from flow.connectors.files.places.credentials import (
+from flow.connectors.files.places.place import (
+    absolute,
+    as_paths,
+    connect,
+    datasets_of_files,
     repr_without_credentials,
     without_credentials,
     without_passwords,
 )
-from flow.connectors.files.places.datasets import datasets_of_files
-from flow.connectors.files.places.paths import absolute, as_paths
-from flow.connectors.files.places.place import connect
-from flow.connectors.files.reading.file_list import FileList, check_late_files
-from flow.connectors.files.reading.globs import find_files
-from flow.connectors.files.reading.parallel_planning import file_planner
+from flow.connectors.files.reading.file_list import FileList, find_files
 from flow.connectors.files.reading.pieces import Cuts, Piece
-from flow.connectors.files.reading.planning import FILE_ORDERS, FileOrder
+from flow.connectors.files.reading.planning import FileOrder, file_planner
 from flow.connectors.source import Batch, Json, Planner, Source, SourceLog, Split
-from flow.durations import Duration, duration_us
+from flow.durations import Duration, duration_us, natural_us
 
 X = TypeVar("X")
 
@@ -58,8 +57,8 @@ class FileSource(Source[X]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", as_paths(self.path))
         check_flag("follow", self.follow)
-        check_choice("order", self.order, FILE_ORDERS)
-        check_late_files(self.late_files)
+        check_choice("order", self.order, get_args(FileOrder))
+        natural_us(self.late_files, "late_files")
         object.__setattr__(self, "bounded", not self.follow)
 
     __repr__ = repr_without_credentials
@@ -113,10 +112,10 @@ class FileSource(Source[X]):
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:
-        return self.read_pieces(split)
+        return self.read_fields(split, None)
 
-    def read_pieces(self, split: Split, fields: frozenset[str] | None = None) -> Iterator[Batch]:
-        """Read the pieces of a split, with `fields` as in `read_piece`."""
+    @override
+    def read_fields(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
         for entry in split.what:
             piece = Piece.from_json(entry)
             yield from self.read_piece(connect(piece.file.store, self.paths), piece, fields)

@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.files.reading.file import File, open_file
-from flow.connectors.files.reading.pieces import Cuts, Piece
+from flow.connectors.files.reading.pieces import Cuts, File, Piece, open_file
 from flow.errors import SourceError
 
 BLOCK = 4 << 20
@@ -79,6 +78,9 @@ class Block:
 class LineRange:
     """Lines that a piece of a file owns.
 
+    Attributes:
+        file: the file.
+
     Args:
         filesystem: the `pyarrow.fs.FileSystem` of the file.
         piece: a range of bytes of a file.
@@ -86,8 +88,8 @@ class LineRange:
     """
 
     def __init__(self, filesystem: Any, piece: Piece, skip: int = 0) -> None:
-        self._filesystem = filesystem
-        self._file = piece.file
+        self.filesystem = filesystem
+        self.file = piece.file
         self._start = max(piece.start, skip)
         self._end = _ENDLESS if codec_of(piece.file) else piece.end
         self._lines_before: int | None = None
@@ -128,7 +130,8 @@ class LineRange:
                 if data[start:end].strip(blank):
                     return data[start:end], end + 1
                 start = end + 1
-            self._check_length([data])
+            if len(data) > LONGEST_LINE:
+                raise self.too_long()
         return data[start:], len(data)
 
     def _whole_lines(self) -> Iterator[tuple[bytes, bool]]:
@@ -173,8 +176,8 @@ class LineRange:
 
     def _chunks(self, start: int) -> Iterator[tuple[int, bytes]]:
         """Yield the decompressed content from `start` on, in chunks with their positions."""
-        codec = codec_of(self._file)
-        with open_file(self._filesystem, self._file) as plain:
+        codec = codec_of(self.file)
+        with open_file(self.filesystem, self.file) as plain:
             at = start
             if codec is None:
                 plain.seek(start)
@@ -185,16 +188,12 @@ class LineRange:
             while chunk := stream.read(min(BLOCK, max(self._end - at, 0) + _AHEAD)):
                 yield at, chunk
                 at += len(chunk)
-            if codec is None and at != self._file.size:
-                raise SourceError(f"{self._file} has changed while it was read")
+            if codec is None and at != self.file.size:
+                raise SourceError(f"{self.file} has changed while it was read")
 
-    def _check_length(self, rest: list[bytes]) -> None:
-        if sum(map(len, rest)) > LONGEST_LINE:
-            raise SourceError(self.too_long())
-
-    def too_long(self) -> str:
-        """Return the message for a file with a line longer than `LONGEST_LINE`."""
-        return f"{self._file} has {too_long()}"
+    def too_long(self) -> SourceError:
+        """Return the error of a file with a line longer than `LONGEST_LINE`."""
+        return SourceError(f"{self.file} has {too_long()}")
 
     def _count_lines_before(self) -> int:
         if self._start == 0:

@@ -13,16 +13,13 @@ import pyarrow.parquet as pq
 from typing_extensions import override
 
 from flow.checks import check_whole
+from flow.columns.arrow_types import with_leaves
 from flow.connectors.files.places.place import connect
-from flow.connectors.files.reading.file import File, open_file
-from flow.connectors.files.reading.file_list import LATE_FILES
+from flow.connectors.files.reading.file_list import LATE_FILES, find_files
 from flow.connectors.files.reading.file_source import FileSource, Paths
-from flow.connectors.files.reading.globs import find_files
-from flow.connectors.files.reading.parallel_planning import MOST_OPEN
-from flow.connectors.files.reading.pieces import Cuts, Piece
-from flow.connectors.files.reading.planning import FileOrder
-from flow.connectors.formats.parquet_instants import instants_of
-from flow.connectors.source import Batch, Split
+from flow.connectors.files.reading.pieces import Cuts, File, Piece, open_file
+from flow.connectors.files.reading.planning import MOST_OPEN, FileOrder
+from flow.connectors.source import Batch
 from flow.durations import Duration
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
 
@@ -34,6 +31,8 @@ LEAST_PIECE = 4_096
 """Rows of a piece, at least; reading fewer takes less time than opening a file and decoding the
 rows before the piece."""
 _BUFFER = 4 << 20
+_BY_SPARK = b"org.apache.spark.version"
+_INSTANT = pa.timestamp("us", "UTC")
 _FOOTERS = MOST_OPEN
 """Files whose row groups are cached, at most, so that epochs do not read footers again."""
 
@@ -110,13 +109,9 @@ class ParquetSource(FileSource[Any]):
         file = File(first.store, first.path, first.size)
         with open_file(connect(file.store, self.paths), file) as stream:
             parquet = _parquet_file(stream)
-            schema = instants_of(parquet) or parquet.schema_arrow
+            schema = _instants_of(parquet) or parquet.schema_arrow
         names = schema.names if self.columns is None else self.columns
         return pa.schema([schema.field(name) for name in names if name in schema.names])
-
-    @override
-    def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:
-        return self.read_pieces(split, fields)
 
     @override
     def read_piece(
@@ -200,7 +195,7 @@ def _read_rows(parquet: Any, piece: Piece, columns: list[str] | None) -> Iterato
     first = bisect_right(edges, piece.start) - 1
     groups = range(first, bisect_left(edges, piece.end))
     at = edges[first]
-    instants = instants_of(parquet)
+    instants = _instants_of(parquet)
     for batch in parquet.iter_batches(
         ROWS, row_groups=list(groups), columns=columns, use_threads=False
     ):
@@ -215,6 +210,27 @@ def _read_rows(parquet: Any, piece: Piece, columns: list[str] | None) -> Iterato
 
 def _cast(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return rows.cast(pa.schema([schema.field(name) for name in rows.schema.names]))
+
+
+def _instants_of(parquet: Any) -> pa.Schema | None:
+    """Return an open file's schema with INT96 columns as instants; `None` if it has none.
+
+    Spark writes a timestamp as INT96 unless `spark.sql.parquet.outputTimestampType` says otherwise.
+    The type is older than Parquet's timestamps and names no time zone. Other writers put local time
+    in it; Spark always writes UTC, and never a time without a zone.
+    """
+    columns = [parquet.schema.column(number) for number in range(len(parquet.schema))]
+    found = [column.physical_type == "INT96" for column in columns]
+    if not any(found) or _BY_SPARK not in (parquet.metadata.metadata or {}):
+        return None
+    leaves = iter(found)
+
+    def instant(kind: Any) -> Any:
+        return _INSTANT if next(leaves) else kind
+
+    return pa.schema(
+        [field.with_type(with_leaves(field.type, instant)) for field in parquet.schema_arrow]
+    )
 
 
 def _as_columns(columns: object) -> tuple[str, ...] | None:

@@ -1,18 +1,82 @@
-"""Queries of a planner to the brokers: partitions and their offsets."""
+"""Partitions of topics, positions in them, and the queries of a planner to the brokers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from flow.connectors.kafka.broker.client import LastProblem, make_admin, settings
-from flow.connectors.kafka.broker.properties import Properties
-from flow.errors import SourceError
+from flow.connectors.kafka.broker.client import (
+    LastProblem,
+    Properties,
+    administration,
+    kafka,
+    make_admin,
+)
+from flow.errors import FlowBuildError, FlowTypeError, SourceError, TimestampError, shorten
+from flow.instants import instant_us
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
+
+
+Offsets: TypeAlias = "Mapping[str, Mapping[int, int]]"
+"""Offsets by topic and partition: ``{"orders": {0: 17, 1: 23}}``."""
+
+Position: TypeAlias = "str | datetime | Offsets"
+"""``"earliest"``, ``"latest"``, an aware datetime, or offsets."""
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+def checked_position(name: str, position: object, words: tuple[str, ...]) -> Position:
+    """Return the argument `start` or `end` after a check.
+
+    Raises:
+        FlowTypeError, FlowBuildError: the argument is not a position.
+    """
+    if isinstance(position, str):
+        if position not in words:
+            listed = ", ".join(map(repr, words))
+            raise FlowBuildError(
+                f"KafkaSource: {name} must be {listed}, an aware datetime, or offsets such as "
+                f"{{'orders': {{0: 17}}}}, got {position!r}"
+            )
+        return position
+    if isinstance(position, datetime):
+        try:
+            instant_us(position)
+        except TimestampError as error:
+            raise FlowBuildError(f"KafkaSource: {name}: {error}") from None
+        return position
+    if not isinstance(position, Mapping):
+        raise FlowTypeError(
+            f"KafkaSource: {name} must be text, an aware datetime or offsets, "
+            f"got {type(position).__name__} {shorten(position)}"
+        )
+    return {str(topic): _checked_offsets(name, of_topic) for topic, of_topic in position.items()}
+
+
+def _checked_offsets(name: str, offsets: object) -> dict[int, int]:
+    fits = isinstance(offsets, Mapping) and all(
+        isinstance(number, int) and not isinstance(number, bool) and number >= 0
+        for pair in offsets.items()
+        for number in pair
+    )
+    if not fits or not isinstance(offsets, Mapping):
+        raise FlowBuildError(
+            f"KafkaSource: {name}: offsets of a topic must map partitions to offsets, "
+            f"both 0 or more, such as {{0: 17, 1: 23}}, got {shorten(offsets)}"
+        )
+    return dict(offsets)
+
+
+def milliseconds(position: datetime) -> int:
+    """Return the first whole millisecond at or after a time, since the Unix epoch."""
+    return -(-instant_us(position) // 1000)
+
 
 ASKING_SECONDS = 5.0
 """Timeout of one query, in seconds."""
@@ -57,9 +121,9 @@ class Cluster:
         self._problem = LastProblem(properties)
         self._admitted = False
         level = str(properties.get("isolation.level", ""))
-        self._committed_only = level.lower() != "read_uncommitted"
-        config = settings(servers, properties, self._problem, {})
-        self._client = make_admin(config, properties)
+        is_uncommitted = level.lower() == "read_uncommitted"
+        self._isolation = "READ_UNCOMMITTED" if is_uncommitted else "READ_COMMITTED"
+        self._client = make_admin(servers, properties, self._problem)
 
     def partitions(self, topics: Collection[str], pattern: str | None) -> list[TopicPartition]:
         """Return the partitions of topics that are named or match a pattern, in order.
@@ -68,57 +132,35 @@ class Cluster:
         """
         # The query is for all topics, as a query for one topic may create the topic.
         found = self._ask(lambda: self._client.list_topics(timeout=ASKING_SECONDS)).topics
-        wanted = [
-            name
-            for name in (sorted(found) if pattern is not None else topics)
-            if name in found and (pattern is None or matches(pattern, name))
-        ]
         return [
             TopicPartition(name, number)
-            for name in wanted
+            for name in (topics if pattern is None else sorted(found))
+            if name in found and reads_topic(name, topics, pattern)
             for number in sorted(found[name].partitions)
         ]
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> Ends:
+    def earliest(self, partitions: Collection[TopicPartition]) -> Ends:
         """Return the offset of the first message that each partition still holds."""
-        from confluent_kafka.admin import OffsetSpec
+        return self._offsets(partitions, administration().OffsetSpec.earliest())
 
-        return self._offsets({partition: OffsetSpec.earliest() for partition in partitions})
-
-    def latest(self, partitions: Iterable[TopicPartition]) -> Ends:
+    def latest(self, partitions: Collection[TopicPartition]) -> Ends:
         """Return the offset after the last readable message of each partition."""
-        from confluent_kafka.admin import OffsetSpec
+        return self._offsets(partitions, administration().OffsetSpec.latest())
 
-        return self._offsets({partition: OffsetSpec.latest() for partition in partitions})
-
-    def since(self, partitions: Iterable[TopicPartition], millis: int) -> Ends:
+    def since(self, partitions: Collection[TopicPartition], millis: int) -> Ends:
         """Return the offset of the first message at or after a time, or else the latest."""
-        from confluent_kafka.admin import OffsetSpec
-
-        found = self._offsets(
-            {partition: OffsetSpec.for_timestamp(millis) for partition in partitions}
-        )
+        found = self._offsets(partitions, administration().OffsetSpec.for_timestamp(millis))
         without = [partition for partition, offset in found.items() if offset < 0]
         return {**found, **self.latest(without)}
 
-    def _offsets(self, specs: Mapping[TopicPartition, Any]) -> Ends:
+    def _offsets(self, partitions: Collection[TopicPartition], spec: Any) -> Ends:
         """Return offsets by partition, without partitions that do not exist."""
-        from confluent_kafka import IsolationLevel
-        from confluent_kafka import TopicPartition as Theirs
-
-        if not specs:
+        wanted = {kafka().TopicPartition(*partition): spec for partition in partitions}
+        if not wanted:
             return {}
-        level = (
-            IsolationLevel.READ_COMMITTED
-            if self._committed_only
-            else IsolationLevel.READ_UNCOMMITTED
-        )
         futures = self._client.list_offsets(
-            {
-                Theirs(partition.topic, partition.partition): spec
-                for partition, spec in specs.items()
-            },
-            isolation_level=level,
+            wanted,
+            isolation_level=kafka().IsolationLevel[self._isolation],
             request_timeout=ASKING_SECONDS,
         )
         found: Ends = {}
@@ -127,10 +169,10 @@ class Cluster:
             if offset is not None:
                 found[TopicPartition(partition.topic, partition.partition)] = offset
         if not found:
-            self._check_leaders(specs)
+            self._check_leaders(partitions)
         return found
 
-    def _check_leaders(self, partitions: Iterable[TopicPartition]) -> None:
+    def _check_leaders(self, partitions: Collection[TopicPartition]) -> None:
         """Raise `Unreachable` if a partition has no leader, as the client leaves it out."""
         existing = self.partitions({partition.topic for partition in partitions}, None)
         leaderless = sorted(set(existing).intersection(partitions))
@@ -139,11 +181,9 @@ class Cluster:
             raise Unreachable(f"no broker of {self._servers} leads {leaderless[0]}{more}")
 
     def _ask(self, question: Callable[[], Any]) -> Any:
-        from confluent_kafka import KafkaException
-
         try:
             answer = question()
-        except KafkaException as error:
+        except kafka().KafkaException as error:
             raise self._failure(error.args[0]) from None
         finally:
             self._client.poll(0)
@@ -184,12 +224,10 @@ def is_passing(error: KafkaError) -> bool:
 
 
 def _offset_or_gone(future: Any) -> int | None:
-    from confluent_kafka import KafkaError, KafkaException
-
     try:
         return int(future.result(2 * ASKING_SECONDS).offset)
-    except KafkaException as error:
-        if is_unknown(error.args[0]) or error.args[0].code() == KafkaError._NOENT:
+    except kafka().KafkaException as error:
+        if is_unknown(error.args[0]) or error.args[0].code() == error.args[0]._NOENT:
             return None
         raise
 
@@ -203,6 +241,8 @@ def is_unknown(error: KafkaError) -> bool:
     )
 
 
-def matches(pattern: str, topic: str) -> bool:
-    """Return True if the whole name matches; names of Kafka's own topics never do."""
+def reads_topic(topic: str, topics: Collection[str], pattern: str | None) -> bool:
+    """Return True if a topic is named, or its whole name matches; Kafka's own topics do not."""
+    if pattern is None:
+        return topic in topics
     return not topic.startswith("__") and re.fullmatch(pattern, topic) is not None

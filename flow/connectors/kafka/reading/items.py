@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.connectors.formats.line_parsers import sift
 from flow.connectors.kafka.broker.message import BadMessage, KafkaMessage, TimestampType
 from flow.connectors.kafka.reading.deserializers import Deserializer
 from flow.connectors.source import Batch, Invalid
@@ -77,35 +78,24 @@ class Items(ABC):
             yield items
             return
         for start in range(0, len(messages), SIFTED):
-            bad: list[Message] = []
-            yield from self._sift(messages[start : start + SIFTED], fields, bad)
+            some = messages[start : start + SIFTED]
+            good, bad = sift(some, lambda part: self.batch(part, fields))
+            yield from good
             if bad:
-                yield Invalid([self._bad_message(message) for message in bad])
-
-    def _sift(
-        self, messages: Sequence[Message], fields: frozenset[str] | None, bad: list[Message]
-    ) -> Iterator[Batch]:
-        """Yield the items of good messages, found by bisection; append the others to `bad`."""
-        items = self.batch(messages, fields)
-        if items is not None:
-            yield items
-        elif len(messages) == 1:
-            bad.append(messages[0])
-        else:
-            middle = len(messages) // 2
-            yield from self._sift(messages[:middle], fields, bad)
-            yield from self._sift(messages[middle:], fields, bad)
+                yield Invalid([self._bad_message(some[index]) for index in bad])
 
     def _lacks_key(self, keys: Sequence[bytes | None]) -> bool:
         return self.key_needed and None in keys
 
     def _bad_message(self, message: Message) -> BadMessage:
-        plain = _without_time(message) if _time_problem(message) else _with_bytes(message)
+        time_problem = _time_problem(message)
+        has_time = time_problem is None
+        plain = _as_message(message, message.key(), message.value(), has_time=has_time)
         problem = self._key_problem(plain.key)
         return BadMessage(
             where=f"topic {plain.topic!r}, partition {plain.partition}, offset {plain.offset}",
             text=shorten(plain.value if problem is None else plain.key, _SHOWN),
-            reason=problem or self._value_problem(plain.value) or _time_problem(message) or "",
+            reason=problem or self._value_problem(plain.value) or time_problem or "",
             message=plain,
         )
 
@@ -139,7 +129,7 @@ class ObjectItems(Items):
                 self.value.read(value) if value is not None else None for value in values
             ]
             return [
-                as_message(*parts) for parts in zip(messages, read_keys, read_values, strict=True)
+                _as_message(*parts) for parts in zip(messages, read_keys, read_values, strict=True)
             ]
         except (ValueError, OverflowError):
             return None
@@ -183,18 +173,13 @@ class RecordItems(Items):
         if self._lacks_key(keys):
             return None
         key = self._keys(keys)
-        value = (
-            None if key is None else self.value.column([message.value() for message in messages])
-        )
+        if key is None:
+            return None
+        value = self.value.column([message.value() for message in messages])
         if value is None:
             return None
-        columns = dict(
-            zip(
-                self.value_names,
-                value.flatten() if pa.types.is_struct(value.type) else [value],
-                strict=True,
-            )
-        )
+        fields_of_value = value.flatten() if pa.types.is_struct(value.type) else [value]
+        columns = dict(zip(self.value_names, fields_of_value, strict=True))
         for name in METADATA:
             named = self.prefix + name
             if fields is None or named in fields:
@@ -254,36 +239,21 @@ def _time_problem(message: Message) -> str | None:
     return f"its timestamp: {millis:,} ms since 1970 is not within the years 1 to 9999"
 
 
-def as_message(message: Message, key: Any, value: Any) -> KafkaMessage:
+def _as_message(message: Message, key: Any, value: Any, *, has_time: bool = True) -> KafkaMessage:
     """Return a message as an item, given its key and value as they were read.
 
     Raises:
-        OverflowError: its timestamp is outside the years 1 to 9999.
+        OverflowError: its timestamp is outside the years 1 to 9999, and `has_time` is True.
     """
     kind, millis = message.timestamp()
+    is_known = has_time and kind and millis != _NO_TIME
     return KafkaMessage(
         key,
         value,
         message.topic(),
         message.partition(),
         message.offset(),
-        _EPOCH + millis * _MILLISECOND if kind and millis != _NO_TIME else None,
+        _EPOCH + millis * _MILLISECOND if is_known else None,
         _TYPES[kind],
         _headers(message),
-    )
-
-
-def _with_bytes(message: Message) -> KafkaMessage:
-    return as_message(message, message.key(), message.value())
-
-
-def _without_time(message: Message) -> KafkaMessage:
-    return KafkaMessage(
-        message.key(),
-        message.value(),
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        timestamp_type=_TYPES[message.timestamp()[0]],
-        headers=_headers(message),
     )

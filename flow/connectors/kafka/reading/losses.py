@@ -48,11 +48,6 @@ class LossWatch:
         self.lost: set[TopicPartition] = set()
 
     @property
-    def in_doubt(self) -> bool:
-        """True if a partition has seemed missing or too short for less than `DOUBT_SECONDS`."""
-        return bool(self.doubted)
-
-    @property
     def doubted(self) -> set[TopicPartition]:
         """Partitions that have seemed missing or too short for less than `DOUBT_SECONDS`."""
         return {partition for partition in self._doubted if not self._is_certain(partition)}
@@ -76,9 +71,7 @@ class LossWatch:
             SourceError: messages are lost, and `on_data_loss` is ``"fail"``.
         """
         shrunk = self._shrunk(offsets, latest)
-        begins = earliest(
-            [*to_read, *(partition for partition in shrunk if partition not in to_read)]
-        )
+        begins = earliest(list(dict.fromkeys([*to_read, *shrunk])))
         moved: Ends = {}
         for partition, first in begins.items():
             if partition in shrunk:

@@ -14,24 +14,90 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from typing_extensions import override
 
-from flow.connectors.kafka.broker.cluster import Cluster, Ends, TopicPartition, Unreachable, matches
-from flow.connectors.kafka.reading.losses import LossWatch, OnDataLoss
-from flow.connectors.kafka.reading.polls import PollHistory
-from flow.connectors.kafka.reading.positions import (
+from flow.connectors.kafka.broker.cluster import (
     EARLIEST,
     LATEST,
+    Cluster,
+    Ends,
     Offsets,
     Position,
+    TopicPartition,
+    Unreachable,
     milliseconds,
+    reads_topic,
 )
-from flow.connectors.kafka.reading.weighing import Scales
+from flow.connectors.kafka.reading.losses import LossWatch, OnDataLoss
+from flow.connectors.kafka.reading.ranges import Scales
 from flow.connectors.leveling import Leveling
 from flow.connectors.source import Json, Planner, Slice, Split
 from flow.errors import SourceError
+
+MOST_POLLS = 64
+"""Greatest length of the history; in a long backlog, the time advances in as many steps."""
+
+
+class Poll(NamedTuple):
+    """Ends of partitions at one time.
+
+    Attributes:
+        now_us: system time just before the query, in µs since the Unix epoch.
+        ends: offset after the last message of each partition.
+    """
+
+    now_us: int
+    ends: Ends
+
+
+class PollHistory:
+    """Polls whose ends the flow has not reached, in order of time.
+
+    At each poll brokers return the ends of partitions. A flow that reaches these ends has read all
+    messages that had arrived by the time of the poll, so the history gives the system time up to
+    which topics are read. This needs no timestamps of brokers, so it also holds for topics whose
+    messages carry the time of their producers.
+    """
+
+    def __init__(self) -> None:
+        self._polls: list[Poll] = []
+        self._read_until_us: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._polls)
+
+    def add(self, now_us: int, ends: Ends) -> None:
+        """Add the poll of an epoch; a full history drops a poll between two others."""
+        self._polls.append(Poll(now_us, ends))
+        if len(self._polls) > MOST_POLLS:
+            del self._polls[self._least_missed()]
+
+    def read_until_us(self, offsets: Mapping[TopicPartition, int]) -> int | None:
+        """Return the time of the last poll whose ends are reached; ``None`` before the first.
+
+        Args:
+            offsets: offset of each partition's next message after the epoch.
+        """
+        for index in range(len(self._polls) - 1, -1, -1):
+            now_us, ends = self._polls[index]
+            if all(offsets.get(partition, 0) >= end for partition, end in ends.items()):
+                self._read_until_us = now_us
+                del self._polls[: index + 1]
+                break
+        return self._read_until_us
+
+    def _least_missed(self) -> int:
+        """Return the index of the poll whose removal leaves the shortest gap.
+
+        This is never the first poll, which is reached next, nor the last. So polls stay about
+        equally far apart.
+        """
+        polls = self._polls
+        gaps = [polls[n + 1].now_us - polls[n - 1].now_us for n in range(1, len(polls) - 1)]
+        return 1 + gaps.index(min(gaps))
+
 
 FIRST_SECONDS = 20.0
 """Time that a run waits for brokers that have never answered it."""
@@ -137,13 +203,13 @@ class KafkaPlanner(Planner):
 
     @override
     def finished(self, start: Json | None) -> bool:
-        if self._reach.end is None or self._losses.in_doubt:
+        if self._reach.end is None or self._losses.doubted:
             return False
         return bool(self._patiently(lambda: self._is_finished(start)))
 
     @override
     def in_doubt(self) -> bool:
-        return self._silent_since is not None or self._losses.in_doubt
+        return self._silent_since is not None or bool(self._losses.doubted)
 
     @override
     def behind(self, start: Json | None) -> Mapping[str, int]:
@@ -223,21 +289,13 @@ class KafkaPlanner(Planner):
         the future.
         """
         doubted = self._losses.doubted
-        before = {
-            partition: end for partition, end in self._certain_ends.items() if partition in doubted
-        }
-        found = {
-            partition: end for partition, end in self._ends.items() if partition not in doubted
-        }
-        self._certain_ends = {**before, **found}
-        ends = self._certain_ends
+        before = {one: end for one, end in self._certain_ends.items() if one in doubted}
+        found = {one: end for one, end in self._ends.items() if one not in doubted}
+        ends = self._certain_ends = {**before, **found}
         if self._reach.end is not None and self._run_ends is not None:
             ends = self._run_ends
-        return [
-            number
-            for number, (partition, end) in enumerate(self._after.items())
-            if ends.get(partition, 0) > end
-        ]
+        after = enumerate(self._after.items())
+        return [number for number, (one, offset) in after if ends.get(one, 0) > offset]
 
     def _shares(self, offsets: Ends) -> dict[TopicPartition, int]:
         """Return the number of messages that the next epoch reads, positive, by partition."""
@@ -250,12 +308,9 @@ class KafkaPlanner(Planner):
         numbers = {partition: number for number, partition in enumerate(offsets)}
         pieces = max(1, self._parallelism // max(1, len(shares)))
         for partition, share in shares.items():
-            for order, (first, last) in enumerate(
-                _cut(offsets[partition], offsets[partition] + share, pieces)
-            ):
-                yield Split(
-                    [partition.topic, partition.partition, first, last], numbers[partition], order
-                )
+            first = offsets[partition]
+            for order, piece in enumerate(_cut(first, first + share, pieces)):
+                yield Split([*partition, *piece], numbers[partition], order)
 
     def _new_offsets(self, start: Json | None, known: Ends) -> Ends:
         """Return the first offsets of new partitions.
@@ -288,13 +343,8 @@ class KafkaPlanner(Planner):
     def _check_topics_read(self, known: Ends) -> None:
         """Raise a `SourceError` if a topic is no longer read, as it would hold the watermark."""
         named, pattern = self._reach.topics, self._reach.pattern
-        left = {
-            partition.topic
-            for partition in known
-            if not (
-                partition.topic in named if pattern is None else matches(pattern, partition.topic)
-            )
-        }
+        topics = {partition.topic for partition in known}
+        left = {topic for topic in topics if not reads_topic(topic, named, pattern)}
         if left:
             raise SourceError(
                 f"the checkpoint holds offsets of topic {_shorten_names(left)}, which the source "
@@ -325,10 +375,7 @@ class KafkaPlanner(Planner):
         found = self._cluster.earliest(partitions)
         if isinstance(position, Mapping):
             self._check_offsets_given(position, found)
-            return {
-                partition: position.get(partition.topic, {}).get(partition.partition, offset)
-                for partition, offset in found.items()
-            }
+            return _replaced(found, position)
         return found
 
     def _limit_to_end(self, latest: Ends, offsets: Ends) -> Ends:
@@ -346,11 +393,7 @@ class KafkaPlanner(Planner):
 
     def _ends_of_run(self, latest: Ends) -> Ends:
         if isinstance(self._until, Mapping):
-            until = self._until
-            return {
-                partition: until.get(partition.topic, {}).get(partition.partition, offset)
-                for partition, offset in latest.items()
-            }
+            return _replaced(latest, self._until)
         if isinstance(self._until, datetime):
             return self._cluster.since(latest, milliseconds(self._until))
         return latest
@@ -376,6 +419,14 @@ def _shorten_names(names: Iterable[str]) -> str:
     first, *others = sorted(names)
     more = f" and {len(others) - _MOST_LISTED + 1} more" if len(others) >= _MOST_LISTED else ""
     return ", ".join(map(repr, [first, *others[: _MOST_LISTED - 1]])) + more
+
+
+def _replaced(ends: Ends, given: Offsets) -> Ends:
+    """Return offsets with those that are given in their place."""
+    return {
+        partition: given.get(partition.topic, {}).get(partition.partition, offset)
+        for partition, offset in ends.items()
+    }
 
 
 def _decode(offset: Json | None) -> Ends:

@@ -11,13 +11,13 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from flow.connectors.kafka.broker.client import LastProblem, kafka, make_consumer, settings
-from flow.connectors.kafka.broker.cluster import TopicPartition, is_passing, is_unknown
-from flow.connectors.kafka.broker.properties import Properties
+from flow.connectors.kafka.broker.client import LastProblem, Properties, kafka, make_consumer
+from flow.connectors.kafka.broker.cluster import Ends, TopicPartition, is_passing, is_unknown
 from flow.connectors.kafka.reading.losses import DOUBT_SECONDS, OnDataLoss
 from flow.errors import SourceError
 from flow.garbage import no_collection
@@ -98,9 +98,7 @@ class _Range:
     @property
     def position(self) -> Any:
         """Position to continue from, in the type of the client library."""
-        return kafka().TopicPartition(
-            self.partition.topic, self.partition.partition, self.next_offset
-        )
+        return kafka().TopicPartition(*self.partition, self.next_offset)
 
     def advance_to(self, offset: int) -> None:
         """Advance to an offset: all messages before it are read."""
@@ -120,8 +118,7 @@ class RangeReader:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._problem = LastProblem(access.properties)
-        config = settings(access.servers, access.properties, self._problem, _CONSUMER)
-        self._client = make_consumer(config, access.properties)
+        self._client = make_consumer(access.servers, access.properties, self._problem, _CONSUMER)
         self._known_topics: set[str] = set()
 
     def messages(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Message]]:
@@ -132,7 +129,7 @@ class RangeReader:
         """
         pending = _Range(partition, start, end)
         self._find_leader(partition.topic)
-        self._assign(pending)
+        self._client.assign([pending.position])
         while pending.next_offset < end:
             with no_collection():
                 found = self._client.consume(min(MOST, end - pending.next_offset), WAITING_SECONDS)
@@ -154,9 +151,6 @@ class RangeReader:
             with contextlib.suppress(kafka().KafkaException):  # reading reports it
                 self._client.list_topics(topic, timeout=_LEADER_SECONDS)
         self._known_topics.add(topic)
-
-    def _assign(self, pending: _Range) -> None:
-        self._client.assign([pending.position])
 
     def _take_messages(self, found: list[Message], pending: _Range) -> list[Message]:
         """Return the messages among `found` that are in the range, and advance the range."""
@@ -196,7 +190,7 @@ class RangeReader:
                 "were deleted on the broker before the flow read them"
             )
             self._skip_loss(pending, to, loss)
-        self._assign(pending)
+        self._client.assign([pending.position])
 
     def _check_progress(self, pending: _Range) -> None:
         """Check at intervals, while no message arrives, that the rest of the range exists.
@@ -297,3 +291,86 @@ def _return_idle(access: Access, found: RangeReader) -> None:
     for _, process, one in dropped:
         if process == os.getpid():
             one.close()
+
+
+MOST_RECORDS = 4_000_000
+"""Greatest number of messages in an epoch, however small they are."""
+EPOCH_BYTES = 800_000_000
+"""Greatest size of an epoch's messages, uncompressed."""
+RECORD_BYTES = 40
+"""Memory of a record in columns beyond the bytes of its message."""
+OBJECT_BYTES = 700
+"""Memory of a message as a Python object beyond its bytes."""
+_SMALL_BACKLOG = 100_000
+"""Backlog in messages up to which no sample is read."""
+_UNKNOWN_BYTES = 800.0
+"""Assumed size of messages of which no sample can be read now."""
+_SAMPLE = 200
+_MOST_TOPICS = 8
+_PATIENCE_SECONDS = 2.0
+# A sample is few messages, and does not wait until the next ones are fetched.
+_GLANCE = {"queued.min.messages": 1, "fetch.message.max.bytes": 100_000}
+
+
+class Scales:
+    """Estimate of the number of messages that fit an epoch of a backlog.
+
+    A large epoch spreads its fixed cost over more messages, but needs memory for them. So an epoch
+    reads as many messages as fit a number of bytes, by the mean size of a sample of the next
+    messages.
+
+    Args:
+        access: access to the brokers.
+        records: True if the messages become records, False if they become objects.
+    """
+
+    def __init__(self, access: Access, *, records: bool) -> None:
+        properties = Properties({**access.properties, **_GLANCE})
+        self._access = replace(
+            access,
+            properties=properties,
+            on_data_loss="fail",  # no warning of a loss, which the reader of the messages logs
+            patience_seconds=_PATIENCE_SECONDS,
+        )
+        self._overhead = RECORD_BYTES if records else OBJECT_BYTES
+
+    def most(self, offsets: Ends, backlog: Mapping[TopicPartition, int]) -> int:
+        """Return the greatest number of messages that an epoch may read.
+
+        Args:
+            offsets: offset of each partition's next message.
+            backlog: number of messages to read, positive, by partition.
+        """
+        if sum(backlog.values()) <= _SMALL_BACKLOG:
+            return MOST_RECORDS
+        fullest: dict[str, TopicPartition] = {}
+        of_topic: Counter[str] = Counter()
+        for partition in sorted(backlog, key=backlog.__getitem__):
+            fullest[partition.topic] = partition
+            of_topic[partition.topic] += backlog[partition]
+        sampled = dict(of_topic.most_common(_MOST_TOPICS))
+        total_bytes = sum(
+            count * self._mean_bytes(fullest[topic], offsets[fullest[topic]])
+            for topic, count in sampled.items()
+        )
+        mean = total_bytes / sum(sampled.values())
+        return max(1, min(MOST_RECORDS, int(EPOCH_BYTES / mean)))
+
+    def _mean_bytes(self, partition: TopicPartition, start: int) -> float:
+        """Return the mean size of the next messages of a partition, in bytes."""
+        try:
+            reader = RangeReader(self._access)
+            try:
+                batches = list(reader.messages(partition, start, start + _SAMPLE))
+            finally:
+                reader.close()
+        except SourceError:  # The reader of the messages reports the error.
+            return _UNKNOWN_BYTES
+        weights = [_bytes_of(message) for batch in batches for message in batch]
+        return self._overhead + sum(weights) / len(weights) if weights else _UNKNOWN_BYTES
+
+
+def _bytes_of(message: Any) -> int:
+    headers = message.headers() or ()
+    parts = [message.key(), message.value(), *(value for _, value in headers)]
+    return sum(len(part) for part in parts if part is not None)

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flow.columns.arrow_types import is_instant
 from flow.connectors.formats.columns import merge_small
-from flow.connectors.formats.plain_values import json_text
+from flow.connectors.formats.json_encoding import json_text
 from flow.connectors.kafka.broker.message import KafkaMessage
 from flow.connectors.kafka.writing.serializers import Serializer
 from flow.connectors.sink import Written, to_record
@@ -136,7 +137,7 @@ class Encoding:
         if TIMESTAMP not in batch.schema.names:
             return None
         found = batch.column(TIMESTAMP)
-        return found if _is_instant(found.type) else None
+        return found if is_instant(found.type) else None
 
     def _from_items(self, items: list[Any], step_id: str) -> pa.RecordBatch:
         records = [self._record(item, step_id) for item in items]
@@ -203,12 +204,8 @@ def _column_at(batch: pa.RecordBatch, path: str, what: str, step_id: str) -> pa.
     return found
 
 
-def _is_instant(kind: Any) -> bool:
-    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
-
-
 def _column_ms(column: pa.Array, step_id: str) -> pa.Array:
-    if not _is_instant(column.type):
+    if not is_instant(column.type):
         return pa.array([_time_ms(value, step_id) for value in column.to_pylist()], pa.int64())
     times = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
     least = pc.min(times).as_py()

@@ -7,28 +7,24 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.connectors.formats import avro_types
-from flow.connectors.formats.json_encoding import json_objects, json_values
-from flow.connectors.formats.plain_values import json_text
-from flow.errors import (
-    FlowBuildError,
-    SinkError,
-    brief,
-    shorten,
-    step_error,
-)
+from flow.connectors.formats.json_encoding import json_objects, json_text, json_values
+from flow.errors import FlowBuildError, SinkError, brief, shorten, step_error
 
 _ERRORS = (TypeError, ValueError, OverflowError, RecursionError, pa.ArrowException)
 
 
 class Serializer(ABC):
     """Encoder of values as bytes; ``None`` and bytes are not changed."""
+
+    _errors: ClassVar[tuple[type[Exception], ...]] = _ERRORS
+    """Errors of values without a form in this format."""
 
     @abstractmethod
     def encoded(self, value: Any) -> bytes:
@@ -68,7 +64,7 @@ class Serializer(ABC):
             return value
         try:
             return self.encoded(value)
-        except _ERRORS as error:
+        except self._errors as error:
             problem = f"the {what} cannot be written as {self}: {brief(error)}"
             raise step_error(step_id, problem, item=value) from error
 
@@ -173,6 +169,8 @@ class Avro(Serializer):
     Avro('{"type": "record", "name": "Sum", "fields": [{"name": "sum", "type": "long"}]}')
     """
 
+    _errors = (*_ERRORS, KeyError, AttributeError)
+
     schema: str | Mapping[str, Any]
     _parsed: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -196,14 +194,6 @@ class Avro(Serializer):
         to = io.BytesIO()
         avro_types.fastavro().schemaless_writer(to, self._parsed[0], value)
         return to.getvalue()
-
-    @override
-    def _encode(self, value: Any, what: str, step_id: str) -> bytes | None:
-        try:
-            return super()._encode(value, what, step_id)
-        except (KeyError, AttributeError) as error:
-            problem = f"the {what} cannot be written as Avro: {brief(error)}"
-            raise step_error(step_id, problem, item=value) from error
 
 
 Format: TypeAlias = Literal["json", "text", "bytes"] | Serializer

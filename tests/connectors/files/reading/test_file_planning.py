@@ -6,20 +6,23 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.connectors.files import TextSource
-from flow.connectors.files.reading import parallel_planning
-from flow.connectors.files.reading.file import File
-from flow.connectors.files.reading.file_list import FileList
-from flow.connectors.files.reading.globs import ListedFile
-from flow.connectors.files.reading.parallel_planning import ParallelPlanner, file_planner
-from flow.connectors.files.reading.pieces import Cuts
-from flow.connectors.files.reading.planning import FILE_ORDERS, FileOrder, FilePlanner, ListingTimes
+from flow.connectors.files.reading import planning
+from flow.connectors.files.reading.file_list import FileList, ListedFile
+from flow.connectors.files.reading.pieces import Cuts, File
+from flow.connectors.files.reading.planning import (
+    FileOrder,
+    FilePlanner,
+    ListingTimes,
+    ParallelPlanner,
+    file_planner,
+)
 from flow.connectors.source import Json, MemoryLog, Slice
 from flow.errors import SourceError
 from tests.support.clock import Clock
@@ -154,7 +157,7 @@ def test_files_in_parallel_are_each_read_once_in_order(
 ) -> None:
     cuts = Lengths(of, frozenset(whole), least_piece=least_piece)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parallel_planning, "MOST_OPEN", most_open)
+        patch.setattr(planning, "MOST_OPEN", most_open)
         case = Case("parallel", cuts, per_epoch, parallelism=parallelism)
         at, starts = dict.fromkeys(range(len(of)), 0), []
         for start, planned in slices(case.planner):
@@ -257,14 +260,14 @@ def test_an_epoch_reads_no_more_files_than_it_may_have_splits() -> None:
 
 
 def test_few_files_are_open_and_the_others_are_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_planning, "MOST_OPEN", 2)
+    monkeypatch.setattr(planning, "MOST_OPEN", 2)
     planned = Case("parallel", [10] * 5, 8).next()
     assert units_by_file(planned) == {0: 4, 1: 4}
     assert list(planned.behind) == [0, 1, 2, 3, 4]
 
 
 def test_files_without_units_do_not_hide_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_planning, "MOST_OPEN", 2)
+    monkeypatch.setattr(planning, "MOST_OPEN", 2)
     case = Case("parallel", [0, 0, 0, 0, 7, 0, 0, 0], 10)
     ((_, planned),) = slices(case.planner)
     assert units_by_file(planned) == {4: 7}
@@ -356,7 +359,7 @@ def test_lag_in_parallel_counts_finished_files() -> None:
 S = 1_000_000
 
 
-@pytest.mark.parametrize("order", FILE_ORDERS)
+@pytest.mark.parametrize("order", get_args(FileOrder))
 def test_a_finished_bounded_source_is_read_until_now(order: FileOrder) -> None:
     case = Case(order, [10, 10], 15, parallelism=2)
     answers = [
@@ -371,7 +374,7 @@ def test_a_finished_bounded_source_is_read_until_now(order: FileOrder) -> None:
 #  listed           no    yes   no    yes   no    yes   no
 #  reads            -     0-1   -     2     -     -     -
 #  all read up to   -     1     1     2     2     3     3
-@pytest.mark.parametrize("order", FILE_ORDERS)
+@pytest.mark.parametrize("order", get_args(FileOrder))
 def test_read_until_is_the_time_of_the_last_listing(order: FileOrder) -> None:
     case = Case(order, [5] * 9, 100, appeared=0, follow=True)
     listings = Listings(case)
@@ -391,7 +394,7 @@ def test_read_until_is_the_time_of_the_last_listing(order: FileOrder) -> None:
 #  all read up to         -      1      1      2      2      6
 #  parallel reads half    0      1      2      0      1      2
 #  all read up to         -      -      -      1      2      6
-@pytest.mark.parametrize("order", FILE_ORDERS)
+@pytest.mark.parametrize("order", get_args(FileOrder))
 def test_read_until_with_a_backlog_is_the_newest_listing_that_is_read(order: FileOrder) -> None:
     case = Case(order, Lengths([10] * 3, least_piece=5), 5, appeared=0, follow=True)
     listings = Listings(case)

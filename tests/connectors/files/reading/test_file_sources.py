@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flow.connectors.files import CsvSource, JsonLinesSource, ParquetSource, TextSource
-from flow.connectors.files.reading.file_list import FileList
-from flow.connectors.files.reading.globs import ListedFile, find_files
+from flow.connectors.files.reading.file_list import FileList, ListedFile, find_files
 from flow.connectors.files.reading.parquet_source import WrittenDownFrame
 from flow.connectors.source import MemoryLog, Source
 from flow.errors import FlowBuildError, FlowTypeError, SourceError

@@ -20,10 +20,8 @@ from hypothesis import strategies as st
 
 from flow.connectors.files import TextSource
 from flow.connectors.files.reading import file_list, seen_files
-from flow.connectors.files.reading.file_list import FileList
-from flow.connectors.files.reading.file_summary import FileSummary
-from flow.connectors.files.reading.globs import find_files
-from flow.connectors.files.reading.seen_files import SeenFiles, digest_of
+from flow.connectors.files.reading.file_list import FileList, find_files
+from flow.connectors.files.reading.seen_files import FileSummary, SeenFiles, digest_of
 from flow.connectors.source import Json, Planner
 from flow.errors import DurationError, FlowBuildError, SourceError
 from tests.support.reading_files import JsonLog, run, sampled_reads, write

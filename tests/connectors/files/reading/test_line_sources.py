@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.connectors.files import CsvSource, JsonLinesSource, TextSource
-from flow.connectors.files.reading import csv_lines, line_ranges, line_source, planning
-from flow.connectors.formats.line_parser import is_utf8
+from flow.connectors.files.reading import csv_source, line_ranges, line_sources, planning
+from flow.connectors.formats.line_parsers import is_utf8
 from flow.connectors.source import BadInput, Source
 from flow.errors import SourceError
 from tests.support.reading_files import (
@@ -209,7 +209,7 @@ def test_pieces_and_splits_are_limited(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_batches_have_a_limited_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_source, "ROWS", 4)
+    monkeypatch.setattr(line_sources, "ROWS", 4)
     path = write(tmp_path / "a.jsonl", '{"n": 1}\n' * 10)
     for schema in (None, {"n": pa.int64()}):
         source = JsonLinesSource(path, schema=schema)
@@ -464,7 +464,7 @@ def test_a_csv_row_that_does_not_fit_is_a_bad_line(tmp_path: Path, line: str, re
 
 def test_multiline_csv_cells_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_ranges, "BLOCK", 8)
-    monkeypatch.setattr(csv_lines, "BLOCK", 8)
+    monkeypatch.setattr(csv_source, "BLOCK", 8)
     path = write(tmp_path / "a.csv", 'a,b\n1,"x\r\n\ny"\n2,z,bad\n3,"q""\n"\n')
     done = run(CsvSource(path, multiline=True, bytes_per_epoch=5), 4)
     assert done.items == [{"a": "1", "b": "x\r\n\ny"}, {"a": "3", "b": 'q"\n'}]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flow.connectors.files import JsonLinesSink, ParquetSink
-from flow.connectors.files.writing.dictionaries import dictionary_columns
+from flow.connectors.files.writing.sinks import dictionary_columns
 from flow.connectors.formats import columns
 from flow.errors import SinkError
 from tests.support.writing import opened, parquet_rows, publish, tree, write

@@ -24,7 +24,7 @@ from flow.connectors.files import (
     TextSource,
 )
 from flow.connectors.files.places import place
-from flow.connectors.files.places.failures import raise_as
+from flow.connectors.files.places.place import raise_as
 from flow.connectors.sink import Guarantee
 from flow.errors import FlowBuildError, FlowTypeError, SinkError
 from flow.testing import TestingSource

@@ -17,7 +17,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, EpochReport, run
 from flow.connectors.kafka import KafkaSource
-from flow.connectors.kafka.reading.weighing import MOST_RECORDS
+from flow.connectors.kafka.reading.ranges import MOST_RECORDS
 from flow.testing import TestingSink
 from recovery import RecoveryConfig
 from tests.support.kafka import Broker

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from flow.connectors.kafka.broker.client import Properties
 from flow.connectors.kafka.broker.cluster import Cluster, TopicPartition, Unreachable
-from flow.connectors.kafka.broker.properties import Properties
 from flow.errors import SourceError
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -24,11 +24,12 @@ from flow.connectors.kafka.reading.deserializers import (
     AvroDeserializer,
     BytesDeserializer,
     Deserializer,
+    FlatJsonColumns,
     JsonColumns,
     JsonDeserializer,
     TextDeserializer,
+    is_flat,
 )
-from flow.connectors.kafka.reading.flat_json import FlatJsonColumns, is_flat
 from flow.connectors.kafka.reading.items import ObjectItems, RecordItems
 from flow.connectors.source import BadInput, Invalid
 from tests.support.sampling import sampled

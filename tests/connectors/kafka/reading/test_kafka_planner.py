@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from flow.connectors.kafka import KafkaSource
 from flow.connectors.kafka.broker import cluster
 from flow.connectors.kafka.broker.cluster import Ends, TopicPartition, Unreachable
-from flow.connectors.kafka.reading.planner import KafkaPlanner, Reach, _cut
-from flow.connectors.kafka.reading.polls import MOST_POLLS, PollHistory
+from flow.connectors.kafka.reading.planner import MOST_POLLS, KafkaPlanner, PollHistory, Reach, _cut
 from flow.connectors.source import MemoryLog
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset

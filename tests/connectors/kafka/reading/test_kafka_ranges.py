@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from flow.connectors.kafka.broker import cluster
-from flow.connectors.kafka.broker.properties import Properties
+from flow.connectors.kafka.broker.client import Properties
 from flow.connectors.kafka.reading import ranges as reading
 from flow.connectors.kafka.reading.ranges import Access, RangeReader
 from flow.errors import SourceError

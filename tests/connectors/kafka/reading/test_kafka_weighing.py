@@ -9,10 +9,15 @@ import pyarrow as pa
 import pytest
 
 from flow.connectors.kafka import KafkaSource
+from flow.connectors.kafka.broker.client import as_properties
 from flow.connectors.kafka.broker.cluster import TopicPartition
-from flow.connectors.kafka.broker.properties import as_properties
-from flow.connectors.kafka.reading.ranges import Access
-from flow.connectors.kafka.reading.weighing import MOST_RECORDS, OBJECT_BYTES, RECORD_BYTES, Scales
+from flow.connectors.kafka.reading.ranges import (
+    MOST_RECORDS,
+    OBJECT_BYTES,
+    RECORD_BYTES,
+    Access,
+    Scales,
+)
 from tests.support.kafka import Broker
 
 MILLION = 1_000_000
@@ -68,7 +73,7 @@ def test_messages_weigh_without_a_count(options: dict[str, Any], overhead: int |
 
 def scales_on(broker: Broker) -> Scales:
     properties = as_properties({"queued.min.messages": 5_000}, {})
-    return Scales(Access(broker.servers, properties, "fail", 60.0), RECORD_BYTES)
+    return Scales(Access(broker.servers, properties, "fail", 60.0), records=True)
 
 
 def test_messages_weigh_their_keys_values_and_headers(broker: Broker) -> None:

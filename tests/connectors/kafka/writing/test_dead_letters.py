@@ -12,7 +12,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, FlowBuildError
 from flow.connectors.files import JsonLinesSink
-from flow.connectors.formats.plain_values import instant_text
+from flow.connectors.formats.json_encoding import instant_text
 from flow.connectors.kafka import BadMessage, KafkaMessage, KafkaSink, dead_letters
 from flow.connectors.kafka.dead_letters import dead_letter
 from flow.connectors.kafka.writing.records import KafkaRecord

@@ -16,8 +16,8 @@ from confluent_kafka import admin
 
 from flow import SinkError
 from flow.connectors.kafka import KafkaRecord, KafkaSink, KafkaSource
-from flow.connectors.kafka.broker.connection import Clients
-from flow.connectors.kafka.writing import sending, topics, transactions
+from flow.connectors.kafka.broker.client import Clients
+from flow.connectors.kafka.writing import sending, topics
 from flow.connectors.kafka.writing.topics import Topic
 from flow.connectors.sink import WriteContext, Written
 from flow.testing import run_source
@@ -282,8 +282,8 @@ def test_too_few_brokers_for_transactions_are_reported_as_such(
 ) -> None:
     """The default asks for three of them, which is a common surprise on one."""
     run = start(broker.topic())
-    monkeypatch.setattr(transactions, "_connect_to_brokers", lambda *_: None)
-    monkeypatch.setattr(transactions, "_SECONDS", 0.001)
+    monkeypatch.setattr(sending, "_connect_to_brokers", lambda *_: None)
+    monkeypatch.setattr(sending, "_SECONDS", 0.001)
     with pytest.raises(SinkError, match=r"brokers answer, but none .*transaction\.state\.log"):
         run.write(0, [{"n": 1}])
 

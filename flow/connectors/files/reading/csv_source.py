@@ -15,16 +15,16 @@ from typing_extensions import override
 
 from flow.checks import check_flag
 from flow.connectors.files.reading.line_ranges import BLOCK, LineRange
-from flow.connectors.files.reading.line_source import (
+from flow.connectors.files.reading.line_sources import (
     LineSource,
     count_lines,
     read_lines,
     read_numbered,
 )
 from flow.connectors.files.reading.pieces import Piece
+from flow.connectors.formats.columns import Schema, as_schema
 from flow.connectors.formats.csv_text import check_delimiter
-from flow.connectors.formats.line_parser import LineParser, Parsed, is_utf8, utf8_problem
-from flow.connectors.formats.schema import Schema, as_schema
+from flow.connectors.formats.line_parsers import LineParser, Parsed, is_utf8, utf8_problem
 from flow.connectors.source import Batch
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
 
@@ -121,8 +121,8 @@ class CsvSource(LineSource[Any]):
         parser = _CsvParser(names, self.schema, self.delimiter, self.null_values)
         lines = LineRange(filesystem, piece, skip)
         if self.multiline:
-            return _read_records(lines, piece, parser, self.delimiter)
-        return read_lines(lines, piece, parser)
+            return _read_records(lines, parser, self.delimiter)
+        return read_lines(lines, parser)
 
     def _columns(self, filesystem: Any, piece: Piece) -> tuple[list[str], int]:
         """Return the names of a file's columns, and the position after the header."""
@@ -229,9 +229,7 @@ class _CsvParser(LineParser):
         return table.rename_columns(self._schema.names)
 
 
-def _read_records(
-    lines: LineRange, piece: Piece, parser: LineParser, delimiter: str
-) -> Iterator[Batch]:
+def _read_records(lines: LineRange, parser: LineParser, delimiter: str) -> Iterator[Batch]:
     """Parse records that may contain line ends, about `BLOCK` bytes at a time."""
     chunk: list[tuple[int, bytes]] = []
     size = 0
@@ -240,9 +238,9 @@ def _read_records(
             chunk.append((number, record))
             size += len(record)
         if size >= BLOCK:
-            yield from read_numbered(lines, piece, parser, chunk)
+            yield from read_numbered(lines, parser, chunk)
             chunk, size = [], 0
-    yield from read_numbered(lines, piece, parser, chunk)
+    yield from read_numbered(lines, parser, chunk)
 
 
 def _records(lines: LineRange, delimiter: str) -> Iterator[tuple[int, bytes]]:
@@ -252,7 +250,7 @@ def _records(lines: LineRange, delimiter: str) -> Iterator[tuple[int, bytes]]:
     def texts() -> Iterator[str]:
         for block in lines.blocks():
             if block.is_cut:
-                raise SourceError(lines.too_long())
+                raise lines.too_long()
             for line in block.data.split(b"\n")[:-1]:
                 record.append(line)
                 yield line.decode(errors="surrogateescape") + "\n"

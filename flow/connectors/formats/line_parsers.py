@@ -1,18 +1,105 @@
-"""Parsers of JSON lines, to objects or to the columns of a schema."""
+"""Parsers of lines: their contract, checks of UTF-8, and the parsers of JSON."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json
 from typing_extensions import override
 
-from flow.connectors.formats.line_parser import LineParser, Parsed, is_utf8, utf8_problem
 from flow.errors import FlowBuildError, shorten
+
+Piece = TypeVar("Piece")
+Items = TypeVar("Items")
+
+Parsed: TypeAlias = "list[Any] | pa.Table"
+"""Items of lines: objects, or records in columns."""
+
+
+class LineParser(ABC):
+    """Parser of the lines of one file.
+
+    Attributes:
+        blank: characters of a blank line, which is skipped; ``None`` if no line is.
+    """
+
+    blank: bytes | None = None
+
+    @abstractmethod
+    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
+        """Parse whole lines.
+
+        Args:
+            data: the lines, each with its line end.
+            count: number of lines that are not blank, where known.
+
+        Returns:
+            The items of the lines; ``None`` if any line is bad.
+        """
+
+    @abstractmethod
+    def reason(self, line: bytes) -> str:
+        """Return the reason why `parse` refuses a line."""
+
+    def is_blank(self, line: bytes) -> bool:
+        """Return True if a line is blank, and so skipped."""
+        return self.blank is not None and not line.strip(self.blank)
+
+
+def sift(
+    pieces: Sequence[Piece], parse: Callable[[Sequence[Piece]], Items | None]
+) -> tuple[list[Items], list[int]]:
+    """Separate pieces of input into the items of good ones, in order, and the indexes of bad ones.
+
+    Pieces are halved repeatedly until each bad one is alone.
+
+    Args:
+        pieces: the pieces, such as lines.
+        parse: function that returns the items of pieces; ``None`` if any of them is bad.
+    """
+    good: list[Items] = []
+    bad: list[int] = []
+    ranges = [(0, len(pieces))]
+    while ranges:
+        start, end = ranges.pop()
+        items = parse(pieces[start:end])
+        if items is not None:
+            good.append(items)
+        elif end - start == 1:
+            bad.append(start)
+        else:
+            middle = (start + end) // 2
+            ranges += [(middle, end), (start, middle)]
+    return good, bad
+
+
+def utf8_problem(line: bytes) -> str | None:
+    """Return the reason why a line is not UTF-8; ``None`` if it is."""
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 text, at byte {error.start + 1} of the line"
+    return None
+
+
+def is_utf8(data: bytes) -> bool:
+    """Return True if bytes are UTF-8, without decoding, which would take the memory twice."""
+    if data.isascii():
+        return True
+    offsets = np.array([0, len(data)], np.int64)
+    text = pa.LargeStringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(data))
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
 
 _WHITESPACE = b" \t\r"
 _BLANK = _WHITESPACE.decode()

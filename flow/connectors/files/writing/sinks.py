@@ -1,27 +1,191 @@
-"""Sinks of columns: Parquet, and CSV."""
+"""Sinks of files by format: text, JSON lines, Parquet and CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from io import BufferedReader
 from itertools import groupby, islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from flow.connectors.files.writing.dictionaries import dictionary_columns
-from flow.connectors.files.writing.directory_sink import DirectorySink
-from flow.connectors.files.writing.epoch_directory import Marker, Part, read_schema
-from flow.connectors.formats.columns import as_columns, fit, known_columns, merge_small, widen
+from flow.connectors.files.writing.epoch_directory import DirectorySink, Marker, Part, read_schema
+from flow.connectors.formats.columns import (
+    EPOCH_COLUMN,
+    Schema,
+    as_columns,
+    as_schema,
+    check_names,
+    fit,
+    known_columns,
+    merge_small,
+    widen,
+)
 from flow.connectors.formats.csv_text import check_delimiter, csv_cells, reorder
-from flow.connectors.formats.epoch_column import EPOCH_COLUMN
-from flow.connectors.formats.schema import Schema, as_schema
-from flow.connectors.sink import WriteContext, Written
+from flow.connectors.formats.json_encoding import json_text
+from flow.connectors.sink import WriteContext, Written, to_record
 from flow.errors import FlowBuildError, SinkError, shorten
+
+_SAMPLE = 4_096
+"""Rows of each of the two samples of a column."""
+_LEAST_ROWS = 4 * _SAMPLE
+"""The rows from which a choice pays."""
+
+
+def dictionary_columns(rows: pa.Table) -> bool | list[str]:
+    """Return the names of columns whose values repeat; True to encode all columns.
+
+    A dictionary of values that hardly repeat takes three times as long to write as the values, and
+    more space. Files with nested columns, or with few rows, have a dictionary for each column.
+
+    Args:
+        rows: the first rows of the file.
+    """
+    if rows.num_rows < _LEAST_ROWS or any(pa.types.is_nested(kind) for kind in rows.schema.types):
+        return True
+    names = rows.schema.names
+    repeating = [name for at, name in enumerate(names) if not _mostly_differ(rows.column(at))]
+    return True if len(repeating) == len(names) else repeating
+
+
+def _mostly_differ(column: pa.ChunkedArray) -> bool:
+    """Return True if more than 19 in 20 sampled values are distinct.
+
+    The first rows show values that repeat in a row, and rows drawn from the whole column show those
+    that come again later. The seed is fixed, so that an epoch run again writes the same file.
+    """
+    if pa.types.is_dictionary(column.type) or pa.types.is_boolean(column.type):
+        return False
+    drawn = np.random.default_rng(0).choice(len(column), _SAMPLE, replace=False, shuffle=False)
+    samples = (column.slice(0, _SAMPLE), column.take(pa.array(np.sort(drawn))))
+    return all(20 * len(sample.unique()) > 19 * _SAMPLE for sample in samples)
+
+
+@dataclass(frozen=True, repr=False)
+class TextSink(DirectorySink[str]):
+    """Sink of `str` items in text files, one line each; an item with line ends takes several lines.
+
+    The output is a directory. Each epoch with items adds a directory such as
+    ``epoch=00000012-1a2b3c4d``, named by the number of the epoch and a short name of the run, with
+    a file for each task that had items. An epoch becomes visible as a whole, and exactly once: a
+    replay of the epoch replaces its files. Readers such as Spark, pandas and pyarrow read the whole
+    directory, with an additional column ``epoch``. (Object stores such as S3 cannot rename a
+    directory: there the files of an epoch appear one after another.)
+
+    Args:
+        path: the directory, new or empty; on this machine or as a URI that
+            `pyarrow.fs.FileSystem.from_uri` takes, such as ``hdfs://host:8020/out``.
+        if_exists: what to do when the directory has content: ``"error"``; ``"replace"`` deletes
+            the output of another run, but never files that no flow wrote; ``"append"`` writes
+            beside any content. A run that continues from a checkpoint always continues its output.
+
+    Raises:
+        SinkError: when the flow runs: the directory cannot be used, or an item cannot be written.
+
+    >>> TextSink("out/").if_exists
+    'error'
+    """
+
+    suffix = ".txt"
+
+    @override
+    def write_parts(self, context: WriteContext, batches: Iterator[Written]) -> list[Part]:
+        with self.part_file(context) as file:
+            for batch in merge_small(batches):
+                file.stream.write(_text_lines(batch, context.step_id))
+                file.rows += len(batch)
+        return file.parts()
+
+
+@dataclass(frozen=True, repr=False)
+class JsonLinesSink(DirectorySink[Any]):
+    """Sink of items in files with one JSON object on each line.
+
+    `flow.connectors.sink.to_record` defines the fields of the object: those of a mapping or
+    dataclass; of a ``(key, value)`` pair, ``key`` and the fields of the value. In fields,
+    dataclasses become objects, tuples become lists, and sets become sorted lists; aware datetimes
+    become RFC 3339 text, with ``Z`` for UTC, durations become seconds, and decimals become text.
+    See `TextSink` for the files in the directory.
+
+    Args:
+        path: the directory; see `TextSink`.
+        if_exists: ``"error"``, ``"replace"`` or ``"append"``, for a directory with content; see
+            `TextSink`.
+
+    Raises:
+        SinkError: when the flow runs: the directory cannot be used, or an item cannot be written,
+            such as a naive datetime, a float that is not finite, or a field called ``epoch``.
+
+    >>> JsonLinesSink("out/", if_exists="replace")
+    JsonLinesSink(path='out/', if_exists='replace')
+    """
+
+    suffix = ".jsonl"
+
+    @override
+    def write_parts(self, context: WriteContext, batches: Iterator[Written]) -> list[Part]:
+        with self.part_file(context) as file:
+            for batch in merge_small(batches):
+                rows = batch if isinstance(batch, list) else batch.to_pylist()
+                lines = [_json_line(row, context.step_id) for row in rows]
+                file.stream.write(b"\n".join([*lines, b""]))
+                file.rows += len(rows)
+        return file.parts()
+
+
+def _json_line(item: Any, step_id: str) -> bytes:
+    """Return an item as a line of JSON, without a line end.
+
+    Raises:
+        SinkError: a field has no form in JSON; the error names it.
+    """
+    record = to_record(item)
+    check_names(record, step_id)
+    try:
+        return json_text(record).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SinkError(f"step {step_id!r}: {_json_problem(record)}") from error
+
+
+def _json_problem(record: Mapping[Any, Any]) -> str:
+    for name, value in record.items():
+        try:
+            json_text({name: value}).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            what = f"{type(value).__name__} {shorten(value)}"
+            return f"field {shorten(name)} ({what}) {_why(value, error)}"
+    return f"{shorten(record)} cannot be written as JSON"
+
+
+def _why(value: Any, error: Exception) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "has no form in JSON: map it to None or to text before the output"
+    return f"cannot be written as JSON: {error}. Map it to text, numbers, lists or dicts before"
+
+
+def _text_lines(batch: Written, step_id: str) -> bytes:
+    if not isinstance(batch, list):
+        raise SinkError(
+            f"step {step_id!r}: TextSink writes text, and these items are records with the columns "
+            f"{shorten(batch.schema.names)}: map them to text, or write JSON lines, CSV or Parquet"
+        )
+    for item in batch:
+        if not isinstance(item, str):
+            raise SinkError(
+                f"step {step_id!r}: TextSink writes text, got {type(item).__name__} "
+                f"{shorten(item)}: map the items to text before the output"
+            )
+    try:
+        return "\n".join([*batch, ""]).encode()
+    except UnicodeEncodeError as error:
+        raise SinkError(f"step {step_id!r}: text cannot be written as UTF-8: {error}") from error
+
 
 GROUP_ROWS = 131_072
 """Rows of a Parquet row group: a group is written once it has as many."""
