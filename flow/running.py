@@ -241,7 +241,7 @@ def _start(
     """Start a run in another thread; its progress is shown in a line, if there is one."""
     active = None
     if "pyspark" in sys.modules:
-        from flow.engine.spark.session.active import active_session
+        from flow.engine.spark.session.session import active_session
 
         active = active_session()  # Of the thread that starts the run.
 
@@ -288,10 +288,10 @@ def run_configured(
         on_start: called as Spark has started.
         stop: the flag that stops the run.
     """
-    from flow.engine.spark.versions.supported import check_streaming, installed_version
+    from flow.engine.spark.session.versions import check_streaming, installed_version
 
     installed_version()
-    from flow.engine.spark.session.given import check_session, ready_for_a_run
+    from flow.engine.spark.session.session import check_session, ready_for_a_run
 
     _check_on_epoch(on_epoch)
     config = effective.config()

@@ -9,8 +9,7 @@ from flow.config.fields import LEAST_DRIVER_MEMORY
 from flow.config.machine import Machine
 from flow.config.sizes import size_bytes, size_text
 from flow.engine.packets.shards import DEFAULT_SHARDS
-from flow.engine.spark.session.defaults import LOCAL_DRIVER_MEMORY
-from flow.engine.spark.session.masters import local_tasks
+from flow.engine.spark.session.settings import LOCAL_DRIVER_MEMORY, local_tasks
 
 WORKER_MEMORY = 300 << 20
 """The bytes of memory that a Python worker needs at least, with the modules of a flow."""

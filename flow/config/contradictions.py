@@ -8,7 +8,7 @@ from dataclasses import replace
 from flow.config.effective import EffectiveConfig, Setting
 from flow.config.fields import FIELD, OWN_FIELD, is_secret
 from flow.config.sizes import size_bytes
-from flow.engine.spark.startup.switch import SPEEDUPS_OF_WORKERS
+from flow.engine.spark.session.settings import SPEEDUPS_OF_WORKERS
 
 
 def refused(effective: EffectiveConfig) -> Iterator[str]:

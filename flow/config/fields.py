@@ -19,7 +19,7 @@ from flow.config.sizes import size_bytes
 from flow.config.web_address import DEFAULT_WEB, check_web_address
 from flow.durations import natural_us
 from flow.engine.packets.shards import DEFAULT_SHARDS
-from flow.engine.spark.session.defaults import LOCAL_DRIVER_MEMORY, LOG_LEVELS
+from flow.engine.spark.session.settings import LOCAL_DRIVER_MEMORY, LOG_LEVELS
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
 _SECRET = re.compile(r"secret|password|token|credential|access[.]?key", re.IGNORECASE)

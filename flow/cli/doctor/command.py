@@ -32,7 +32,7 @@ from flow.cli.doctor.spark_run import spark_findings
 from flow.cli.output import print_error
 from flow.config.effective import EffectiveConfig
 from flow.config.fields import FIELDS, read_setting
-from flow.engine.spark.session.masters import is_local_master
+from flow.engine.spark.session.settings import is_local_master
 from flow.errors import FlowError, brief
 
 _NEEDED_BY_SPARK = ("Java", "PySpark", "SPARK_HOME", "Python of workers", "Temporary files")

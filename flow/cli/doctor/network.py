@@ -14,7 +14,7 @@ from flow.cli.doctor.finding import Finding, Level, ok, problem, warning
 from flow.connectors.kafka.broker.client import LastProblem, errors, make_admin
 from flow.connectors.kafka.broker.client import settings as client_settings
 from flow.connectors.kafka.broker.properties import Properties
-from flow.engine.spark.session.masters import is_local_master
+from flow.engine.spark.session.settings import is_local_master
 from flow.errors import FlowError
 
 CONNECT_SECONDS = 5.0

@@ -26,7 +26,7 @@ from flow.engine.checkpoint.admission import Admission, Recovery
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
-from flow.engine.spark.versions.supported import parse_version
+from flow.engine.spark.session.versions import parse_version
 from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format
 

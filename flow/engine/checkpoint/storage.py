@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from flow.connectors.source import Json
 from flow.engine.checkpoint.source_log import StoredLog
 from flow.engine.spark.session.access import java_of
-from flow.engine.spark.session.disks import tells_of_a_full_disk
+from flow.engine.spark.session.failures import tells_of_a_full_disk
 from flow.errors import CheckpointError, first_line
 
 CHUNK = 1 << 20

@@ -27,7 +27,6 @@ from flow.engine.epoch.lateness import late_sources, source_name
 from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.summary import Summary
 from flow.engine.feed.batch_plan import BatchPlan, batch_plan
-from flow.engine.feed.sources import is_foreign
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
@@ -36,21 +35,17 @@ from flow.engine.plan.plan import Plan
 from flow.engine.planning.planner_calls import plan_everything, planner_of
 from flow.engine.planning.tables import read_all
 from flow.engine.spark.epochs import EpochOutputs
-from flow.engine.spark.foreign import foreign_packets
-from flow.engine.spark.rows import Layout
+from flow.engine.spark.frames import with_frames
 from flow.engine.spark.session.access import (
     cancel_jobs,
     cores_of,
-    disks_of,
     tag_jobs,
     untag_jobs,
 )
-from flow.engine.spark.session.failures import JVM_ERRORS, spark_problem
-from flow.engine.spark.session.jvm import jvm_needed
+from flow.engine.spark.session.failures import JVM_ERRORS, disks_of, jvm_needed, spark_problem
 from flow.engine.spark.session.query_conf import query_conf
 from flow.engine.spark.session.spark_log import SPARK_LOG
-from flow.engine.spark.shipping import ShippedPlan
-from flow.engine.spark.task_writing import TaskWriting
+from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import live_states
 from flow.engine.state.shard_table import ShardTable
@@ -240,8 +235,7 @@ def _cancelled_by(spark: SparkSession, stop: StopFlag) -> Iterator[None]:
 
 def _only_packets(plan: Plan, writing: TaskWriting) -> bool:
     """Return True if all rows that Spark itself processes are packets."""
-    foreign = any(is_foreign(plan.steps[step_id]) for step_id in plan.inputs)
-    return not foreign and not writing.left_out
+    return not plan.frames and not writing.left_out
 
 
 def check_bounded(
@@ -276,9 +270,7 @@ def _chain(job: BatchJob, last_stage: LastStage) -> DataFrame:
     """Return the rows of the last stage, after inputs and all levels."""
     plan, shipped, layout, planned = job.plan, job.shipped, job.layout, job.planned
     frame = _read(job.spark, shipped, layout, planned, job.cores)
-    foreign = [name for name in plan.inputs if is_foreign(plan.steps[name])]
-    for number, step_id in enumerate(foreign):
-        frame = frame.union(foreign_packets(plan, step_id, number, shipped, layout))
+    frame = with_frames(frame, plan, shipped, layout)
     last = layout.levels
     shipped_controls = replace(planned, readings=[])
     if not last:
@@ -315,9 +307,8 @@ def _planned(
     planners: dict[str, Planner] = {}
     try:
         for step_id in plan.inputs:
-            step = plan.steps[step_id]
-            if not is_foreign(step):
-                planners[step_id] = planner_of(step, MemoryLog(), cores)
+            if step_id not in plan.frames:
+                planners[step_id] = planner_of(plan.steps[step_id], MemoryLog(), cores)
         planned = batch_plan(plan, plan_everything(planners), control)
         sources = planned.last.sources or ()
         return planned, {partition: source_name(planners, partition) for partition in sources}

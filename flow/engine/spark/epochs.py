@@ -25,7 +25,7 @@ from flow.engine.epoch.phases import EpochTimer
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet
 from flow.engine.plan.plan import Edge, Plan
 from flow.engine.plan.stream_columns import columns_of
-from flow.engine.spark.rows import Layout
+from flow.engine.spark.shipping import Layout
 from flow.engine.steps.frame_rows import rows_of
 from flow.engine.steps.outputs import sink_of, unpacked
 from flow.errors import FlowBuildError, FlowError, SinkError, StepError, first_line
@@ -108,7 +108,7 @@ class EpochOutputs:
         """Compute an epoch and write its outputs in one Spark job, then commit them.
 
         Args:
-            frame: packets of the last stage, which writes the outputs (`task_writing`).
+            frame: packets of the last stage, which writes the outputs (`shipping.TaskWriting`).
             epoch: the epoch's number.
 
         Raises:

@@ -14,14 +14,12 @@ from pyspark.sql import Row
 
 from flow.dataflow import Step
 from flow.engine.packets.packets import Packet
-from flow.engine.spark.rows import Layout
-from flow.engine.spark.session.disks import RunDisks
-from flow.engine.spark.shipping import ShippedPlan
-from flow.engine.spark.startup.local_copies import local_folders, worker_folder
-from flow.engine.spark.startup.switch import has_speedups
+from flow.engine.spark.local_copies import local_folders, worker_folder
+from flow.engine.spark.session.failures import RunDisks
+from flow.engine.spark.session.settings import has_speedups
+from flow.engine.spark.session.versions import forget_zip_importers
+from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting
 from flow.engine.spark.store import SparkStore
-from flow.engine.spark.task_writing import TaskWriting
-from flow.engine.spark.versions.import_caches import forget_zip_importers
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import states_in
 from flow.engine.state.seeding import put_seeds

@@ -1,21 +1,35 @@
-"""A plan for workers: pickled once with its functions, and loaded once in each process."""
+"""Parts of a flow that Spark's tasks get: the plan, its layout, and the writing of outputs.
+
+A plan is pickled once with its functions, and loaded once in each process.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+from pyspark import TaskContext as SparkTask
 from pyspark import cloudpickle as untyped_cloudpickle
+from typing_extensions import override
 
+from flow.engine.epoch.failures import decode_failure
+from flow.engine.packets.packets import ERROR, Packet, from_batch, to_batches
+from flow.engine.packets.shards import group_ids
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
-from flow.errors import FlowBuildError, error_message
+from flow.engine.steps.outputs import Writing, write_outputs
+from flow.errors import EngineError, FlowBuildError, error_message
 from flow.garbage import collect_seldom
 
 cloudpickle: Any = untyped_cloudpickle
 _loaded_plans: dict[str, Plan] = {}
 _MAX_LOADED_PLANS = 4
+
+_MICRO_BATCH = "streaming.sql.batchId"
+"""The property of a Spark task with the number of the micro-batch, which is an epoch."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +98,103 @@ def _can_be_pickled(value: Any) -> bool:
 def _put_in_main(classes: dict[str, type]) -> None:
     """Make the main script's classes visible to pickle; new definitions replace old ones."""
     vars(sys.modules["__main__"]).update(classes)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Layout of a flow over Spark, fixed for a checkpoint's generation.
+
+    Attributes:
+        shards: number of shards of the key space.
+        partitions: number of partitions of each level.
+        levels: number of levels.
+    """
+
+    shards: int
+    partitions: int
+    levels: int
+
+    def group_of(self, shard: int) -> int:
+        """Return the grouping key of a shard in rows."""
+        return group_ids(self.shards, self.partitions)[shard]
+
+    def shard_of(self, group: int) -> int:
+        """Return the shard of a grouping key."""
+        return group_ids(self.shards, self.partitions).index(group)
+
+    def to_batches(self, packets: Iterable[Packet]) -> Iterator[pa.RecordBatch]:
+        """Yield packets as Arrow batches of rows."""
+        return to_batches(packet._replace(shard=self.group_of(packet.shard)) for packet in packets)
+
+    def from_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
+        """Yield the packets in Arrow batches of rows."""
+        for batch in batches:
+            for packet in from_batch(batch):
+                yield packet._replace(shard=self.shard_of(packet.shard))
+
+
+class FailingLayout(Layout):
+    """Layout of a job in which a failure of the flow fails the Spark task that meets it.
+
+    A task that fails early sends only a part of its items. Without a driver that looks at all
+    packets before any row is used, Spark must not run the next stage on that part.
+    """
+
+    @override
+    def to_batches(self, packets: Iterable[Packet]) -> Iterator[pa.RecordBatch]:
+        return super().to_batches(raising(packets))
+
+
+def raising(packets: Iterable[Packet]) -> Iterator[Packet]:
+    """Yield packets, and raise the failure in a packet.
+
+    Raises:
+        FlowError: when a packet has a failure.
+    """
+    for packet in packets:
+        if packet.dest == ERROR:
+            raise decode_failure(packet.payload)
+        yield packet
+
+
+@dataclass(frozen=True)
+class TaskWriting:
+    """Writing of a run's outputs by the tasks of the last stage.
+
+    Attributes:
+        run_id: id of the checkpoint in sinks.
+        left_out: edges whose sinks take Spark data frames, which no task writes.
+        first_epoch: the number of the query's first epoch.
+        is_batch: True if the first epoch is the only one.
+        rewinds: number of rewinds of the checkpoint.
+    """
+
+    run_id: str
+    left_out: frozenset[int]
+    first_epoch: int = 0
+    is_batch: bool = False
+    rewinds: int = 0
+
+    def of_task(self) -> Writing:
+        """Return the writing of the current task."""
+        task = SparkTask.get()
+        if task is None:
+            raise EngineError(
+                "outputs are written by Spark tasks only: no Spark task runs in this thread"
+            )
+        number = 0 if self.is_batch else int(task.getLocalProperty(_MICRO_BATCH) or -1)
+        if number < 0:
+            raise EngineError("Spark did not tell a task which epoch it belongs to")
+        epoch = self.first_epoch + number
+        return Writing(self.run_id, epoch, task.partitionId(), self.left_out, self.rewinds)
+
+
+def write_partition(
+    shipped: ShippedPlan,
+    layout: Layout,
+    writing: TaskWriting,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Write the outputs of a partition of packets in a flow without levels."""
+    packets = layout.from_batches(batches)
+    return layout.to_batches(write_outputs(shipped.plan(), writing.of_task(), packets))

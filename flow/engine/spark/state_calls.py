@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeAlias
 import pyspark.sql.streaming.proto.StateMessage_pb2 as messages
 from pyspark.errors import PySparkException
 
-from flow.engine.spark.startup.switch import has_speedups
-from flow.engine.spark.versions.supported import installed_version
+from flow.engine.spark.session.settings import has_speedups
+from flow.engine.spark.session.versions import installed_version
 from flow.errors import EngineError
 
 Key: TypeAlias = tuple[Any, ...]

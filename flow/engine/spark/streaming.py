@@ -36,28 +36,36 @@ from flow.engine.feed.retained_offsets import (
     oldest_offsets,
     oldest_table,
 )
-from flow.engine.feed.sources import is_foreign, keep_static_frames, planners_of
+from flow.engine.feed.sources import keep_static_frames, planners_of
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
 from flow.engine.planning.tables import Tables, table_files
 from flow.engine.spark.epochs import EpochOutputs
-from flow.engine.spark.foreign import foreign_packets
-from flow.engine.spark.frame_state import check_frames_with_tables, refuse_stateful_frames
+from flow.engine.spark.frames import (
+    check_frames_with_tables,
+    refuse_stateful_frames,
+    with_frames,
+)
 from flow.engine.spark.level import SparkLevel
 from flow.engine.spark.level_processor import LevelProcessor
-from flow.engine.spark.rows import Layout
-from flow.engine.spark.session.access import cores_of, disks_of
-from flow.engine.spark.session.driver_python import check_python_of
-from flow.engine.spark.session.failures import JVM_ERRORS, full_disk_problem, spark_problem
-from flow.engine.spark.session.jvm import SESSION_STOPPED, is_stopped, jvm_needed
+from flow.engine.spark.session.access import cores_of
+from flow.engine.spark.session.failures import (
+    JVM_ERRORS,
+    SESSION_STOPPED,
+    disks_of,
+    full_disk_problem,
+    is_stopped,
+    jvm_needed,
+    spark_problem,
+)
 from flow.engine.spark.session.query_conf import query_conf
+from flow.engine.spark.session.session import check_python_of
 from flow.engine.spark.session.spark_log import SPARK_LOG
-from flow.engine.spark.shipping import ShippedPlan
-from flow.engine.spark.task_writing import TaskWriting, write_partition
+from flow.engine.spark.session.versions import installed_version
+from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, write_partition
 from flow.engine.spark.ticker import FeedServer, TickReading
-from flow.engine.spark.versions.supported import installed_version
 from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, EngineError, FlowError, first_line, printable
 
@@ -180,7 +188,7 @@ class StreamingRun:
         """Run the query, and run it again to drain it if Spark itself reads sources."""
         self._pass(storage, outputs, end_now=False)
         finished = not (self._summary.stopped or self._summary.aborted)
-        if self._foreign() and self.settings.drain and finished:
+        if self.plan.frames and self.settings.drain and finished:
             self._pass(storage, outputs, end_now=True)
 
     def _pass(self, storage: Storage, outputs: EpochOutputs, end_now: bool) -> None:
@@ -191,7 +199,7 @@ class StreamingRun:
             self.settings.system_time,
             self.settings.drain,
             self.settings.only_available,
-            foreign=bool(self._foreign()),
+            foreign=bool(self.plan.frames),
             end_now=end_now,
             offset_names=self.plan.state_names,
             origin=self._origin(),
@@ -266,7 +274,7 @@ class StreamingRun:
                 raise
 
         kept_epochs = self._kept_epochs()
-        only_packets = not (self._foreign() or outputs.left_out())
+        only_packets = not (self.plan.frames or outputs.left_out())
         extra = {_SOURCE_NAMES: "false", **upkeep.conf}
         with query_conf(
             self.spark, self._layout.partitions, kept_epochs, storage.is_local, only_packets, extra
@@ -292,9 +300,7 @@ class StreamingRun:
             identity.run_id, left_out, identity.first_epoch, rewinds=identity.rewinds
         )
         frame = self.spark.readStream.format(ticker).load()
-        for number, step_id in enumerate(self._foreign()):
-            packets = foreign_packets(self.plan, step_id, number, self._shipped, self._layout)
-            frame = frame.union(packets)
+        frame = with_frames(frame, self.plan, self._shipped, self._layout)
         if not last:
             task = partial(write_partition, self._shipped, self._layout, writing)
             return frame.mapInArrow(task, PACKET_DDL)
@@ -358,8 +364,8 @@ class StreamingRun:
 
         Otherwise the feed ends it, for sources of Spark after an epoch in which they had no data.
         """
-        can_end = installed_version().has_available_now
-        return can_end and self.settings.only_available and bool(self._foreign())
+        can_end = installed_version().has_admission
+        return can_end and self.settings.only_available and bool(self.plan.frames)
 
     def _explained(self, error: BaseException | None) -> FlowError:
         """Return the error of a failed query; a stopped session or lost checkpoint has priority."""
@@ -400,7 +406,7 @@ class StreamingRun:
         feed.note(stats)
         if self._progress_log is not None:
             self._progress_log.write(epoch, feed.progress)
-        feed.foreign_busy = bool(self._foreign()) and self._foreign_moved(epoch)
+        feed.foreign_busy = bool(self.plan.frames) and self._foreign_moved(epoch)
         if self._summary.epochs:
             self._checkpoint.committed()
         self._summary.add(stats)
@@ -418,10 +424,6 @@ class StreamingRun:
             return []
         lines = storage.read_bytes(name).splitlines()[_LINES_BEFORE_SOURCES:]
         return [line for line in lines if line != b"-"]
-
-    def _foreign(self) -> list[str]:
-        """Return the inputs that Spark itself reads."""
-        return [step_id for step_id in self.plan.inputs if is_foreign(self.plan.steps[step_id])]
 
     def _spark_checkpoint(self) -> str:
         return f"{self._checkpoint.storage.root}/{self._checkpoint.identity.spark}"

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from flow.engine.spark.session.disks import RunDisks
-from flow.engine.spark.session.masters import is_local_master, local_tasks
+from flow.engine.spark.session.settings import is_local_master, local_tasks
 from flow.errors import EnvironmentProblem
 
 _REMOTE = "pyspark.sql.connect"
@@ -55,20 +54,6 @@ def cores_of(spark: Any) -> int:
 def is_local(spark: Any) -> bool:
     """Return True if a classic session runs its workers in this machine's own processes."""
     return not is_remote(spark) and is_local_master(_master_of(spark))
-
-
-def disks_of(spark: Any, checkpoint: str | None = None) -> RunDisks:
-    """Return the directories that a run on a session writes to beside its outputs.
-
-    Args:
-        spark: the session.
-        checkpoint: path or URI of the checkpoint.
-    """
-    local: tuple[str, ...] = ()
-    if is_local(spark):
-        jvm: Any = spark._jvm
-        local = tuple(jvm.org.apache.spark.util.Utils.getConfiguredLocalDirs(spark._jsc.getConf()))
-    return RunDisks(checkpoint, local)
 
 
 def _master_of(spark: Any) -> str:
