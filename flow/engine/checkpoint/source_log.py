@@ -20,9 +20,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flow.connectors.source import Json
-from flow.engine.files.sealed import REPAIR, Seal
 from flow.errors import CheckpointError
-from flow.format_version import VERSION, check_format
+from flow.format_version import REPAIR, VERSION, Seal, check_format
 
 if TYPE_CHECKING:
     from flow.engine.checkpoint.storage import Storage

@@ -20,10 +20,9 @@ from flow.connectors.source import Planner
 from flow.engine.checkpoint.admission import Recovery
 from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.checkpoint import Checkpoint, epochs_of
-from flow.engine.checkpoint.lock import CheckpointLock
+from flow.engine.checkpoint.lock import CheckpointLock, CheckpointWatch
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.checkpoint.upkeep import Upkeep
-from flow.engine.checkpoint.watch import CheckpointWatch
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.summary import Summary

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from flow.connectors.files.places.place import locate
 from flow.engine.tables.contents import Contents, History, Newest
-from flow.engine.tables.files import read_version, with_values
-from flow.engine.tables.versions import TableVersion
+from flow.engine.tables.versions import TableVersion, read_version, with_values
 from flow.errors import CheckpointError, first_line
 from flow.operators.tables import Table
 
