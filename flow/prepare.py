@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import flow.operators as op
-from flow.cli.arguments import CommandError, CommandParser
-from flow.cli.output import print_error
+from flow.cli.command_line import CommandError, CommandParser, print_error
 from flow.config.effective import EffectiveConfig, of_arguments
 from flow.connectors.files import JsonLinesSource, ParquetSink, TextSink
 from flow.dataflow import Dataflow

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from flow.checks import check_flag
 from flow.config.effective import (
@@ -23,7 +23,6 @@ from flow.config.effective import (
 from flow.config.flow_config import EngineName, FlowConfig, Trigger
 from flow.config.sessions import session_for
 from flow.config.web_address import missing_package
-from flow.connectors.source import Source
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
 from flow.engine.checkpoint.admission import Recovery
@@ -33,9 +32,9 @@ from flow.engine.feed.system_time import FixedTime, SystemTime, wall_time
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
+from flow.engine.steps.reading import source_of
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, instant_us
-from flow.operators.edges import Input
 from flow.reports.cell import CellLine
 from flow.runs.background import BackgroundRun, OnEpoch
 from flow.runs.epoch_reports import EpochReports
@@ -44,64 +43,44 @@ from flow.signals import plainly_interrupted, stopping_on_signals
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from flow.engine.spark.streaming import StreamingSettings
     from flow.web.inside import StateReader
     from flow.web.live_page import LivePage
 
 
+class RunArguments(TypedDict, total=False):
+    """The arguments of `run`, except the flow and `background`."""
+
+    config: FlowConfig | None
+    recovery: Recovery | None
+    spark: SparkSession | None
+    engine: EngineName | None
+    trigger: Trigger | None
+    drain: bool | None
+    system_time: Instant | None
+    shards: int | None
+    partitions: int | None
+    parallelism: int | None
+    master: str | None
+    driver_memory: str | None
+    conf: Mapping[str, str] | None
+    py_files: Sequence[str | os.PathLike[str]] | None
+    speedups: bool | None
+    log_level: str | None
+    web: str | None
+    web_values: bool | None
+    on_epoch: OnEpoch | None
+    stop: StopFlag | None
+
+
 @overload
 def run(
-    flow: Dataflow,
-    *,
-    config: FlowConfig | None = None,
-    recovery: Recovery | None = None,
-    spark: SparkSession | None = None,
-    engine: EngineName | None = None,
-    trigger: Trigger | None = None,
-    drain: bool | None = None,
-    system_time: Instant | None = None,
-    shards: int | None = None,
-    partitions: int | None = None,
-    parallelism: int | None = None,
-    master: str | None = None,
-    driver_memory: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    py_files: Sequence[str | os.PathLike[str]] | None = None,
-    speedups: bool | None = None,
-    log_level: str | None = None,
-    web: str | None = None,
-    web_values: bool | None = None,
-    on_epoch: OnEpoch | None = None,
-    stop: StopFlag | None = None,
-    background: Literal[False] = False,
+    flow: Dataflow, *, background: Literal[False] = False, **arguments: Unpack[RunArguments]
 ) -> Summary: ...
 
 
 @overload
 def run(
-    flow: Dataflow,
-    *,
-    config: FlowConfig | None = None,
-    recovery: Recovery | None = None,
-    spark: SparkSession | None = None,
-    engine: EngineName | None = None,
-    trigger: Trigger | None = None,
-    drain: bool | None = None,
-    system_time: Instant | None = None,
-    shards: int | None = None,
-    partitions: int | None = None,
-    parallelism: int | None = None,
-    master: str | None = None,
-    driver_memory: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    py_files: Sequence[str | os.PathLike[str]] | None = None,
-    speedups: bool | None = None,
-    log_level: str | None = None,
-    web: str | None = None,
-    web_values: bool | None = None,
-    on_epoch: OnEpoch | None = None,
-    stop: StopFlag | None = None,
-    background: Literal[True],
+    flow: Dataflow, *, background: Literal[True], **arguments: Unpack[RunArguments]
 ) -> BackgroundRun: ...
 
 
@@ -293,7 +272,6 @@ def run_configured(
     installed_version()
     from flow.engine.spark.session.session import check_session, ready_for_a_run
 
-    _check_on_epoch(on_epoch)
     config = effective.config()
     plan = _planned(flow, config)
     check_portable(plan.for_workers().steps)
@@ -384,22 +362,6 @@ def _takes_one_argument(function: object) -> bool:
     return True
 
 
-def _streaming_settings(
-    config: FlowConfig, drain: bool, system_time: SystemTime
-) -> StreamingSettings:
-    from flow.engine.spark.streaming import StreamingSettings
-
-    return StreamingSettings(
-        config.recovery,
-        _interval(config.trigger),
-        config.trigger == "available",
-        drain,
-        system_time,
-        config.shards,
-        config.partitions,
-    )
-
-
 @contextlib.contextmanager
 def _stop_flag(given: StopFlag | None) -> Iterator[StopFlag]:
     """Yield the caller's flag, or else a new flag that signals set."""
@@ -438,9 +400,17 @@ def _run_stream(
     stop: StopFlag | None,
     report: EpochReports,
 ) -> Summary:
-    from flow.engine.spark.streaming import StreamingRun
+    from flow.engine.spark.streaming import StreamingRun, StreamingSettings
 
-    settings = _streaming_settings(config, drain, system_time)
+    settings = StreamingSettings(
+        config.recovery,
+        _interval(config.trigger),
+        config.trigger == "available",
+        drain,
+        system_time,
+        config.shards,
+        config.partitions,
+    )
     with _stop_flag(stop) as flag:
         return StreamingRun(plan, session, settings, report, flag).run()
 
@@ -452,29 +422,14 @@ def _chooses_batch(plan: Plan, config: FlowConfig) -> bool:
         )
     if config.engine == "auto":
         asks_for_streaming = config.recovery is not None or config.trigger is not None
-        has_ends = all(_source(plan, name).bounded for name in plan.sources)
-        return not asks_for_streaming and has_ends and not _needs_streaming(plan)
+        sources = [source_of(plan.steps[name]) for name in plan.sources]
+        can_be_batch = all(each.bounded and not each.needs_streaming for each in sources)
+        return can_be_batch and not asks_for_streaming
     return config.engine == "batch"
 
 
 def _is_bounded(plan: Plan) -> bool:
-    return all(_source(plan, name).bounded for name in plan.inputs)
-
-
-def _needs_streaming(plan: Plan) -> bool:
-    return any(_source(plan, name).needs_streaming for name in plan.sources)
-
-
-def _source(plan: Plan, step_id: str) -> Source[Any]:
-    """Return the source of an input step.
-
-    Raises:
-        FlowBuildError: if the step is not an input.
-    """
-    operator = plan.steps[step_id].operator
-    if not isinstance(operator, Input):
-        raise FlowBuildError(f"step {step_id!r} is not an input")
-    return operator.source
+    return all(source_of(plan.steps[name]).bounded for name in plan.inputs)
 
 
 def _interval(trigger: Trigger | None) -> str | None:

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any
 
 from flow.checks import check_choice, check_flag, check_whole
-from flow.config.sizes import size_bytes
+from flow.config.machine import size_bytes
 from flow.config.web_address import DEFAULT_WEB, check_web_address
 from flow.durations import natural_us
 from flow.engine.packets.shards import DEFAULT_SHARDS

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flow.config.advice import advice
-from flow.config.contradictions import with_jvm, with_session
 from flow.config.effective import DEFAULT, EffectiveConfig
 from flow.config.fields import FIELD
 from flow.config.machine import this_machine
+from flow.config.problems import advice, with_jvm, with_session
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowBuildError
 from flow.signals import own_handlers_kept

@@ -29,9 +29,9 @@ from flow.engine.spark.session.jvm_start import (
     starts_jvm,
     submitted_conf,
 )
-from flow.engine.spark.session.query_conf import ONE_DAEMON
 from flow.engine.spark.session.settings import (
     LOCAL_DRIVER_MEMORY,
+    ONE_DAEMON,
     QUIET_LEVELS,
     SPEEDUPS_OF_WORKERS,
     SPEEDUPS_VARIABLE,

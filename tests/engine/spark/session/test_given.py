@@ -20,8 +20,8 @@ from flow import Dataflow, EnvironmentProblem, FlowBuildError, run
 from flow.engine.spark.session import session
 from flow.engine.spark.session.access import cores_of
 from flow.engine.spark.session.failures import disks_of
-from flow.engine.spark.session.query_conf import QUERY_CONF
 from flow.engine.spark.session.session import check_session, ready_for_a_run
+from flow.engine.spark.session.settings import QUERY_CONF
 from flow.errors import FlowTypeError
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
