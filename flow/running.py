@@ -20,6 +20,7 @@ from flow.config.effective import (
     of_program,
     recovery_of_program,
 )
+from flow.config.fields import FIELD
 from flow.config.flow_config import EngineName, FlowConfig, Trigger
 from flow.config.sessions import session_for
 from flow.config.web_address import missing_package
@@ -173,25 +174,8 @@ def run(
         KeyboardInterrupt: if Ctrl-C ended a batch.
     """
     _check_arguments(flow, config)
-    first = of_arguments(
-        {
-            "recovery": recovery,
-            "engine": engine,
-            "trigger": trigger,
-            "drain": drain,
-            "shards": shards,
-            "partitions": partitions,
-            "parallelism": parallelism,
-            "master": master,
-            "driver_memory": driver_memory,
-            "conf": conf,
-            "py_files": py_files,
-            "speedups": speedups,
-            "log_level": log_level,
-            "web": web,
-            "web_values": web_values,
-        }
-    )
+    # The only variables so far are the arguments, and some of them are fields of a configuration.
+    first = of_arguments({name: value for name, value in locals().items() if name in FIELD})
     last = config or FlowConfig()
     environment = of_environment(os.environ, recovery_of_program(last), first)
     effective = EffectiveConfig(first, environment, of_program(last))

@@ -226,14 +226,12 @@ class CheckpointWatch:
 
     def _problem(self, name: str) -> str:
         root = self._storage.root
+        removed = f"{root}/{name} was removed while the flow ran on the checkpoint"
         if not self._storage.exists(CHECKPOINT_NAME):
-            return (
-                f"checkpoint {root} was removed while the flow ran on it: put it back from a copy, "
-                "or start over with an empty directory and without what the outputs hold"
-            )
+            removed = f"checkpoint {root} was removed while the flow ran on it"
         return (
-            f"{root}/{name} was removed while the flow ran on the checkpoint: put it back from a "
-            "copy, or start over with an empty directory and without what the outputs hold"
+            f"{removed}: put it back from a copy, or start over with an empty directory and "
+            "without what the outputs hold"
         )
 
 

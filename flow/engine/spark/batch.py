@@ -37,10 +37,8 @@ from flow.engine.planning.tables import read_all
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.frames import with_frames
 from flow.engine.spark.session.access import (
-    cancel_jobs,
     cores_of,
-    tag_jobs,
-    untag_jobs,
+    job_tags,
 )
 from flow.engine.spark.session.failures import JVM_ERRORS, disks_of, jvm_needed, spark_problem
 from flow.engine.spark.session.query_conf import query_conf
@@ -215,22 +213,23 @@ def run_batch(
 def _cancelled_by(spark: SparkSession, stop: StopFlag) -> Iterator[None]:
     """Cancel the Spark jobs that this thread runs in the block, when a stop is asked for."""
     tag, ended = f"flow-{uuid.uuid4().hex}", threading.Event()
+    add_tag, remove_tag, cancel_jobs = job_tags(spark)
 
     def cancel() -> None:
         with contextlib.suppress(*JVM_ERRORS):  # The JVM has ended, and its jobs with it.
             # A job of the block may start after the first call.
             while not ended.wait(_CANCEL_SECONDS):
-                cancel_jobs(spark, tag)
+                cancel_jobs(tag)
 
     # Signal handlers may ask, and must not call the JVM, which this thread may be calling.
     stop.on_ask(lambda: threading.Thread(target=cancel, name="flow-cancel", daemon=True).start())
-    tag_jobs(spark, tag)
+    add_tag(tag)
     try:
         yield
     finally:
         ended.set()
         with contextlib.suppress(*JVM_ERRORS):
-            untag_jobs(spark, tag)
+            remove_tag(tag)
 
 
 def _only_packets(plan: Plan, writing: TaskWriting) -> bool:
