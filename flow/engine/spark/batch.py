@@ -10,15 +10,12 @@ import contextlib
 import itertools
 import threading
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
-from typing_extensions import override
 
 from flow.connectors.source import MemoryLog, Planner
 from flow.dataflow import Step
@@ -43,12 +40,11 @@ from flow.engine.spark.session.access import (
 from flow.engine.spark.session.failures import JVM_ERRORS, disks_of, jvm_needed, spark_problem
 from flow.engine.spark.session.query_conf import query_conf
 from flow.engine.spark.session.spark_log import SPARK_LOG
-from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting
+from flow.engine.spark.shipping import LastStage, Layout, ShippedPlan, TaskWriting, end_partition
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import live_states
 from flow.engine.state.shard_table import ShardTable
 from flow.engine.steps.level import run_level
-from flow.engine.steps.outputs import write_outputs
 from flow.engine.steps.pipeline import SLICE_BITS
 from flow.engine.steps.reading import Reading, read_split, share, source_of
 from flow.errors import EngineError, FlowBuildError, FlowError
@@ -73,36 +69,6 @@ class BatchSettings:
     system_time: SystemTime = wall_time
     shards: int | None = None
     partitions: int | None = None
-
-
-class LastStage(ABC):
-    """The end of a batch job: what its last stage makes of the packets of outputs.
-
-    Attributes:
-        columns: the columns of the job's data frame, as Spark's schema or DDL text.
-    """
-
-    columns: StructType | str
-
-    @abstractmethod
-    def batches(
-        self, plan: Plan, layout: Layout, packets: Iterator[Packet]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition, from all its packets, in a worker."""
-
-
-@dataclass(frozen=True)
-class WritingStage(LastStage):
-    """The last stage of a run: sinks write their packets, and the driver gets all others."""
-
-    writing: TaskWriting
-    columns = PACKET_DDL
-
-    @override
-    def batches(
-        self, plan: Plan, layout: Layout, packets: Iterator[Packet]
-    ) -> Iterator[pa.RecordBatch]:
-        return layout.to_batches(write_outputs(plan, self.writing.of_task(), packets))
 
 
 @dataclass(frozen=True)
@@ -153,7 +119,27 @@ class BatchJob:
 
     def frame(self, last_stage: LastStage) -> DataFrame:
         """Return the data frame of the job: inputs, all levels and the last stage."""
-        return _chain(self, last_stage)
+        shipped, layout, last = self.shipped, self.layout, self.layout.levels
+        frame = with_frames(self._read(), self.plan, shipped, layout)
+        if not last:
+            end = partial(end_partition, shipped, layout, last_stage)
+            return frame.mapInArrow(end, last_stage.columns)
+        controls = replace(self.planned, readings=[])
+        for level in range(1, last + 1):
+            end_of_level = last_stage if level == last else None
+            task = partial(_level_partition, shipped, layout, level, controls, end_of_level)
+            columns = PACKET_DDL if end_of_level is None else end_of_level.columns
+            by_shard = frame.repartition(layout.partitions, "shard")
+            frame = by_shard.sortWithinPartitions("shard", "seq").mapInArrow(task, columns)
+        return frame
+
+    def _read(self) -> DataFrame:
+        """Return the packets of the inputs that Python reads."""
+        readings = self.planned.readings
+        tasks = max(1, min(len(readings), max(self.cores * 4, 32)))
+        of_tasks = [tuple(readings[share(number, tasks, len(readings))]) for number in range(tasks)]
+        task = partial(_read_partition, self.shipped, self.layout, of_tasks, self.planned.last)
+        return self.spark.range(0, tasks, 1, tasks).mapInArrow(task, PACKET_DDL)
 
 
 def run_batch(
@@ -195,7 +181,7 @@ def run_batch(
     try:
         with jvm_needed(spark), frame_conf, _cancelled_by(spark, stop):
             if not stop.asked.is_set():
-                outputs.write(job.frame(WritingStage(writing)), 0)
+                outputs.write(job.frame(writing), 0)
     except FlowError:
         raise
     except Exception as error:
@@ -265,40 +251,6 @@ def check_bounded(
             )
 
 
-def _chain(job: BatchJob, last_stage: LastStage) -> DataFrame:
-    """Return the rows of the last stage, after inputs and all levels."""
-    plan, shipped, layout, planned = job.plan, job.shipped, job.layout, job.planned
-    frame = _read(job.spark, shipped, layout, planned, job.cores)
-    frame = with_frames(frame, plan, shipped, layout)
-    last = layout.levels
-    shipped_controls = replace(planned, readings=[])
-    if not last:
-        end = partial(_end_partition, shipped, layout, last_stage)
-        return frame.mapInArrow(end, last_stage.columns)
-    for level in range(1, last + 1):
-        end_of_level = last_stage if level == last else None
-        task = partial(_level_partition, shipped, layout, level, shipped_controls, end_of_level)
-        columns = PACKET_DDL if end_of_level is None else end_of_level.columns
-        by_shard = frame.repartition(layout.partitions, "shard")
-        frame = by_shard.sortWithinPartitions("shard", "seq").mapInArrow(task, columns)
-    return frame
-
-
-def _read(
-    spark: SparkSession,
-    shipped: ShippedPlan,
-    layout: Layout,
-    planned: BatchPlan,
-    cores: int,
-) -> DataFrame:
-    readings = planned.readings
-    tasks = max(1, min(len(readings), max(cores * 4, 32)))
-    of_tasks = [tuple(readings[share(number, tasks, len(readings))]) for number in range(tasks)]
-    task = partial(_read_partition, shipped, layout, of_tasks, planned.last)
-    numbers = spark.range(0, tasks, 1, tasks)
-    return numbers.mapInArrow(task, PACKET_DDL)
-
-
 def _planned(
     plan: Plan, cores: int, control: Control
 ) -> tuple[BatchPlan, dict[SourcePartition, str]]:
@@ -358,16 +310,6 @@ def _level_partition(
     if last_stage is None:
         return layout.to_batches(output())
     return last_stage.batches(plan, layout, output())
-
-
-def _end_partition(
-    shipped: ShippedPlan,
-    layout: Layout,
-    last_stage: LastStage,
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Run the last stage over a partition of a flow without levels."""
-    return last_stage.batches(shipped.plan(), layout, layout.from_batches(batches))
 
 
 def _run_shard(

@@ -8,6 +8,7 @@ call is its last.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import Row
@@ -29,10 +30,11 @@ from flow.engine.steps.outputs import OutputTask
 from flow.errors import EngineError
 
 
+@dataclass
 class SparkLevel:
     """A level of a plan, for all shards of a task.
 
-    Args:
+    Attributes:
         shipped: the plan.
         layout: shards and partitions of the flow.
         number: number of the level, from 1.
@@ -41,34 +43,25 @@ class SparkLevel:
         checkpoint: path or URI of the checkpoint.
     """
 
-    def __init__(
-        self,
-        shipped: ShippedPlan,
-        layout: Layout,
-        number: int,
-        run_id: str,
-        writing: TaskWriting | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        self._shipped = shipped
-        self._layout = layout
-        self._number = number
-        self._run_id = run_id
-        self._writing = writing
-        self._checkpoint = checkpoint
-        self._outputs: OutputTask | None = None
-        self._shards_left = 0
+    shipped: ShippedPlan
+    layout: Layout
+    number: int
+    run_id: str
+    writing: TaskWriting | None = None
+    checkpoint: str | None = None
+    _outputs: OutputTask | None = field(default=None, init=False)
+    _shards_left: int = field(default=0, init=False)
 
     def open(self, headers: Any, segments: Any) -> None:
         """Set Spark's state variables of headers and segments, and prepare the task's outputs."""
         forget_zip_importers()
-        names = self._shipped.plan().state_names
-        folder = worker_folder(self._run_id) if has_speedups() else None
-        disks = RunDisks(self._checkpoint, local_folders())
+        names = self.shipped.plan().state_names
+        folder = worker_folder(self.run_id) if has_speedups() else None
+        disks = RunDisks(self.checkpoint, local_folders())
         self._store = SparkStore(headers, segments, names, folder, disks)
-        if self._writing is not None:
-            writing, layout = self._writing.of_task(), self._layout
-            self._outputs = OutputTask(self._shipped.plan(), writing)
+        if self.writing is not None:
+            writing, layout = self.writing.of_task(), self.layout
+            self._outputs = OutputTask(self.shipped.plan(), writing)
             self._shards_left = len(range(writing.partition, layout.shards, layout.partitions))
 
     def close(self) -> None:
@@ -85,7 +78,7 @@ class SparkLevel:
     def run(self, group: int, rows: Iterator[Row]) -> Iterator[Row]:
         """Run the level on the packets of a shard, given by its grouping key."""
         for dest, shard, origin, seq, payload in self._write_outputs(self._packets(group, rows)):
-            yield _PACKET_ROW(dest, self._layout.group_of(shard), origin, seq, payload)
+            yield _PACKET_ROW(dest, self.layout.group_of(shard), origin, seq, payload)
         self._store.check()  # A lost connection may be the cause of a step's error.
 
     def _write_outputs(self, packets: Iterable[Packet]) -> Iterable[Packet]:
@@ -99,18 +92,18 @@ class SparkLevel:
             yield from self._outputs.write()
 
     def _packets(self, group: int, rows: Iterator[Row]) -> Iterator[Packet]:
-        shard = self._layout.shard_of(group)
-        plan = self._shipped.plan()
+        shard = self.layout.shard_of(group)
+        plan = self.shipped.plan()
         self._store.enter(shard)
         packets = [Packet(row.dest, shard, row.origin, row.seq, bytes(row.payload)) for row in rows]
         for name in plan.dropped:
             self._store.drop(name)
-        packets = put_seeds(packets, plan, self._number, self._store.put)
+        packets = put_seeds(packets, plan, self.number, self._store.put)
 
         def states_of(step: Step) -> KeyStates | ShardTable:
             return states_in(self._store, plan, step.step_id)
 
-        return run_level(plan, self._number, self._layout.shards, shard, packets, states_of)
+        return run_level(plan, self.number, self.layout.shards, shard, packets, states_of)
 
 
 _PACKET_ROW = Row("dest", "shard", "origin", "seq", "payload")

@@ -6,6 +6,7 @@ A plan is pickled once with its functions, and loaded once in each process.
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext as SparkTask
 from pyspark import cloudpickle as untyped_cloudpickle
+from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from flow.engine.epoch.failures import decode_failure
-from flow.engine.packets.packets import ERROR, Packet, from_batch, to_batches
+from flow.engine.packets.packets import ERROR, PACKET_DDL, Packet, from_batch, to_batches
 from flow.engine.packets.shards import group_ids
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
@@ -157,9 +159,25 @@ def raising(packets: Iterable[Packet]) -> Iterator[Packet]:
         yield packet
 
 
+class LastStage(ABC):
+    """The end of a job: what its last stage makes of the packets of outputs.
+
+    Attributes:
+        columns: the columns of the job's data frame, as Spark's schema or DDL text.
+    """
+
+    columns: StructType | str
+
+    @abstractmethod
+    def batches(
+        self, plan: Plan, layout: Layout, packets: Iterator[Packet]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition, from all its packets, in a worker."""
+
+
 @dataclass(frozen=True)
-class TaskWriting:
-    """Writing of a run's outputs by the tasks of the last stage.
+class TaskWriting(LastStage):
+    """Writing of a run's outputs by the tasks of the last stage; the driver gets all other packets.
 
     Attributes:
         run_id: id of the checkpoint in sinks.
@@ -174,6 +192,13 @@ class TaskWriting:
     first_epoch: int = 0
     is_batch: bool = False
     rewinds: int = 0
+    columns = PACKET_DDL
+
+    @override
+    def batches(
+        self, plan: Plan, layout: Layout, packets: Iterator[Packet]
+    ) -> Iterator[pa.RecordBatch]:
+        return layout.to_batches(write_outputs(plan, self.of_task(), packets))
 
     def of_task(self) -> Writing:
         """Return the writing of the current task."""
@@ -189,12 +214,11 @@ class TaskWriting:
         return Writing(self.run_id, epoch, task.partitionId(), self.left_out, self.rewinds)
 
 
-def write_partition(
+def end_partition(
     shipped: ShippedPlan,
     layout: Layout,
-    writing: TaskWriting,
+    last_stage: LastStage,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Write the outputs of a partition of packets in a flow without levels."""
-    packets = layout.from_batches(batches)
-    return layout.to_batches(write_outputs(shipped.plan(), writing.of_task(), packets))
+    """Run the last stage over a partition of a flow without levels."""
+    return last_stage.batches(shipped.plan(), layout, layout.from_batches(batches))

@@ -7,7 +7,7 @@ import logging
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,8 +15,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flow.connectors.sink import CheckpointContext
-from flow.connectors.source import Planner
 from flow.engine.checkpoint.admission import Recovery
 from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.checkpoint import Checkpoint, epochs_of
@@ -63,7 +61,7 @@ from flow.engine.spark.session.query_conf import query_conf
 from flow.engine.spark.session.session import check_python_of
 from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.engine.spark.session.versions import installed_version
-from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, write_partition
+from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, end_partition
 from flow.engine.spark.ticker import FeedServer, TickReading
 from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, EngineError, FlowError, first_line, printable
@@ -155,10 +153,9 @@ class StreamingRun:
         check_frames_with_tables(self.plan)
         self.plan = replace(self.plan, table_store=table_files(self.plan, checkpoint.storage.root))
         self._shipped = ShippedPlan.pack(self.plan.for_workers())
-        has_log = self.settings.recovery is not None and self.plan.compared_inputs
-        self._progress_log = (
-            ProgressLog(checkpoint.storage, self._kept_epochs()) if has_log else None
-        )
+        self._progress_log: ProgressLog | None = None
+        if self.settings.recovery is not None and self.plan.compared_inputs:
+            self._progress_log = ProgressLog(checkpoint.storage, self._kept_epochs())
         self._failure: BaseException | None = None
         self._feed: Feed | None = None
         self._timer = EpochTimer(slots=cores_of(self.spark))
@@ -169,19 +166,13 @@ class StreamingRun:
             self._check_before_commit,
             self._count,
             self._timer,
-            self._checkpoint_context(),
+            checkpoint.context(self._kept_epochs()) if self.settings.recovery else None,
         )
         outputs.open(checkpoint.resuming)
         try:
             self._passes(checkpoint.storage, outputs)
         finally:
             outputs.close()
-
-    def _checkpoint_context(self) -> CheckpointContext | None:
-        """Return the checkpoint for sinks; ``None`` for a temporary one."""
-        if self.settings.recovery is None:
-            return None
-        return self._checkpoint.context(self._kept_epochs())
 
     def _passes(self, storage: Storage, outputs: EpochOutputs) -> None:
         """Run the query, and run it again to drain it if Spark itself reads sources."""
@@ -193,6 +184,9 @@ class StreamingRun:
     def _pass(self, storage: Storage, outputs: EpochOutputs, end_now: bool) -> None:
         parallelism = cores_of(self.spark)
         planners = planners_of(self.plan, storage, parallelism)
+        identity = self._checkpoint.identity
+        of_tables = partial(oldest_table, storage, identity)
+        of_offsets = partial(oldest_offsets, storage, identity)
         feed = Feed(
             planners,
             self.settings.system_time,
@@ -202,10 +196,10 @@ class StreamingRun:
             end_now=end_now,
             offset_names=self.plan.state_names,
             origin=self._origin(),
-            releases=self._releases(storage, planners),
+            releases=Releases(of_offsets, planners, self.plan.state_names),
             plan=self.plan,
             progress=self._progress_at_start(),
-            tables=self._tables(storage),
+            tables=Tables.of(self.plan, storage, of_tables) if self.plan.tables else None,
         )
         self._feed = feed
         self.stop.watch(feed.end)
@@ -233,16 +227,6 @@ class StreamingRun:
         last = max(epochs, default=identity.first_epoch - 1)
         self._progress_log.remove_before(last - self._kept_epochs())
         return self._progress_log.read(last)
-
-    def _tables(self, storage: Storage) -> Tables | None:
-        if not self.plan.tables:
-            return None
-        oldest = partial(oldest_table, storage, self._checkpoint.identity)
-        return Tables.of(self.plan, storage, oldest)
-
-    def _releases(self, storage: Storage, planners: Mapping[str, Planner]) -> Releases:
-        oldest = partial(oldest_offsets, storage, self._checkpoint.identity)
-        return Releases(oldest, planners, self.plan.state_names)
 
     def _started(self, *arguments: Any) -> StreamingQuery:
         try:
@@ -280,7 +264,7 @@ class StreamingRun:
         ):
             frame = self._chain(name, outputs.left_out())
             writer = frame.writeStream.queryName(self.plan.flow_id).foreachBatch(write)
-            writer = writer.option("checkpointLocation", self._spark_checkpoint())
+            writer = writer.option("checkpointLocation", f"{storage.root}/{identity.spark}")
             if self._ends_by_itself():
                 writer = writer.trigger(availableNow=True)
             else:
@@ -301,7 +285,7 @@ class StreamingRun:
         frame = self.spark.readStream.format(ticker).load()
         frame = with_frames(frame, self.plan, self._shipped, self._layout)
         if not last:
-            task = partial(write_partition, self._shipped, self._layout, writing)
+            task = partial(end_partition, self._shipped, self._layout, writing)
             return frame.mapInArrow(task, PACKET_DDL)
         for number in range(1, last + 1):
             task_writing = writing if number == last else None
@@ -423,9 +407,6 @@ class StreamingRun:
             return []
         lines = storage.read_bytes(name).splitlines()[_LINES_BEFORE_SOURCES:]
         return [line for line in lines if line != b"-"]
-
-    def _spark_checkpoint(self) -> str:
-        return f"{self._checkpoint.storage.root}/{self._checkpoint.identity.spark}"
 
     def _origin(self) -> Origin | None:
         """Return the start of a later generation; ``None`` for the first."""
