@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
-from flow.checks import check_flag
+from flow.checks import check_flag, wrong_type
 from flow.config.effective import (
     EffectiveConfig,
     of_arguments,
@@ -318,11 +318,9 @@ def _state_reader(recovery: Recovery | None, session: SparkSession) -> StateRead
 
 def _check_arguments(flow: object, config: object) -> None:
     if not isinstance(flow, Dataflow):
-        raise FlowTypeError(f"run needs a Dataflow, got {type(flow).__name__} {shorten(flow)}")
+        raise wrong_type("run needs a Dataflow", flow)
     if config is not None and not isinstance(config, FlowConfig):
-        raise FlowTypeError(
-            f"config must be a FlowConfig, got {type(config).__name__} {shorten(config)}"
-        )
+        raise wrong_type("config must be a FlowConfig", config)
 
 
 def _check_on_epoch(on_epoch: object) -> None:

@@ -94,15 +94,8 @@ class Storage:
             CheckpointError: when the file cannot be read.
         """
         path = self._path(name)
-        try:
-            stream = self._fs.open(path)
-            try:
-                return b"".join(_chunks_of(stream))
-            finally:
-                stream.close()
-        except Exception as error:
-            problem = f"{path.toString()} cannot be read: {_reason(error)}"
-            raise CheckpointError(problem) from error
+        with _explained("read", path.toString()), contextlib.closing(self._fs.open(path)) as stream:
+            return b"".join(_chunks_of(stream))
 
     def read_checked(self, name: str) -> bytes:
         """Read a file, possibly a large one, whose content has a checksum of its own.

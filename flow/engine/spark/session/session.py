@@ -18,6 +18,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from flow.checks import wrong_type
 from flow.engine.spark.session.access import cores_of, is_local, is_remote, java_of
 from flow.engine.spark.session.failures import is_stopped
 from flow.engine.spark.session.jvm_start import (
@@ -47,9 +48,7 @@ from flow.errors import (
     EngineError,
     EnvironmentProblem,
     FlowBuildError,
-    FlowTypeError,
     first_line,
-    shorten,
 )
 
 PACKAGES = ("flow", "flow_windowing", "recovery")
@@ -305,9 +304,7 @@ def check_session(spark: Any, *, is_batch: bool) -> None:
             is one of Spark Connect and the flow is no batch.
     """
     if not isinstance(spark, SparkSession) and not is_remote(spark):
-        raise FlowTypeError(
-            f"spark= must be a SparkSession, got {type(spark).__name__} {shorten(spark)}"
-        )
+        raise wrong_type("spark= must be a SparkSession", spark)
     if is_stopped(spark):
         raise FlowBuildError(
             "spark= names a session that was stopped: make a new one, or leave out spark="
