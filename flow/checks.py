@@ -13,6 +13,11 @@ from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.fields import FieldPath
 
 
+def wrong_type(rule: str, value: object) -> FlowTypeError:
+    """Return the error for a value of a wrong type; `rule` names the parameter and its type."""
+    return FlowTypeError(f"{rule}, got {type(value).__name__} {shorten(value)}")
+
+
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Raise a `FlowBuildError` unless `value` is one of two or more words."""
     if not isinstance(value, str) or value not in choices:
@@ -36,9 +41,7 @@ def check_whole(name: str, value: object, least: int) -> None:
 def check_function(name: str, value: object) -> None:
     """Raise a `FlowTypeError` unless `value` is a function that is not ``async``."""
     if not callable(value):
-        raise FlowTypeError(
-            f"{name} must be a function, got {type(value).__name__} {shorten(value)}"
-        )
+        raise wrong_type(f"{name} must be a function", value)
     if inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value):
         own = getattr(value, "__name__", "")
         raise FlowTypeError(
@@ -62,15 +65,10 @@ def check_getter(name: str, value: object, example: str) -> None:
     elif callable(value):
         check_function(name, value)
     else:
-        raise FlowTypeError(
-            f"{name} must be a function or a field's path such as {example!r}, "
-            f"got {type(value).__name__} {shorten(value)}"
-        )
+        raise wrong_type(f"{name} must be a function or a field's path such as {example!r}", value)
 
 
 def check_flag(name: str, value: object) -> None:
     """Raise a `FlowTypeError` unless `value` is True or False; 0 and 1 are neither."""
     if not isinstance(value, bool):
-        raise FlowTypeError(
-            f"{name} must be True or False, got {type(value).__name__} {shorten(value)}"
-        )
+        raise wrong_type(f"{name} must be True or False", value)

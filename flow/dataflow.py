@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from flow.checks import wrong_type
 from flow.displays import Displayed
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
@@ -135,9 +136,7 @@ class Dataflow(Displayed):
     def _check_up(self, step_id: str, up: object) -> None:
         """Raise a `FlowError` unless an upstream is a stream of this flow."""
         if not isinstance(up, Stream):
-            raise FlowTypeError(
-                f"step {step_id!r} must read a Stream, got {type(up).__name__} {shorten(up)}"
-            )
+            raise wrong_type(f"step {step_id!r} must read a Stream", up)
         if up.flow is not self:
             raise FlowBuildError(
                 f"step {step_id!r} reads stream {str(up.stream_id)!r} of {up.flow!r}, "

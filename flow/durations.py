@@ -21,27 +21,17 @@ Duration: TypeAlias = timedelta | str
 MAX_US = timedelta.max // timedelta(microseconds=1)
 """Microseconds of `timedelta.max`, which stands for an unlimited duration."""
 
-_UNITS_US = {
-    "us": 1,
-    "µs": 1,
-    "ms": 1_000,
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "h": 3_600_000_000,
-    "d": 86_400_000_000,
-    "w": 604_800_000_000,
+_UNITS = {
+    "us µs microseconds microsecond micros": 1,
+    "ms milliseconds millisecond millis": 1_000,
+    "s seconds second secs sec": 1_000_000,
+    "m minutes minute mins min": 60_000_000,
+    "h hours hour hrs hr": 3_600_000_000,
+    "d days day": 86_400_000_000,
+    "w weeks week": 604_800_000_000,
 }
-_LONG_UNITS = {
-    "us": "microseconds microsecond micros",
-    "ms": "milliseconds millisecond millis",
-    "s": "seconds second secs sec",
-    "m": "minutes minute mins min",
-    "h": "hours hour hrs hr",
-    "d": "days day",
-    "w": "weeks week",
-}
-_UNIT_OF = {name: unit for unit, names in _LONG_UNITS.items() for name in names.split()}
-_UNITS_US |= {name: _UNITS_US[unit] for name, unit in _UNIT_OF.items()}
+"""The microseconds of each unit, by its names."""
+_UNITS_US = {name: micros for names, micros in _UNITS.items() for name in names.split()}
 _NAMES = "|".join(sorted(_UNITS_US, key=len, reverse=True))
 _PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({_NAMES})(?![a-zµ])")
 _WHOLE = re.compile(rf"([+-]?)\s*((?:{_PART.pattern}\s*)+)")
@@ -76,9 +66,10 @@ def duration_us(value: Duration, what: str = "duration") -> int:
     if match is not None:
         total = sum(_part_us(number, unit) for number, unit in _PART.findall(match[2]))
         return -total if match[1] == "-" else total
-    if text[:1] in {"P", "p"}:
-        return _iso_us(text, what)
-    raise DurationError(f"{what} {shorten(value)} is not a duration: {_FORMS}")
+    parsed = _iso_duration(text) if text[:1] in {"P", "p"} else None
+    if parsed is None:
+        raise DurationError(f"{what} {shorten(value)} is not a duration: {_FORMS}")
+    return _timedelta_us(parsed, what)
 
 
 def positive_us(value: Duration, what: str) -> int:
@@ -139,11 +130,10 @@ def _part_us(number: str, unit: str) -> int:
     return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
 
 
-def _iso_us(text: str, what: str) -> int:
+def _iso_duration(text: str) -> timedelta | None:
+    """Read a duration in the form of ISO 8601; ``None`` for any other text."""
     try:
         parsed = pendulum.parse(text)
-    except (ParserError, ValueError) as error:
-        raise DurationError(f"{what} {shorten(text)} is not a duration: {_FORMS}") from error
-    if not isinstance(parsed, pendulum.Duration):
-        raise DurationError(f"{what} {shorten(text)} is not a duration: {_FORMS}")
-    return _timedelta_us(parsed, what)
+    except (ParserError, ValueError):
+        return None
+    return parsed if isinstance(parsed, pendulum.Duration) else None

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import flow.operators as op
-from flow.cli.arguments import CommandError, CommandParser
-from flow.cli.output import print_error
+from flow.cli.command_line import CommandError, CommandParser, print_error
 from flow.config.effective import EffectiveConfig, of_arguments
 from flow.connectors.files import JsonLinesSource, ParquetSink, TextSink
 from flow.dataflow import Dataflow
-from flow.engine.spark.versions.supported import installed_version
+from flow.engine.spark.session.versions import installed_version
 from flow.engine.temporary import temporary_directory
 from flow.errors import FlowError
 from flow.running import run_configured
@@ -35,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CommandError as error:
         print_error(str(error))
         return 2
-    from flow.engine.spark.startup.spark_home import prepare_home
+    from flow.engine.spark.session.spark_home import prepare_home
 
     sys.stderr.write("running a small flow, for Java to store the classes that it needs ...\n")
     try:

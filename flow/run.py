@@ -5,11 +5,11 @@ The function ``flow.run`` is in `flow.running`.
 
 import sys
 
-from flow.cli.own_packages import exit_if_hidden
+from flow.cli.command_line import exit_if_hidden
 from flow.running import run
 
 if __name__ == "__main__":
-    exit_if_hidden("recovery")
+    exit_if_hidden()
     # The command imports the package, so the check has to come before this import.
     from flow.cli.run_command import main
 

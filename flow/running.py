@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
-from flow.checks import check_flag
+from flow.checks import check_flag, wrong_type
 from flow.config.effective import (
     EffectiveConfig,
     of_arguments,
@@ -20,10 +20,10 @@ from flow.config.effective import (
     of_program,
     recovery_of_program,
 )
+from flow.config.fields import FIELD
 from flow.config.flow_config import EngineName, FlowConfig, Trigger
 from flow.config.sessions import session_for
 from flow.config.web_address import missing_package
-from flow.connectors.source import Source
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
 from flow.engine.checkpoint.admission import Recovery
@@ -33,9 +33,9 @@ from flow.engine.feed.system_time import FixedTime, SystemTime, wall_time
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
+from flow.engine.steps.reading import source_of
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, instant_us
-from flow.operators.edges import Input
 from flow.reports.cell import CellLine
 from flow.runs.background import BackgroundRun, OnEpoch
 from flow.runs.epoch_reports import EpochReports
@@ -44,64 +44,44 @@ from flow.signals import plainly_interrupted, stopping_on_signals
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from flow.engine.spark.streaming import StreamingSettings
     from flow.web.inside import StateReader
     from flow.web.live_page import LivePage
 
 
+class RunArguments(TypedDict, total=False):
+    """The arguments of `run`, except the flow and `background`."""
+
+    config: FlowConfig | None
+    recovery: Recovery | None
+    spark: SparkSession | None
+    engine: EngineName | None
+    trigger: Trigger | None
+    drain: bool | None
+    system_time: Instant | None
+    shards: int | None
+    partitions: int | None
+    parallelism: int | None
+    master: str | None
+    driver_memory: str | None
+    conf: Mapping[str, str] | None
+    py_files: Sequence[str | os.PathLike[str]] | None
+    speedups: bool | None
+    log_level: str | None
+    web: str | None
+    web_values: bool | None
+    on_epoch: OnEpoch | None
+    stop: StopFlag | None
+
+
 @overload
 def run(
-    flow: Dataflow,
-    *,
-    config: FlowConfig | None = None,
-    recovery: Recovery | None = None,
-    spark: SparkSession | None = None,
-    engine: EngineName | None = None,
-    trigger: Trigger | None = None,
-    drain: bool | None = None,
-    system_time: Instant | None = None,
-    shards: int | None = None,
-    partitions: int | None = None,
-    parallelism: int | None = None,
-    master: str | None = None,
-    driver_memory: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    py_files: Sequence[str | os.PathLike[str]] | None = None,
-    speedups: bool | None = None,
-    log_level: str | None = None,
-    web: str | None = None,
-    web_values: bool | None = None,
-    on_epoch: OnEpoch | None = None,
-    stop: StopFlag | None = None,
-    background: Literal[False] = False,
+    flow: Dataflow, *, background: Literal[False] = False, **arguments: Unpack[RunArguments]
 ) -> Summary: ...
 
 
 @overload
 def run(
-    flow: Dataflow,
-    *,
-    config: FlowConfig | None = None,
-    recovery: Recovery | None = None,
-    spark: SparkSession | None = None,
-    engine: EngineName | None = None,
-    trigger: Trigger | None = None,
-    drain: bool | None = None,
-    system_time: Instant | None = None,
-    shards: int | None = None,
-    partitions: int | None = None,
-    parallelism: int | None = None,
-    master: str | None = None,
-    driver_memory: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    py_files: Sequence[str | os.PathLike[str]] | None = None,
-    speedups: bool | None = None,
-    log_level: str | None = None,
-    web: str | None = None,
-    web_values: bool | None = None,
-    on_epoch: OnEpoch | None = None,
-    stop: StopFlag | None = None,
-    background: Literal[True],
+    flow: Dataflow, *, background: Literal[True], **arguments: Unpack[RunArguments]
 ) -> BackgroundRun: ...
 
 
@@ -194,25 +174,8 @@ def run(
         KeyboardInterrupt: if Ctrl-C ended a batch.
     """
     _check_arguments(flow, config)
-    first = of_arguments(
-        {
-            "recovery": recovery,
-            "engine": engine,
-            "trigger": trigger,
-            "drain": drain,
-            "shards": shards,
-            "partitions": partitions,
-            "parallelism": parallelism,
-            "master": master,
-            "driver_memory": driver_memory,
-            "conf": conf,
-            "py_files": py_files,
-            "speedups": speedups,
-            "log_level": log_level,
-            "web": web,
-            "web_values": web_values,
-        }
-    )
+    # The only variables so far are the arguments, and some of them are fields of a configuration.
+    first = of_arguments({name: value for name, value in locals().items() if name in FIELD})
     last = config or FlowConfig()
     environment = of_environment(os.environ, recovery_of_program(last), first)
     effective = EffectiveConfig(first, environment, of_program(last))
@@ -241,7 +204,7 @@ def _start(
     """Start a run in another thread; its progress is shown in a line, if there is one."""
     active = None
     if "pyspark" in sys.modules:
-        from flow.engine.spark.session.active import active_session
+        from flow.engine.spark.session.session import active_session
 
         active = active_session()  # Of the thread that starts the run.
 
@@ -288,12 +251,11 @@ def run_configured(
         on_start: called as Spark has started.
         stop: the flag that stops the run.
     """
-    from flow.engine.spark.versions.supported import check_streaming, installed_version
+    from flow.engine.spark.session.versions import check_streaming, installed_version
 
     installed_version()
-    from flow.engine.spark.session.given import check_session, ready_for_a_run
+    from flow.engine.spark.session.session import check_session, ready_for_a_run
 
-    _check_on_epoch(on_epoch)
     config = effective.config()
     plan = _planned(flow, config)
     check_portable(plan.for_workers().steps)
@@ -356,11 +318,9 @@ def _state_reader(recovery: Recovery | None, session: SparkSession) -> StateRead
 
 def _check_arguments(flow: object, config: object) -> None:
     if not isinstance(flow, Dataflow):
-        raise FlowTypeError(f"run needs a Dataflow, got {type(flow).__name__} {shorten(flow)}")
+        raise wrong_type("run needs a Dataflow", flow)
     if config is not None and not isinstance(config, FlowConfig):
-        raise FlowTypeError(
-            f"config must be a FlowConfig, got {type(config).__name__} {shorten(config)}"
-        )
+        raise wrong_type("config must be a FlowConfig", config)
 
 
 def _check_on_epoch(on_epoch: object) -> None:
@@ -382,22 +342,6 @@ def _takes_one_argument(function: object) -> bool:
     except ValueError:  # Some built-in functions have no signature.
         return True
     return True
-
-
-def _streaming_settings(
-    config: FlowConfig, drain: bool, system_time: SystemTime
-) -> StreamingSettings:
-    from flow.engine.spark.streaming import StreamingSettings
-
-    return StreamingSettings(
-        config.recovery,
-        _interval(config.trigger),
-        config.trigger == "available",
-        drain,
-        system_time,
-        config.shards,
-        config.partitions,
-    )
 
 
 @contextlib.contextmanager
@@ -438,9 +382,17 @@ def _run_stream(
     stop: StopFlag | None,
     report: EpochReports,
 ) -> Summary:
-    from flow.engine.spark.streaming import StreamingRun
+    from flow.engine.spark.streaming import StreamingRun, StreamingSettings
 
-    settings = _streaming_settings(config, drain, system_time)
+    settings = StreamingSettings(
+        config.recovery,
+        _interval(config.trigger),
+        config.trigger == "available",
+        drain,
+        system_time,
+        config.shards,
+        config.partitions,
+    )
     with _stop_flag(stop) as flag:
         return StreamingRun(plan, session, settings, report, flag).run()
 
@@ -452,29 +404,14 @@ def _chooses_batch(plan: Plan, config: FlowConfig) -> bool:
         )
     if config.engine == "auto":
         asks_for_streaming = config.recovery is not None or config.trigger is not None
-        has_ends = all(_source(plan, name).bounded for name in plan.sources)
-        return not asks_for_streaming and has_ends and not _needs_streaming(plan)
+        sources = [source_of(plan.steps[name]) for name in plan.sources]
+        can_be_batch = all(each.bounded and not each.needs_streaming for each in sources)
+        return can_be_batch and not asks_for_streaming
     return config.engine == "batch"
 
 
 def _is_bounded(plan: Plan) -> bool:
-    return all(_source(plan, name).bounded for name in plan.inputs)
-
-
-def _needs_streaming(plan: Plan) -> bool:
-    return any(_source(plan, name).needs_streaming for name in plan.sources)
-
-
-def _source(plan: Plan, step_id: str) -> Source[Any]:
-    """Return the source of an input step.
-
-    Raises:
-        FlowBuildError: if the step is not an input.
-    """
-    operator = plan.steps[step_id].operator
-    if not isinstance(operator, Input):
-        raise FlowBuildError(f"step {step_id!r} is not an input")
-    return operator.source
+    return all(source_of(plan.steps[name]).bounded for name in plan.inputs)
 
 
 def _interval(trigger: Trigger | None) -> str | None:

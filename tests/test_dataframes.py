@@ -20,7 +20,7 @@ from flow import Dataflow, run, to_dataframe
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
 from flow.connectors.files import ParquetSink, ParquetSource
 from flow.dataflow import Stream
-from flow.engine.spark.versions.supported import installed_version
+from flow.engine.spark.session.versions import installed_version
 from flow.errors import FlowBuildError, FlowTypeError, SourceError
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import (

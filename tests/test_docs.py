@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import flow_windowing
-from flow.engine.spark.versions.supported import SUPPORTED
+from flow.engine.spark.session.versions import SUPPORTED
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -27,7 +27,7 @@ from flow.engine.state.header import Header
 from flow.engine.state.segment import Segment
 from flow.engine.state.shard_table import SegmentedTable
 from flow.engine.state.store import MemoryStore
-from flow.engine.tables import files as table_files
+from flow.engine.tables import versions as table_files
 from flow.errors import CheckpointError, FlowError, SinkError, SourceError
 from flow.keyed.due import DueLimit
 from flow.testing import TestingSink, TestingSource

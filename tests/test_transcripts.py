@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flow.engine.spark.versions.supported import installed_version
+from flow.engine.spark.session.versions import installed_version
 from tests.support.playing import ENGINES, Engine, Played, check, play, play_in_process
 from tests.support.transcript import Transcript, builders, parse_transcript, read_transcripts
 

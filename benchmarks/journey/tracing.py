@@ -27,7 +27,7 @@ PARTS = {
     "BatchJob": PLANNING,
     "_read_partition": READING,
     "_level_partition": LEVEL,
-    "WritingStage": SINK,
+    "TaskWriting": SINK,
     "write_outputs": SINK,
     "EpochOutputs": SINK,
     "run_batch": NO_PART,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from flow.cli.arguments import FLOW_FORM, CommandError
+from flow.cli.command_line import FLOW_FORM, CommandError
 from flow.dataflow import Dataflow
 from flow.errors import FlowError, shorten
 from flow.reports.failure_text import describe_failure, users_place, users_trace

@@ -19,17 +19,15 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any
 
-from flow.cli.arguments import CommandError, FlowParser
+from flow.cli.command_line import CommandError, FlowParser, print_error, print_message
 from flow.cli.config_options import add_option, config_of
 from flow.cli.loading import load_flow
-from flow.cli.output import print_error, print_message
-from flow.config.advice import advice
-from flow.config.effective import EffectiveConfig
+from flow.config.effective import EffectiveConfig, listing
 from flow.config.fields import FIELDS
-from flow.config.listing import listing
 from flow.config.machine import this_machine
+from flow.config.problems import advice
 from flow.dataflow import Dataflow
 from flow.engine.feed.stop import StopFlag
 from flow.errors import FlowBuildError, FlowError, UnusedStepWarning, printable
@@ -147,18 +145,11 @@ def _short_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         show_default = warnings.showwarning
 
-        def show(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def show(message: Warning | str, category: type[Warning], *place: Any, **to: Any) -> None:
             if issubclass(category, UnusedStepWarning):
                 print_message(f"warning: {message}")
             else:
-                show_default(message, category, filename, lineno, file, line)
+                show_default(message, category, *place, **to)
 
         warnings.showwarning = show
         yield

@@ -7,17 +7,18 @@ environment variables; the program's `FlowConfig`; defaults.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from flow.config.fields import FIELD, FIELDS, OWN_FIELD, Form, read_setting
+from flow.config.fields import FIELD, FIELDS, OWN_FIELD, ConfigField, Form, is_secret, read_setting
 from flow.config.flow_config import FlowConfig
 from flow.engine.checkpoint.admission import Recovery
-from flow.errors import FlowBuildError, FlowError
+from flow.errors import FlowBuildError, FlowError, shorten
 
 DEFAULT = "default"
 """The origin of a value that no place sets."""
+HIDDEN = "(hidden)"
 
 MakeRecovery: TypeAlias = Callable[[str], Recovery]
 """A function that returns the recovery settings for the directory of a checkpoint."""
@@ -90,11 +91,6 @@ class EffectiveConfig:
             return ", ".join(origins) or DEFAULT
         setting = self.settings.get(name)
         return DEFAULT if setting is None else setting.origin
-
-    def given(self) -> dict[str, Any]:
-        """Return the values that some place sets, by field."""
-        values = {name: setting.value for name, setting in self.settings.items()}
-        return {**values, "conf": self.value("conf")} if self.conf else values
 
     def config(self) -> FlowConfig:
         """Return all values as a `FlowConfig`."""
@@ -250,3 +246,30 @@ def recovery_of_program(config: FlowConfig) -> MakeRecovery:
         return replace(config.recovery, path=path)  # type: ignore[type-var]
 
     return moved
+
+
+def listing(effective: EffectiveConfig) -> Iterator[str]:
+    """Yield a line for each field and setting of Spark: name, value, and the value's origin."""
+    rows = [
+        (field.name, _value(field, effective), effective.origin(field.name))
+        for field in FIELDS
+        if field.name != "conf" or not effective.conf
+    ]
+    rows += [
+        (f"conf {name}", HIDDEN if is_secret(name) else setting.value, setting.origin)
+        for name, setting in sorted(effective.conf.items())
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, text, origin in rows:
+        yield f"{name:{widths[0]}}  {text:{widths[1]}}  {origin}"
+
+
+def _value(field: ConfigField, effective: EffectiveConfig) -> str:
+    value = effective.value(field.name)
+    if value == field.default:
+        return field.default_text.replace("`", "")
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return value if isinstance(value, str) else shorten(value)

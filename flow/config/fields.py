@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from flow.checks import check_choice, check_flag, check_whole
-from flow.config.sizes import size_bytes
+from flow.checks import check_choice, check_flag, check_whole, wrong_type
+from flow.config.machine import size_bytes
 from flow.config.web_address import DEFAULT_WEB, check_web_address
 from flow.durations import natural_us
 from flow.engine.packets.shards import DEFAULT_SHARDS
-from flow.engine.spark.session.defaults import LOCAL_DRIVER_MEMORY, LOG_LEVELS
+from flow.engine.spark.session.settings import LOCAL_DRIVER_MEMORY, LOG_LEVELS
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
 _SECRET = re.compile(r"secret|password|token|credential|access[.]?key", re.IGNORECASE)
@@ -98,7 +98,7 @@ def check_text(what: str, value: object) -> str:
         FlowBuildError: if the text is empty.
     """
     if not isinstance(value, str):
-        raise FlowTypeError(f"{what} must be text, got {type(value).__name__} {shorten(value)}")
+        raise wrong_type(f"{what} must be text", value)
     if not value.strip():
         raise FlowBuildError(f"{what} must not be empty, got {shorten(value)}")
     return value
@@ -148,10 +148,7 @@ def _driver_memory(what: str, value: Any) -> str:
 
 def _conf(what: str, value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise FlowTypeError(
-            f"{what} must map names of Spark settings to text, got {type(value).__name__} "
-            f"{shorten(value)}"
-        )
+        raise wrong_type(f"{what} must map names of Spark settings to text", value)
     for pair in value.items():
         if not all(isinstance(part, str) for part in pair):
             raise FlowBuildError(
@@ -169,9 +166,7 @@ def _py_files(what: str, value: Any) -> tuple[str, ...]:
 
 def _recovery(what: str, value: Any) -> Any:
     if not hasattr(value, "admit"):
-        raise FlowTypeError(
-            f"{what} must be a RecoveryConfig, got {type(value).__name__} {shorten(value)}"
-        )
+        raise wrong_type(f"{what} must be a RecoveryConfig", value)
     return value
 
 

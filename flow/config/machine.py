@@ -1,4 +1,4 @@
-"""Memory and processors of this machine, also within the limits of a container."""
+"""Memory and processors of this machine, also within the limits of a container; sizes as text."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 _NO_LIMIT = 1 << 60
 """Bytes; cgroup v1 shows a larger number where there is no limit."""
 _MEMORY = re.compile(r"^MemTotal:\s*(\d+) kB", re.MULTILINE)
+_SIZE = re.compile(r"(\d+)([kmgt])", re.IGNORECASE)
+_BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,8 @@ def this_machine(root: Path = Path("/")) -> Machine:
 
 
 def _cpus(root: Path) -> int:
-    if hasattr(os, "sched_getaffinity"):
-        count = len(os.sched_getaffinity(0))
-    else:
-        count = os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")
+    count = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     quota = _lowest(root, _CPU_FILES, _processors)
     return count if quota is None else max(1, min(count, quota))
 
@@ -124,3 +124,24 @@ def _text(path: Path) -> str:
         return path.read_text("utf-8", "replace")
     except OSError:
         return ""
+
+
+def size_bytes(text: str) -> int | None:
+    """Return the bytes of a size such as ``512m`` or ``4g``; ``None`` for other text.
+
+    >>> size_bytes("4g"), size_bytes("512M"), size_bytes("4 GB")
+    (4294967296, 536870912, None)
+    """
+    match = _SIZE.fullmatch(text)
+    return None if match is None else int(match[1]) * _BYTES[match[2].lower()]
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes with a unit, rounded.
+
+    >>> size_text(4 << 30), size_text(300 << 20), size_text(25_000_000_000)
+    ('4.0 GiB', '300 MiB', '23.3 GiB')
+    """
+    if size >= _BYTES["g"]:
+        return f"{size / _BYTES['g']:,.1f} GiB"
+    return f"{size / _BYTES['m']:,.0f} MiB"

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flow.config.advice import advice
-from flow.config.contradictions import with_jvm, with_session
 from flow.config.effective import DEFAULT, EffectiveConfig
 from flow.config.fields import FIELD
 from flow.config.machine import this_machine
+from flow.config.problems import advice, with_jvm, with_session
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowBuildError
 from flow.signals import own_handlers_kept
@@ -45,7 +44,7 @@ def session_for(
         EnvironmentProblem: if Java is missing or too old.
         EngineError: if Spark does not start.
     """
-    from flow.engine.spark.foreign import session_of_frames
+    from flow.engine.spark.frames import session_of_frames
 
     if given is None:
         return session_named(plan.flow_id, effective, session_of_frames(plan) or active)
@@ -68,7 +67,7 @@ def session_named(
         EnvironmentProblem: if Java is missing or too old.
         EngineError: if Spark does not start.
     """
-    from flow.engine.spark.session.active import active_session
+    from flow.engine.spark.session.session import active_session
 
     session = of_program or active_session()
     return _started(name, effective) if session is None else _joined(session, effective)
@@ -94,8 +93,7 @@ def _joined(session: Any, effective: EffectiveConfig) -> Any:
     Raises:
         FlowBuildError: if the session contradicts the configuration.
     """
-    from flow.engine.spark.session.active import setting_in
-    from flow.engine.spark.session.code import send_files
+    from flow.engine.spark.session.session import send_files, setting_in
 
     _refuse(with_session(effective, partial(setting_in, session)))
     send_files(session, effective.config().py_files)
@@ -115,11 +113,9 @@ def _started(name: str, effective: EffectiveConfig) -> SparkSession:
     Raises:
         FlowBuildError: if the JVM runs already, with another heap than the configuration's.
     """
-    from flow.engine.spark.session.jvm_files import starts_jvm
+    from flow.engine.spark.session.jvm_start import environment, heap_of_jvm, starts_jvm
     from flow.engine.spark.session.session import SparkSettings, make_session
-    from flow.engine.spark.startup.environment import environment
-    from flow.engine.spark.startup.submitted import heap_of_jvm
-    from flow.engine.spark.startup.switch import switched
+    from flow.engine.spark.session.settings import switched
 
     config = effective.config()
     if starts_jvm():

@@ -6,7 +6,8 @@ import ipaddress
 import re
 from typing import NamedTuple
 
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.checks import wrong_type
+from flow.errors import FlowBuildError, shorten
 
 DEFAULT_WEB = "127.0.0.1:4041"
 """The address of ``--web`` without a value; Spark's own page is at port 4040."""
@@ -66,7 +67,7 @@ def check_web_address(what: str, value: object) -> str:
         FlowBuildError: if the text is no address.
     """
     if not isinstance(value, str):
-        raise FlowTypeError(f"{what} must be text, got {type(value).__name__} {shorten(value)}")
+        raise wrong_type(f"{what} must be text", value)
     try:
         web_address(value)
     except FlowBuildError as error:

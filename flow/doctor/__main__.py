@@ -2,10 +2,10 @@
 
 import sys
 
-from flow.cli.own_packages import exit_if_hidden
+from flow.cli.command_line import exit_if_hidden
 
 if __name__ == "__main__":
-    exit_if_hidden("recovery")
+    exit_if_hidden()
     # The command imports the package, so the check has to come before this import.
     from flow.cli.doctor.command import main
 

@@ -107,14 +107,14 @@ def to_dataframe(
         ...     read = op.input("people", Dataflow("tall"), people)
         ...     return to_dataframe(op.filter("tall", read, lambda row: row["height"] > 1.8))
     """
-    from flow.engine.spark.versions.supported import installed_version
+    from flow.engine.spark.session.versions import installed_version
 
     installed_version()
     from flow.connectors.spark_types import check_schema
     from flow.engine.spark.batch import BatchSettings
     from flow.engine.spark.data_frame import FrameSink, lazy_frame
     from flow.engine.spark.session.access import java_of
-    from flow.engine.spark.session.given import check_session, ready_for_a_run
+    from flow.engine.spark.session.session import check_session, ready_for_a_run
 
     _check_arguments(stream, counts)
     arguments = {"drain": drain, "shards": shards, "partitions": partitions}

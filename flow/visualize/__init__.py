@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from flow.cli.arguments import CommandError, FlowParser
+from flow.cli.command_line import CommandError, FlowParser, print_error
 from flow.cli.loading import load_flow
-from flow.cli.output import print_error
 from flow.reports.graph import levels_of, lowering_text, operator_name, to_json, to_mermaid
 
 __all__ = ["levels_of", "lowering_text", "main", "operator_name", "to_json", "to_mermaid"]

@@ -12,9 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from flow.cli.arguments import CommandError, CommandParser, count, whole_number
+from flow.cli.command_line import CommandError, CommandParser, count, print_error, whole_number
 from flow.cli.loading import load_flow
-from flow.cli.output import print_error
 from flow.config.web_address import DEFAULT_WEB, missing_package
 from flow.errors import FlowError, brief, printable
 from recovery.tools.exporting import export

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from flow.engine.spark.rows import Layout
 from flow.errors import CheckpointError, first_line
 from recovery.reading.epochs import CommitLog, EpochLog
 from recovery.reading.paths import PathLike, directory_path
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from flow.engine.checkpoint.checkpoint import Identity
+    from flow.engine.spark.shipping import Layout
     from recovery.reading.files import CheckpointFiles
 
 Json: TypeAlias = Any
@@ -128,6 +128,8 @@ class CheckpointReader:
     @property
     def layout(self) -> Layout:
         """The layout of the state."""
+        from flow.engine.spark.shipping import Layout
+
         return Layout(self.identity.shards, self.identity.partitions, len(self.operators))
 
     @property
@@ -208,7 +210,7 @@ def open_files(path: PathLike, spark: SparkSession | None = None) -> CheckpointF
     text = directory_path(path, "a checkpoint")
     if ":" not in text and not os.path.isdir(text):  # An early check, before a JVM starts.
         raise CheckpointError(f"there is no directory {text}")
-    from flow.engine.spark.versions.supported import check_streaming
+    from flow.engine.spark.session.versions import check_streaming
 
     check_streaming()
     from flow.engine.spark.session.session import SparkSettings, make_session

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flow.engine.tables.contents import Contents, History, Newest
-from flow.engine.tables.files import decode, files_of, folder_of
-from flow.engine.tables.versions import TableVersion
+from flow.engine.tables.versions import TableVersion, decode, files_of, folder_of
 from flow.errors import CheckpointError
 from recovery.reading.checkpoint import CheckpointReader
 from recovery.reading.inert import load_inert

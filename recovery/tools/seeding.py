@@ -79,7 +79,7 @@ def _seed(
     from flow.engine.checkpoint.storage import Storage
     from flow.engine.packets.shards import DEFAULT_SHARDS
     from flow.engine.spark.session.session import SparkSettings, make_session
-    from flow.engine.spark.versions.supported import check_streaming
+    from flow.engine.spark.session.versions import check_streaming
     from recovery.tools.relayout import check_seeds, seeds_of, write_seeds
 
     check_streaming()

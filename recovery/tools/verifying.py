@@ -203,7 +203,7 @@ def _tables(checkpoint: CheckpointReader, epochs: list[int]) -> Iterator[Problem
     it, are needed until an epoch of the generation is logged.
     """
     from flow.engine.feed.offsets import EpochOffset
-    from flow.engine.tables.files import SEAL, files_of, folder_of
+    from flow.engine.tables.versions import SEAL, files_of, folder_of
 
     def read(files: CheckpointFiles, name: str) -> None:
         SEAL.open(name, files.read_checked(name))

@@ -17,7 +17,7 @@ SPARK = "/venv/site-packages/pyspark"
 WORKER = f"{SPARK}/worker.py"
 SERIALIZER = f"{SPARK}/serializers.py"
 LEVEL = "/repo/flow/engine/level.py"
-ROWS = "/repo/flow/engine/spark/rows.py"
+ROWS = "/repo/flow/engine/spark/shipping.py"
 STORE = "/repo/flow/engine/state/store.py"
 STATE_CLIENT = f"{SPARK}/sql/streaming/stateful_processor_api_client.py"
 DRIVER = "/repo/flow_windowing/driver.py"
@@ -60,7 +60,7 @@ def test_the_innermost_frame_with_a_purpose_counts(files: list[str], purpose: st
 
 def test_the_place_is_a_function_of_this_project_with_the_library_function_it_calls() -> None:
     files = WORKER, ROWS, "/venv/site-packages/pyarrow/x.py"
-    assert look_at(stack(*files)) == Look("packing", "spark/rows.py:work")
+    assert look_at(stack(*files)) == Look("packing", "spark/shipping.py:work")
 
 
 def test_waiting_and_imports_are_told_by_the_names_of_functions() -> None:

@@ -10,6 +10,7 @@ import pytest
 from flow import FlowConfig
 from flow.config.effective import (
     EffectiveConfig,
+    listing,
     of_arguments,
     of_environment,
     of_options,
@@ -17,7 +18,6 @@ from flow.config.effective import (
     recovery_of_program,
 )
 from flow.config.fields import FIELDS
-from flow.config.listing import listing
 from flow.errors import FlowBuildError
 from recovery import RecoveryConfig
 

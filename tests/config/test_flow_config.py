@@ -12,7 +12,7 @@ import pytest
 
 from flow import FlowConfig, run
 from flow.config.fields import FIELDS
-from flow.engine.spark.startup.switch import VARIABLE
+from flow.engine.spark.session.settings import SPEEDUPS_VARIABLE
 from flow.errors import FlowBuildError
 from recovery import RecoveryConfig
 
@@ -22,7 +22,7 @@ def test_the_table_of_fields_agrees_with_the_class() -> None:
         field.name for field in dataclasses.fields(FlowConfig)
     ]
     assert {field.name: field.default for field in FIELDS} == vars(FlowConfig())
-    assert {field.name: field.variable for field in FIELDS}["speedups"] == VARIABLE
+    assert {field.name: field.variable for field in FIELDS}["speedups"] == SPEEDUPS_VARIABLE
 
 
 def test_every_field_is_an_argument_of_run_and_in_the_docstrings() -> None:

@@ -11,9 +11,9 @@ import pytest
 import flow.operators as op
 from flow import Dataflow, FlowConfig, run
 from flow.config.machine import Machine
-from flow.engine.spark.session import given
+from flow.engine.spark.session import session
 from flow.engine.spark.session.session import SparkSettings
-from flow.engine.spark.startup.switch import has_speedups
+from flow.engine.spark.session.settings import has_speedups
 from flow.errors import FlowBuildError, FlowTypeError
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
@@ -39,8 +39,8 @@ class Sessions:
 def sessions(monkeypatch: pytest.MonkeyPatch) -> Sessions:
     made = Sessions()
     monkeypatch.setattr("flow.engine.spark.session.session.make_session", made)
-    monkeypatch.setattr("flow.engine.spark.session.jvm_files.starts_jvm", lambda: True)
-    monkeypatch.setattr("flow.engine.spark.session.active.active_session", lambda: None)
+    monkeypatch.setattr("flow.engine.spark.session.jvm_start.starts_jvm", lambda: True)
+    monkeypatch.setattr("flow.engine.spark.session.session.active_session", lambda: None)
     return made
 
 
@@ -126,7 +126,7 @@ def test_settings_of_a_new_session_do_not_go_with_a_session(
     def stop(*_: Any, **__: Any) -> None:
         raise Started
 
-    monkeypatch.setattr(given, "check_session", stop)
+    monkeypatch.setattr(session, "check_session", stop)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     kind: type[Exception] = Started if names is None else FlowBuildError

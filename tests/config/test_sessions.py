@@ -11,14 +11,14 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import Dataflow, FlowBuildError, run
-from flow.config.contradictions import with_jvm, with_session
 from flow.config.effective import EffectiveConfig, of_arguments, of_environment, recovery_of_program
 from flow.config.flow_config import FlowConfig
+from flow.config.problems import with_jvm, with_session
 from flow.config.sessions import session_for, session_named
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.plan.compiler import compile_flow
-from flow.engine.spark.session import active
-from flow.engine.spark.startup.submitted import heap_of_jvm
+from flow.engine.spark.session import session
+from flow.engine.spark.session.jvm_start import heap_of_jvm
 from flow.testing import TestingSink, TestingSource
 
 ACTIVE = {
@@ -28,7 +28,7 @@ ACTIVE = {
     "spark.a": "b",
     "spark.executorEnv.FLOW_SPEEDUPS": "on",
 }
-"""The settings of a session that is active."""
+"""The settings of a session that is session."""
 
 WHAT_TO_DO = (
     "set it where that session is made, stop the session before the run, or leave the setting out"
@@ -88,12 +88,12 @@ def test_the_variable_of_spark_connect_names_a_session(monkeypatch: pytest.Monke
     class Classic:
         builder = SimpleNamespace(getOrCreate=lambda: "of the server")
 
-    monkeypatch.setattr(active, "SparkSession", Classic)
-    monkeypatch.setattr(active.SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr(active, "_CONNECT", "there.is.no.such.module")
-    assert active.active_session() is None
+    monkeypatch.setattr(session, "SparkSession", Classic)
+    monkeypatch.setattr(session.SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(session, "_CONNECT", "there.is.no.such.module")
+    assert session.active_session() is None
     monkeypatch.setenv("SPARK_REMOTE", "sc://host:15002")
-    assert active.active_session() == "of the server"
+    assert session.active_session() == "of the server"
 
 
 def test_a_heap_beside_that_of_a_running_jvm_is_refused() -> None:
@@ -152,11 +152,12 @@ def test_a_data_frame_of_a_stopped_session_is_named(monkeypatch: pytest.MonkeyPa
         sparkSession = None
         isStreaming = False
 
-    monkeypatch.setattr("flow.engine.spark.foreign.is_stopped", lambda _: True)
+    monkeypatch.setattr("flow.engine.spark.frames.is_stopped", lambda _: True)
     source: Any = DataFrameSource.__new__(DataFrameSource)
     source.frame = Frame()
     plan = compile_flow(small_flow())
-    monkeypatch.setattr("flow.engine.spark.foreign.source_of", lambda _: source)
+    monkeypatch.setattr(type(plan), "frames", ("in",))
+    monkeypatch.setattr("flow.engine.spark.frames.source_of", lambda _: source)
     message = "^step 'in': the session of its data frame was stopped: make the data frame in a"
     with pytest.raises(FlowBuildError, match=message):
         session_for(plan, given(), None)

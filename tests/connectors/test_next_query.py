@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from flow import StepError, run
 from flow.connectors.files import ParquetSink
-from flow.engine.spark.versions.supported import installed_version
+from flow.engine.spark.session.versions import installed_version
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
 from tests.support.one_stream import a_flow, as_read

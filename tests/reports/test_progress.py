@@ -20,7 +20,7 @@ from flow import Dataflow
 from flow.engine.epoch.context import LateSource, Stats
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.plan.compiler import compile_flow
-from flow.engine.spark.session import given
+from flow.engine.spark.session import session
 from flow.errors import EngineError, SourceError, StepError
 from flow.instants import from_us, instant_us
 from flow.keyed.step import Stateful
@@ -269,8 +269,8 @@ def test_examples_of_drops_are_logged_at_a_limited_rate(caplog: pytest.LogCaptur
 @pytest.fixture
 def run_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that runs a flow, whose only epoch has the given statistics."""
-    monkeypatch.setattr(given, "check_session", lambda *_, **__: None)
-    monkeypatch.setattr(given, "ready_for_a_run", nullcontext)
+    monkeypatch.setattr(session, "check_session", lambda *_, **__: None)
+    monkeypatch.setattr(session, "ready_for_a_run", nullcontext)
 
     def run(ran: Dataflow, stats: Stats, **options: Any) -> None:
         def batch(*arguments: Any) -> Summary:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flow import EnvironmentProblem, run
-from flow.engine.spark.versions.supported import installed_version
+from flow.engine.spark.session.versions import installed_version
 from flow.testing import TestDriver
 from recovery import RecoveryConfig
 from tests.recovery.every_state import ITEMS, ROWS, START, make_flow, outputs_of

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import dev
-from flow.engine.spark.versions.supported import SUPPORTED, installed_version
+from flow.engine.spark.session.versions import SUPPORTED, installed_version
 from tests.spark_versions.three_runs import Outputs, merged, run_parts
 
 pytestmark = [pytest.mark.spark, pytest.mark.extended]

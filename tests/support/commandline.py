@@ -42,7 +42,9 @@ class Runs:
         self.action = action
 
     def __call__(self, flow: Dataflow, effective: EffectiveConfig, **arguments: Any) -> Summary:
-        self.arguments = {"flow": flow, **effective.given(), **arguments}
+        names = [*effective.settings, *(["conf"] if effective.conf else [])]
+        given = {name: effective.value(name) for name in names}
+        self.arguments = {"flow": flow, **given, **arguments}
         self.action()
         counts = Counter({("in", "out"): 1})
         return Summary(flow.flow_id, "batch", epochs=1, seconds=1.0, counts=counts)

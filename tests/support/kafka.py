@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from flow.engine.spark.session.java import check_java
+from flow.engine.spark.session.versions import check_java
 from flow.errors import EnvironmentProblem
 from tests.support.guarded import GuardedServer
 from tests.support.java import QUICK

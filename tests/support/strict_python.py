@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from flow.engine.spark.versions.supported import installed_version
+from flow.engine.spark.session.versions import installed_version
 
 PYSPARK_LEAVES_SOCKETS = installed_version().number < (4, 2)
 """True if PySpark leaves the sockets of collected rows to the garbage collector, as 4.1 does."""

@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from flow.cli.arguments import CommandError, CommandParser
+from flow.cli.command_line import CommandError, CommandParser, print_error
 from flow.cli.config_options import add_option, config_of
 from flow.cli.doctor.disks import checkpoint_findings, temporary_findings
 from flow.cli.doctor.finding import Finding, Level, problem, warning
@@ -29,10 +29,9 @@ from flow.cli.doctor.installation import (
 from flow.cli.doctor.network import kafka_findings, master_findings
 from flow.cli.doctor.settings import configuration_findings, machine_findings
 from flow.cli.doctor.spark_run import spark_findings
-from flow.cli.output import print_error
 from flow.config.effective import EffectiveConfig
 from flow.config.fields import FIELDS, read_setting
-from flow.engine.spark.session.masters import is_local_master
+from flow.engine.spark.session.settings import is_local_master
 from flow.errors import FlowError, brief
 
 _NEEDED_BY_SPARK = ("Java", "PySpark", "SPARK_HOME", "Python of workers", "Temporary files")

@@ -12,9 +12,9 @@ from importlib import metadata
 from pathlib import Path
 
 from flow.cli.doctor.finding import Finding, ok, problem, warning
-from flow.engine.spark.session.java import check_java
-from flow.engine.spark.versions.supported import (
+from flow.engine.spark.session.versions import (
     SUPPORTED,
+    check_java,
     installed_version,
     parse_version,
 )
@@ -46,11 +46,11 @@ _JAR = re.compile(r"spark-core_[\d.]+-(\d+\.\d+[^/]*)\.jar")
 def java_findings() -> Iterator[Finding]:
     """Check the Java that Spark would start with."""
     try:
-        java = check_java()
+        path, version = check_java()
     except EnvironmentProblem as error:
         yield problem("Java", str(error))
     else:
-        yield ok("Java", f"{java.path}, version {java.version}")
+        yield ok("Java", f"{path}, version {version}")
 
 
 def python_findings(conf: Mapping[str, str], is_local: bool) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from flow.cli.doctor.finding import Finding, Level, ok, problem, warning
 from flow.connectors.kafka.broker.client import LastProblem, Properties, errors, make_admin
-from flow.engine.spark.session.masters import is_local_master
+from flow.engine.spark.session.settings import is_local_master
 from flow.errors import FlowError
 
 CONNECT_SECONDS = 5.0

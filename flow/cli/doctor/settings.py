@@ -7,13 +7,10 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
 from flow.cli.doctor.finding import Finding, ok, problem, warning
-from flow.config.advice import advice
-from flow.config.contradictions import refused, without_effect
 from flow.config.effective import EffectiveConfig
 from flow.config.fields import FIELDS
-from flow.config.machine import this_machine
-from flow.config.sizes import size_text
-from flow.errors import EnvironmentProblem
+from flow.config.machine import size_text, this_machine
+from flow.config.problems import advice, refused, without_effect
 
 SUBJECT = "Configuration"
 _OTHER_VARIABLES = ("FLOW_PRELOAD", "FLOW_KAFKA_JARS", "FLOW_BENCHMARK_SAMPLES")
@@ -24,7 +21,7 @@ def configuration_findings(effective: EffectiveConfig) -> Iterator[Finding]:
     """Check a configuration; name each contradiction, or else the values that are set."""
     findings = [
         *(problem(SUBJECT, text) for text in refused(effective)),
-        *(warning(SUBJECT, text) for text in without_effect(effective, _fixed_settings())),
+        *(warning(SUBJECT, text) for text in without_effect(effective)),
         *_variable_findings(os.environ),
     ]
     if not findings:
@@ -49,15 +46,6 @@ def machine_findings(effective: EffectiveConfig) -> Iterator[Finding]:
 def _origin(effective: EffectiveConfig, name: str) -> str:
     key = name.removeprefix("conf ")
     return effective.conf[key].origin if key in effective.conf else effective.origin(name)
-
-
-def _fixed_settings() -> Mapping[str, str]:
-    """Return the settings of Spark that a flow sets; none without PySpark."""
-    try:
-        from flow.engine.spark.session.query_conf import QUERY_CONF
-    except (ImportError, EnvironmentProblem):
-        return {}
-    return QUERY_CONF
 
 
 def _variable_findings(environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from flow.config.sessions import session_named
 from flow.connectors.items import from_items
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.dataflow import Dataflow
-from flow.engine.spark.versions.supported import installed_version
+from flow.engine.spark.session.versions import installed_version
 from flow.errors import FlowError
 from flow.running import run_configured
 

@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from flow.columns.chunks import Chunk, Items, as_items, as_pairs, take
 from flow.durations import duration_text
-from flow.engine.calls.event_loop import event_loop
-from flow.engine.calls.resources import Identity, resources_of_process
+from flow.engine.calls.resources import Identity, event_loop, resources_of_process
 from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.failures import portable
 from flow.errors import RAISED, brief, step_error

@@ -26,7 +26,7 @@ from flow.engine.checkpoint.admission import Admission, Recovery
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
-from flow.engine.spark.versions.supported import parse_version
+from flow.engine.spark.session.versions import parse_version
 from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format
 
@@ -295,9 +295,10 @@ def _warn_of_layout(
     identity: Identity, shards: int | None, partitions: int | None, root: str
 ) -> None:
     """Log a warning if a checkpoint has another layout than requested."""
-    layout = {"shards": (shards, identity.shards)}
-    layout["partitions"] = (partitions, identity.partitions)
-    for name, (requested, actual) in layout.items():
+    for name, requested, actual in (
+        ("shards", shards, identity.shards),
+        ("partitions", partitions, identity.partitions),
+    ):
         if requested not in (None, actual):
             message = (
                 "%s=%s was asked for, but checkpoint %s was made with %s and keeps it "

@@ -1,4 +1,4 @@
-"""The lock of a checkpoint: one run at a time.
+"""The lock of a checkpoint, by which one run at a time uses it, and the watch over its files.
 
 The lock is a small file that names its holder. Another run takes the lock over if the holder is a
 process of this machine that has ended, or a process of another machine that has not renewed the
@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.spark.session.failures import JVM_ERRORS
 from flow.errors import CheckpointError, FlowError, first_line
@@ -34,6 +35,10 @@ RENEW_SECONDS = 30.0
 STALE_SECONDS = 300.0
 SETTLE_SECONDS = 0.2
 """Time after a takeover in which competing claims become visible."""
+CHECK_SECONDS = 2.0
+"""Seconds between two checks while the run waits for an epoch."""
+_SPARKS_NAME = "metadata"
+"""A file that Spark writes only when a query first starts on a checkpoint."""
 
 logger = logging.getLogger("flow")
 
@@ -75,7 +80,7 @@ class CheckpointLock:
     def __exit__(self, *_: object) -> None:
         self._released.set()
         self._renewing.join()  # The thread could write the renewal again after its removal.
-        holder = self._holder()
+        holder = holder_of(self._storage)
         with contextlib.suppress(CheckpointError) if holder is None else contextlib.nullcontext():
             self._storage.remove(_renewal_of(self._me))
         if holder is not None and holder.get("token") == self._me["token"]:
@@ -118,14 +123,14 @@ class CheckpointLock:
 
     def _take_over(self) -> None:
         """Take the lock from a holder that has ended; of competing runs the last writer gets it."""
-        holder = self._holder()
+        holder = holder_of(self._storage)
         if holder is not None:
             self._refuse_living(holder)
             message = "taking checkpoint %s over from process %s on %s, which has ended"
             logger.info(message, self._storage.root, holder.get("pid"), holder.get("host"))
         self._storage.write(NAME, self._claim())
         time.sleep(SETTLE_SECONDS)
-        before, holder = holder, self._holder()
+        before, holder = holder, holder_of(self._storage)
         if holder is not None and holder.get("token") != self._me["token"]:
             self._refuse_living(holder)
         elif before is not None:
@@ -139,9 +144,6 @@ class CheckpointLock:
                 f"{holder.get('host')}, since {holder.get('since')}. Stop that one first; if you "
                 f"know that it is gone, remove {self._storage.root}/{NAME}"
             )
-
-    def _holder(self) -> Json:
-        return holder_of(self._storage)
 
     def _claim(self) -> Json:
         return {**self._me, "renewed": time.time()}
@@ -161,10 +163,76 @@ class CheckpointLock:
 
     def _read_claim(self) -> None:
         """Read the lock, and store the claim of another run as the successor."""
-        holder = self._holder()
+        holder = holder_of(self._storage)
         self._read_at = time.time()
         if holder is not None and holder.get("token") != self._me["token"]:
             self._successor = holder
+
+
+class CheckpointWatch:
+    """Check for removed files of a checkpoint during a run.
+
+    Spark recreates directories when it writes to them, and keeps state in memory: without the
+    watch, a run whose checkpoint was removed would continue to its end and leave an unusable
+    checkpoint.
+
+    Args:
+        storage: the checkpoint's directory.
+        spark: the directory of Spark's own checkpoint in it.
+        lock: the lock that the run holds; ``None`` for a checkpoint without one.
+    """
+
+    def __init__(self, storage: Storage, spark: str, lock: CheckpointLock | None) -> None:
+        self._storage = storage
+        self._spark = spark
+        self._lock = lock
+        self._is_local = storage.is_local
+        self._checked_at = time.monotonic()
+
+    def check_regularly(self) -> None:
+        """Check a checkpoint on this machine if it was not checked for `CHECK_SECONDS`.
+
+        Raises:
+            CheckpointError: see `check`.
+        """
+        if self._is_local and time.monotonic() - self._checked_at > CHECK_SECONDS:
+            self.check()
+
+    def check(self, last_epoch: int | None = None) -> None:
+        """Check that the checkpoint exists.
+
+        Args:
+            last_epoch: the last committed epoch of the query; ``None`` before the first.
+
+        Raises:
+            CheckpointError: when the checkpoint was removed in whole or in part.
+        """
+        self._checked_at = time.monotonic()
+        names = [CHECKPOINT_NAME, f"{self._spark}/{_SPARKS_NAME}"]
+        if last_epoch is not None:
+            names.append(f"{self._spark}/commits/{last_epoch}")
+        for name in names:
+            if not self._exists(name):
+                raise CheckpointError(self._problem(name))
+        if self._lock is not None:
+            self._lock.check_there()
+
+    def _exists(self, name: str) -> bool:
+        """Return True if a file exists, now or after a replacement in progress."""
+        if self._storage.exists(name):
+            return True
+        time.sleep(SETTLE_SECONDS)
+        return self._storage.exists(name)
+
+    def _problem(self, name: str) -> str:
+        root = self._storage.root
+        removed = f"{root}/{name} was removed while the flow ran on the checkpoint"
+        if not self._storage.exists(CHECKPOINT_NAME):
+            removed = f"checkpoint {root} was removed while the flow ran on it"
+        return (
+            f"{removed}: put it back from a copy, or start over with an empty directory and "
+            "without what the outputs hold"
+        )
 
 
 def holder_of(storage: Storage) -> Json:

@@ -17,12 +17,11 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from flow.connectors.source import Json
-from flow.engine.files.sealed import REPAIR, Seal
 from flow.errors import CheckpointError
-from flow.format_version import VERSION, check_format
+from flow.format_version import REPAIR, VERSION, Seal, check_format
 
 if TYPE_CHECKING:
     from flow.engine.checkpoint.storage import Storage
@@ -36,8 +35,7 @@ _PAGE = ".page.json"
 _SEAL = Seal("summary", "summary of a source's log")
 
 
-@dataclass(frozen=True)
-class LogFile:
+class LogFile(NamedTuple):
     """A file of a log.
 
     Attributes:
@@ -67,7 +65,7 @@ class LogFiles:
     def of(cls, names: Iterable[str]) -> LogFiles:
         """Return the files of a log by role, from the names in its directory."""
         matches = filter(None, map(_NAME.fullmatch, names))
-        files = sorted((LogFile(int(match[1]), match[0]) for match in matches), key=_number_of)
+        files = sorted(LogFile(int(match[1]), match[0]) for match in matches)
         summaries = [file for file in files if file.name.endswith(_SUMMARY)]
         pages = [file for file in files if not file.name.endswith(_SUMMARY)]
         summary = summaries[-1] if summaries else None
@@ -79,10 +77,6 @@ class LogFiles:
     def start(self) -> int:
         """Number of the first entry that is in a page."""
         return 0 if self.summary is None else self.summary.number
-
-
-def _number_of(file: LogFile) -> int:
-    return file.number
 
 
 def entries_of(name: str, content: Json) -> list[Json]:

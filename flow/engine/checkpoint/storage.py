@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from flow.connectors.source import Json
 from flow.engine.checkpoint.source_log import StoredLog
 from flow.engine.spark.session.access import java_of
-from flow.engine.spark.session.disks import tells_of_a_full_disk
+from flow.engine.spark.session.failures import tells_of_a_full_disk
 from flow.errors import CheckpointError, first_line
 
 CHUNK = 1 << 20
@@ -94,15 +94,8 @@ class Storage:
             CheckpointError: when the file cannot be read.
         """
         path = self._path(name)
-        try:
-            stream = self._fs.open(path)
-            try:
-                return b"".join(_chunks_of(stream))
-            finally:
-                stream.close()
-        except Exception as error:
-            problem = f"{path.toString()} cannot be read: {_reason(error)}"
-            raise CheckpointError(problem) from error
+        with _explained("read", path.toString()), contextlib.closing(self._fs.open(path)) as stream:
+            return b"".join(_chunks_of(stream))
 
     def read_checked(self, name: str) -> bytes:
         """Read a file, possibly a large one, whose content has a checksum of its own.

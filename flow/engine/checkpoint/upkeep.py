@@ -1,7 +1,7 @@
 """Upkeep of Spark's state store, which bounds the files of a checkpoint.
 
 Each epoch writes a file of changes for each partition of a level. In intervals
-(`flow.engine.spark.session.query_conf.MAINTENANCE_INTERVAL`), Spark's maintenance thread uploads a
+(`flow.engine.spark.session.settings.MAINTENANCE_INTERVAL`), Spark's maintenance thread uploads a
 snapshot of the state and deletes the files that no retained epoch needs. A run that is shorter than
 the interval has no maintenance.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flow.connectors.source import MemoryLog, Planner, Slice
 from flow.dataflow import Step
@@ -15,11 +15,14 @@ from flow.engine.planning.lookups import lookup_changes
 from flow.engine.planning.planner_calls import ask, check_slice, plan_everything, planner_of
 from flow.engine.steps.reading import Reading, read_changes
 from flow.engine.tables.contents import Change, Contents
-from flow.engine.tables.log import Files, TableLog
+from flow.engine.tables.log import TableLog
 from flow.engine.tables.stores import FileTables, MemoryTables, empty_contents
 from flow.engine.tables.versions import TableVersion
 from flow.errors import FlowError
 from flow.operators.tables import LookupTable
+
+if TYPE_CHECKING:
+    from flow.engine.checkpoint.storage import Storage
 
 logger = logging.getLogger("flow")
 
@@ -42,7 +45,7 @@ class Tables:
     def of(
         cls,
         plan: Plan,
-        files: Files | None = None,
+        files: Storage | None = None,
         oldest: Callable[[str], TableVersion | None] = lambda _: None,
     ) -> Tables:
         """Return the tables of a plan.

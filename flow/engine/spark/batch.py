@@ -10,15 +10,12 @@ import contextlib
 import itertools
 import threading
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
-from typing_extensions import override
 
 from flow.connectors.source import MemoryLog, Planner
 from flow.dataflow import Step
@@ -27,7 +24,6 @@ from flow.engine.epoch.lateness import late_sources, source_name
 from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.summary import Summary
 from flow.engine.feed.batch_plan import BatchPlan, batch_plan
-from flow.engine.feed.sources import is_foreign
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, SLICE_BITS, Packet
@@ -37,26 +33,19 @@ from flow.engine.planning.planner_calls import plan_everything, planner_of
 from flow.engine.planning.tables import read_all
 from flow.engine.progress.holds import HoldRelay, KnownHolds
 from flow.engine.spark.epochs import EpochOutputs
-from flow.engine.spark.foreign import foreign_packets
-from flow.engine.spark.rows import Layout
+from flow.engine.spark.frames import with_frames
 from flow.engine.spark.session.access import (
-    cancel_jobs,
     cores_of,
-    disks_of,
-    tag_jobs,
-    untag_jobs,
+    job_tags,
 )
-from flow.engine.spark.session.failures import JVM_ERRORS, spark_problem
-from flow.engine.spark.session.jvm import jvm_needed
+from flow.engine.spark.session.failures import JVM_ERRORS, disks_of, jvm_needed, spark_problem
 from flow.engine.spark.session.query_conf import query_conf
 from flow.engine.spark.session.spark_log import SPARK_LOG
-from flow.engine.spark.shipping import ShippedPlan
-from flow.engine.spark.task_writing import TaskWriting
+from flow.engine.spark.shipping import LastStage, Layout, ShippedPlan, TaskWriting, end_partition
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import live_states
 from flow.engine.state.shard_table import ShardTable
 from flow.engine.steps.level import run_level
-from flow.engine.steps.outputs import write_outputs
 from flow.engine.steps.reading import Reading, read_split, share, source_of
 from flow.errors import EngineError, FlowBuildError, FlowError
 from flow.instants import Moment
@@ -80,36 +69,6 @@ class BatchSettings:
     system_time: SystemTime = wall_time
     shards: int | None = None
     partitions: int | None = None
-
-
-class LastStage(ABC):
-    """The end of a batch job: what its last stage makes of the packets of outputs.
-
-    Attributes:
-        columns: the columns of the job's data frame, as Spark's schema or DDL text.
-    """
-
-    columns: StructType | str
-
-    @abstractmethod
-    def batches(
-        self, plan: Plan, layout: Layout, packets: Iterator[Packet]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition, from all its packets, in a worker."""
-
-
-@dataclass(frozen=True)
-class WritingStage(LastStage):
-    """The last stage of a run: sinks write their packets, and the driver gets all others."""
-
-    writing: TaskWriting
-    columns = PACKET_DDL
-
-    @override
-    def batches(
-        self, plan: Plan, layout: Layout, packets: Iterator[Packet]
-    ) -> Iterator[pa.RecordBatch]:
-        return layout.to_batches(write_outputs(plan, self.writing.of_task(), packets))
 
 
 @dataclass(frozen=True)
@@ -160,7 +119,27 @@ class BatchJob:
 
     def frame(self, last_stage: LastStage) -> DataFrame:
         """Return the data frame of the job: inputs, all levels and the last stage."""
-        return _chain(self, last_stage)
+        shipped, layout, last = self.shipped, self.layout, self.layout.levels
+        frame = with_frames(self._read(), self.plan, shipped, layout)
+        if not last:
+            end = partial(end_partition, shipped, layout, last_stage)
+            return frame.mapInArrow(end, last_stage.columns)
+        controls = replace(self.planned, readings=[])
+        for level in range(1, last + 1):
+            end_of_level = last_stage if level == last else None
+            task = partial(_level_partition, shipped, layout, level, controls, end_of_level)
+            columns = PACKET_DDL if end_of_level is None else end_of_level.columns
+            by_shard = frame.repartition(layout.partitions, "shard")
+            frame = by_shard.sortWithinPartitions("shard", "seq").mapInArrow(task, columns)
+        return frame
+
+    def _read(self) -> DataFrame:
+        """Return the packets of the inputs that Python reads."""
+        readings = self.planned.readings
+        tasks = max(1, min(len(readings), max(self.cores * 4, 32)))
+        of_tasks = [tuple(readings[share(number, tasks, len(readings))]) for number in range(tasks)]
+        task = partial(_read_partition, self.shipped, self.layout, of_tasks, self.planned.last)
+        return self.spark.range(0, tasks, 1, tasks).mapInArrow(task, PACKET_DDL)
 
 
 def run_batch(
@@ -202,7 +181,7 @@ def run_batch(
     try:
         with jvm_needed(spark), frame_conf, _cancelled_by(spark, stop):
             if not stop.asked.is_set():
-                outputs.write(job.frame(WritingStage(writing)), 0)
+                outputs.write(job.frame(writing), 0)
     except FlowError:
         raise
     except Exception as error:
@@ -220,28 +199,28 @@ def run_batch(
 def _cancelled_by(spark: SparkSession, stop: StopFlag) -> Iterator[None]:
     """Cancel the Spark jobs that this thread runs in the block, when a stop is asked for."""
     tag, ended = f"flow-{uuid.uuid4().hex}", threading.Event()
+    add_tag, remove_tag, cancel_jobs = job_tags(spark)
 
     def cancel() -> None:
         with contextlib.suppress(*JVM_ERRORS):  # The JVM has ended, and its jobs with it.
             # A job of the block may start after the first call.
             while not ended.wait(_CANCEL_SECONDS):
-                cancel_jobs(spark, tag)
+                cancel_jobs(tag)
 
     # Signal handlers may ask, and must not call the JVM, which this thread may be calling.
     stop.on_ask(lambda: threading.Thread(target=cancel, name="flow-cancel", daemon=True).start())
-    tag_jobs(spark, tag)
+    add_tag(tag)
     try:
         yield
     finally:
         ended.set()
         with contextlib.suppress(*JVM_ERRORS):
-            untag_jobs(spark, tag)
+            remove_tag(tag)
 
 
 def _only_packets(plan: Plan, writing: TaskWriting) -> bool:
     """Return True if all rows that Spark itself processes are packets."""
-    foreign = any(is_foreign(plan.steps[step_id]) for step_id in plan.inputs)
-    return not foreign and not writing.left_out
+    return not plan.frames and not writing.left_out
 
 
 def check_bounded(
@@ -272,42 +251,6 @@ def check_bounded(
             )
 
 
-def _chain(job: BatchJob, last_stage: LastStage) -> DataFrame:
-    """Return the rows of the last stage, after inputs and all levels."""
-    plan, shipped, layout, planned = job.plan, job.shipped, job.layout, job.planned
-    frame = _read(job.spark, shipped, layout, planned, job.cores)
-    foreign = [name for name in plan.inputs if is_foreign(plan.steps[name])]
-    for number, step_id in enumerate(foreign):
-        frame = frame.union(foreign_packets(plan, step_id, number, shipped, layout))
-    last = layout.levels
-    shipped_controls = replace(planned, readings=[])
-    if not last:
-        end = partial(_end_partition, shipped, layout, last_stage)
-        return frame.mapInArrow(end, last_stage.columns)
-    for level in range(1, last + 1):
-        end_of_level = last_stage if level == last else None
-        task = partial(_level_partition, shipped, layout, level, shipped_controls, end_of_level)
-        columns = PACKET_DDL if end_of_level is None else end_of_level.columns
-        by_shard = frame.repartition(layout.partitions, "shard")
-        frame = by_shard.sortWithinPartitions("shard", "seq").mapInArrow(task, columns)
-    return frame
-
-
-def _read(
-    spark: SparkSession,
-    shipped: ShippedPlan,
-    layout: Layout,
-    planned: BatchPlan,
-    cores: int,
-) -> DataFrame:
-    readings = planned.readings
-    tasks = max(1, min(len(readings), max(cores * 4, 32)))
-    of_tasks = [tuple(readings[share(number, tasks, len(readings))]) for number in range(tasks)]
-    task = partial(_read_partition, shipped, layout, of_tasks, planned.last)
-    numbers = spark.range(0, tasks, 1, tasks)
-    return numbers.mapInArrow(task, PACKET_DDL)
-
-
 def _planned(
     plan: Plan, cores: int, control: Control
 ) -> tuple[BatchPlan, dict[SourcePartition, str]]:
@@ -315,9 +258,8 @@ def _planned(
     planners: dict[str, Planner] = {}
     try:
         for step_id in plan.inputs:
-            step = plan.steps[step_id]
-            if not is_foreign(step):
-                planners[step_id] = planner_of(step, MemoryLog(), cores)
+            if step_id not in plan.frames:
+                planners[step_id] = planner_of(plan.steps[step_id], MemoryLog(), cores)
         planned = batch_plan(plan, plan_everything(planners), control)
         sources = planned.last.sources or ()
         return planned, {partition: source_name(planners, partition) for partition in sources}
@@ -374,16 +316,6 @@ def _level_partition(
     if last_stage is None:
         return layout.to_batches(output())
     return last_stage.batches(plan, layout, output())
-
-
-def _end_partition(
-    shipped: ShippedPlan,
-    layout: Layout,
-    last_stage: LastStage,
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Run the last stage over a partition of a flow without levels."""
-    return last_stage.batches(shipped.plan(), layout, layout.from_batches(batches))
 
 
 def _run_shard(

@@ -23,10 +23,9 @@ import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
 import flow.engine.spark.level
-import flow.engine.spark.task_writing
+import flow.engine.spark.shipping
 import flow.engine.spark.ticker  # noqa: F401
-from flow.engine.spark.versions.import_caches import forget_zip_importers
-from flow.engine.spark.versions.supported import installed_version
+from flow.engine.spark.session.versions import forget_zip_importers, installed_version
 
 PRELOAD = "FLOW_PRELOAD"
 """The environment variable with the names of modules to import, separated by commas."""

@@ -17,11 +17,11 @@ from flow.connectors.spark_types import to_arrow
 from flow.engine.epoch.context import Stats
 from flow.engine.packets.packets import PRINTED, STATS, Packet
 from flow.engine.plan.plan import Plan
-from flow.engine.spark.batch import BatchJob, BatchSettings, LastStage, check_bounded
+from flow.engine.spark.batch import BatchJob, BatchSettings, check_bounded
 from flow.engine.spark.epochs import frame_schema
-from flow.engine.spark.rows import FailingLayout, Layout, raising
 from flow.engine.spark.session.access import is_remote
-from flow.engine.spark.session.jvm import jvm_needed
+from flow.engine.spark.session.failures import jvm_needed
+from flow.engine.spark.shipping import FailingLayout, LastStage, Layout, raising
 from flow.engine.steps.frame_rows import rows_of, unpacked_by_slice
 from flow.errors import EngineError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from flow.columns.stream_columns import UnknownColumns
 from flow.connectors.dataframe import DataFrameSink
-from flow.connectors.sink import CheckpointContext, OutputContext, Sink
+from flow.connectors.sink import CheckpointContext, OutputContext
 from flow.connectors.spark_types import check_schema, to_arrow, to_spark
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Stats
@@ -25,7 +26,7 @@ from flow.engine.epoch.phases import EpochTimer
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet
 from flow.engine.plan.plan import Edge, Plan
 from flow.engine.plan.stream_columns import columns_of
-from flow.engine.spark.rows import Layout
+from flow.engine.spark.shipping import Layout
 from flow.engine.steps.frame_rows import rows_of
 from flow.engine.steps.outputs import sink_of, unpacked
 from flow.errors import FlowBuildError, FlowError, SinkError, StepError, first_line
@@ -67,21 +68,20 @@ class EpochOutputs:
             FlowError: when two outputs write to the same target, or a sink cannot be opened.
         """
         self._check_targets()
-        for edge, sink in self._frames().items():
-            self._schemas[edge] = self._schema_of(edge, sink)
+        for edge, of_frames in self._frames().items():
+            self._schemas[edge] = self._schema_of(edge, of_frames)
         opened: list[Edge] = []
         try:
             for edge in self.plan.outputs:
                 opened.append(edge)
-                self._guarded(edge, "opening its sink", partial(self._open_sink, edge, resuming))
+                sink = sink_of(self.plan, edge)
+                with _guarded(edge.step_id, "opening its sink"):
+                    sink.attach(OutputContext(self.plan.flow_id, edge.step_id, self.checkpoint))
+                    sink.open(self.run_id, resuming)
         except BaseException:
             for edge in opened:
                 sink_of(self.plan, edge).close()
             raise
-
-    def _open_sink(self, edge: Edge, resuming: bool, sink: Sink[Any]) -> None:
-        sink.attach(OutputContext(self.plan.flow_id, edge.step_id, self.checkpoint))
-        sink.open(self.run_id, resuming)
 
     def _check_targets(self) -> None:
         """Check that no two outputs write to the same target."""
@@ -108,7 +108,7 @@ class EpochOutputs:
         """Compute an epoch and write its outputs in one Spark job, then commit them.
 
         Args:
-            frame: packets of the last stage, which writes the outputs (`task_writing`).
+            frame: packets of the last stage, which writes the outputs (`shipping.TaskWriting`).
             epoch: the epoch's number.
 
         Raises:
@@ -128,7 +128,9 @@ class EpochOutputs:
         finally:
             if frames:
                 frame.unpersist()
-        self._commit(epoch, messages)
+        for edge in self.plan.outputs:
+            with _guarded(edge.step_id, f"committing epoch {epoch}"):
+                sink_of(self.plan, edge).commit(epoch, messages[edge.dest])
         stats.phases = self.timer.end_commit()
         self.on_epoch(epoch, stats)
 
@@ -163,21 +165,6 @@ class EpochOutputs:
                 messages[packet.dest].append(pickle.loads(packet.payload))
         return stats, messages
 
-    def _commit(self, epoch: int, messages: dict[int, list[Any]]) -> None:
-        for edge in self.plan.outputs:
-            commit = partial(_commit_to, epoch=epoch, messages=messages[edge.dest])
-            self._guarded(edge, f"committing epoch {epoch}", commit)
-
-    def _guarded(self, edge: Edge, what: str, call: Callable[[Sink[Any]], None]) -> None:
-        """Call a sink; an exception of the sink becomes a `StepError` that names the step."""
-        try:
-            call(sink_of(self.plan, edge))
-        except FlowError:
-            raise
-        except (Exception, SystemExit, GeneratorExit) as error:
-            problem = f"{what} raised {type(error).__name__}: {first_line(error)}"
-            raise StepError(edge.step_id, problem) from error
-
     def _call_function(self, frame: DataFrame, edge: Edge, sink: DataFrameSink, epoch: int) -> None:
         """Call the function of a sink with the data frame of an edge's items, if there are any."""
         packets = frame.filter(F.col("dest") == edge.dest)
@@ -195,8 +182,16 @@ class EpochOutputs:
             raise StepError(edge.step_id, problem) from error
 
 
-def _commit_to(sink: Sink[Any], epoch: int, messages: list[Any]) -> None:
-    sink.commit(epoch, messages)
+@contextlib.contextmanager
+def _guarded(step_id: str, what: str) -> Iterator[None]:
+    """Raise a `StepError` that names the step for an exception of its sink in the block."""
+    try:
+        yield
+    except FlowError:
+        raise
+    except (Exception, SystemExit, GeneratorExit) as error:
+        problem = f"{what} raised {type(error).__name__}: {first_line(error)}"
+        raise StepError(step_id, problem) from error
 
 
 def _collected(frame: DataFrame) -> list[Packet]:

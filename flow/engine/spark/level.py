@@ -8,6 +8,7 @@ call is its last.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import Row
@@ -15,14 +16,12 @@ from pyspark.sql import Row
 from flow.dataflow import Step
 from flow.engine.packets.packets import Packet
 from flow.engine.progress.holds import HoldRelay
-from flow.engine.spark.rows import Layout
-from flow.engine.spark.session.disks import RunDisks
-from flow.engine.spark.shipping import ShippedPlan
-from flow.engine.spark.startup.local_copies import local_folders, worker_folder
-from flow.engine.spark.startup.switch import has_speedups
+from flow.engine.spark.local_copies import local_folders, worker_folder
+from flow.engine.spark.session.failures import RunDisks
+from flow.engine.spark.session.settings import has_speedups
+from flow.engine.spark.session.versions import forget_zip_importers
+from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, task_partition
 from flow.engine.spark.store import SparkStore
-from flow.engine.spark.task_writing import TaskWriting, task_partition
-from flow.engine.spark.versions.import_caches import forget_zip_importers
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import states_in
 from flow.engine.state.seeding import put_seeds
@@ -32,10 +31,11 @@ from flow.engine.steps.outputs import OutputTask
 from flow.errors import EngineError
 
 
+@dataclass
 class SparkLevel:
     """A level of a plan, for all shards of a task.
 
-    Args:
+    Attributes:
         shipped: the plan.
         layout: shards and partitions of the flow.
         number: number of the level, from 1.
@@ -44,38 +44,29 @@ class SparkLevel:
         checkpoint: path or URI of the checkpoint.
     """
 
-    def __init__(
-        self,
-        shipped: ShippedPlan,
-        layout: Layout,
-        number: int,
-        run_id: str,
-        writing: TaskWriting | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        self._shipped = shipped
-        self._layout = layout
-        self._number = number
-        self._run_id = run_id
-        self._writing = writing
-        self._checkpoint = checkpoint
-        self._outputs: OutputTask | None = None
-        self._relay: HoldRelay | None = None
-        self._shards_left = 0
+    shipped: ShippedPlan
+    layout: Layout
+    number: int
+    run_id: str
+    writing: TaskWriting | None = None
+    checkpoint: str | None = None
+    _outputs: OutputTask | None = field(default=None, init=False)
+    _relay: HoldRelay | None = field(default=None, init=False)
+    _shards_left: int = field(default=0, init=False)
 
     def open(self, headers: Any, segments: Any) -> None:
         """Set Spark's state variables of headers and segments, and prepare the task's outputs."""
         forget_zip_importers()
-        names = self._shipped.plan().state_names
-        folder = worker_folder(self._run_id) if has_speedups() else None
-        disks = RunDisks(self._checkpoint, local_folders())
+        names = self.shipped.plan().state_names
+        folder = worker_folder(self.run_id) if has_speedups() else None
+        disks = RunDisks(self.checkpoint, local_folders())
         self._store = SparkStore(headers, segments, names, folder, disks)
-        plan, layout = self._shipped.plan(), self._layout
-        if self._writing is not None:
-            self._outputs = OutputTask(plan, self._writing.of_task())
+        plan, layout = self.shipped.plan(), self.layout
+        if self.writing is not None:
+            self._outputs = OutputTask(plan, self.writing.of_task())
         elif plan.holding:
             self._relay = HoldRelay(layout.shards, task_partition())
-        if self._writing is not None or plan.holding:
+        if self.writing is not None or plan.holding:
             self._shards_left = len(range(task_partition(), layout.shards, layout.partitions))
 
     def close(self) -> None:
@@ -94,7 +85,7 @@ class SparkLevel:
         """Run the level on the packets of a shard, given by its grouping key."""
         self._shards_left -= 1
         for dest, shard, origin, seq, payload in self._sent(self._packets(group, rows)):
-            yield _PACKET_ROW(dest, self._layout.group_of(shard), origin, seq, payload)
+            yield _PACKET_ROW(dest, self.layout.group_of(shard), origin, seq, payload)
         self._store.check()  # A lost connection may be the cause of a step's error.
 
     def _sent(self, packets: Iterable[Packet]) -> Iterator[Packet]:
@@ -115,18 +106,18 @@ class SparkLevel:
             yield from packets
 
     def _packets(self, group: int, rows: Iterator[Row]) -> Iterator[Packet]:
-        shard = self._layout.shard_of(group)
-        plan = self._shipped.plan()
+        shard = self.layout.shard_of(group)
+        plan = self.shipped.plan()
         self._store.enter(shard)
         packets = [Packet(row.dest, shard, row.origin, row.seq, bytes(row.payload)) for row in rows]
         for name in plan.dropped:
             self._store.drop(name)
-        packets = put_seeds(packets, plan, self._number, self._store.put)
+        packets = put_seeds(packets, plan, self.number, self._store.put)
 
         def states_of(step: Step) -> KeyStates | ShardTable:
             return states_in(self._store, plan, step.step_id)
 
-        return run_level(plan, self._number, self._layout.shards, shard, packets, states_of)
+        return run_level(plan, self.number, self.layout.shards, shard, packets, states_of)
 
 
 _PACKET_ROW = Row("dest", "shard", "origin", "seq", "payload")

@@ -1,21 +1,37 @@
-"""A plan for workers: pickled once with its functions, and loaded once in each process."""
+"""Parts of a flow that Spark's tasks get: the plan, its layout, and the writing of outputs.
+
+A plan is pickled once with its functions, and loaded once in each process.
+"""
 
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+from pyspark import TaskContext as SparkTask
 from pyspark import cloudpickle as untyped_cloudpickle
+from pyspark.sql.types import StructType
+from typing_extensions import override
 
+from flow.engine.epoch.failures import decode_failure
+from flow.engine.packets.packets import ERROR, PACKET_DDL, Packet, from_batch, to_batches
+from flow.engine.packets.shards import group_ids
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
-from flow.errors import FlowBuildError, error_message
+from flow.engine.steps.outputs import Writing, write_outputs
+from flow.errors import EngineError, FlowBuildError, error_message
 from flow.garbage import collect_seldom
 
 cloudpickle: Any = untyped_cloudpickle
 _loaded_plans: dict[str, Plan] = {}
 _MAX_LOADED_PLANS = 4
+
+_MICRO_BATCH = "streaming.sql.batchId"
+"""The property of a Spark task with the number of the micro-batch, which is an epoch."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +100,133 @@ def _can_be_pickled(value: Any) -> bool:
 def _put_in_main(classes: dict[str, type]) -> None:
     """Make the main script's classes visible to pickle; new definitions replace old ones."""
     vars(sys.modules["__main__"]).update(classes)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Layout of a flow over Spark, fixed for a checkpoint's generation.
+
+    Attributes:
+        shards: number of shards of the key space.
+        partitions: number of partitions of each level.
+        levels: number of levels.
+    """
+
+    shards: int
+    partitions: int
+    levels: int
+
+    def group_of(self, shard: int) -> int:
+        """Return the grouping key of a shard in rows."""
+        return group_ids(self.shards, self.partitions)[shard]
+
+    def shard_of(self, group: int) -> int:
+        """Return the shard of a grouping key."""
+        return group_ids(self.shards, self.partitions).index(group)
+
+    def to_batches(self, packets: Iterable[Packet]) -> Iterator[pa.RecordBatch]:
+        """Yield packets as Arrow batches of rows."""
+        return to_batches(packet._replace(shard=self.group_of(packet.shard)) for packet in packets)
+
+    def from_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
+        """Yield the packets in Arrow batches of rows."""
+        for batch in batches:
+            for packet in from_batch(batch):
+                yield packet._replace(shard=self.shard_of(packet.shard))
+
+
+class FailingLayout(Layout):
+    """Layout of a job in which a failure of the flow fails the Spark task that meets it.
+
+    A task that fails early sends only a part of its items. Without a driver that looks at all
+    packets before any row is used, Spark must not run the next stage on that part.
+    """
+
+    @override
+    def to_batches(self, packets: Iterable[Packet]) -> Iterator[pa.RecordBatch]:
+        return super().to_batches(raising(packets))
+
+
+def raising(packets: Iterable[Packet]) -> Iterator[Packet]:
+    """Yield packets, and raise the failure in a packet.
+
+    Raises:
+        FlowError: when a packet has a failure.
+    """
+    for packet in packets:
+        if packet.dest == ERROR:
+            raise decode_failure(packet.payload)
+        yield packet
+
+
+class LastStage(ABC):
+    """The end of a job: what its last stage makes of the packets of outputs.
+
+    Attributes:
+        columns: the columns of the job's data frame, as Spark's schema or DDL text.
+    """
+
+    columns: StructType | str
+
+    @abstractmethod
+    def batches(
+        self, plan: Plan, layout: Layout, packets: Iterator[Packet]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition, from all its packets, in a worker."""
+
+
+@dataclass(frozen=True)
+class TaskWriting(LastStage):
+    """Writing of a run's outputs by the tasks of the last stage; the driver gets all other packets.
+
+    Attributes:
+        run_id: id of the checkpoint in sinks.
+        left_out: edges whose sinks take Spark data frames, which no task writes.
+        first_epoch: the number of the query's first epoch.
+        is_batch: True if the first epoch is the only one.
+        rewinds: number of rewinds of the checkpoint.
+    """
+
+    run_id: str
+    left_out: frozenset[int]
+    first_epoch: int = 0
+    is_batch: bool = False
+    rewinds: int = 0
+    columns = PACKET_DDL
+
+    @override
+    def batches(
+        self, plan: Plan, layout: Layout, packets: Iterator[Packet]
+    ) -> Iterator[pa.RecordBatch]:
+        return layout.to_batches(write_outputs(plan, self.of_task(), packets))
+
+    def of_task(self) -> Writing:
+        """Return the writing of the current task."""
+        task = _task()
+        number = 0 if self.is_batch else int(task.getLocalProperty(_MICRO_BATCH) or -1)
+        if number < 0:
+            raise EngineError("Spark did not tell a task which epoch it belongs to")
+        epoch = self.first_epoch + number
+        return Writing(self.run_id, epoch, task.partitionId(), self.left_out, self.rewinds)
+
+
+def task_partition() -> int:
+    """Return the number of the current task's partition."""
+    return int(_task().partitionId())
+
+
+def _task() -> SparkTask:
+    task = SparkTask.get()
+    if task is None:
+        raise EngineError("a level runs in Spark tasks only: no Spark task runs in this thread")
+    return task
+
+
+def end_partition(
+    shipped: ShippedPlan,
+    layout: Layout,
+    last_stage: LastStage,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Run the last stage over a partition of a flow without levels."""
+    return last_stage.batches(shipped.plan(), layout, layout.from_batches(batches))

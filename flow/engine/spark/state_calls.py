@@ -12,13 +12,13 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import pyspark.sql.streaming.proto.StateMessage_pb2 as messages
 from pyspark.errors import PySparkException
 
-from flow.engine.spark.startup.switch import has_speedups
-from flow.engine.spark.versions.supported import installed_version
+from flow.engine.spark.session.settings import has_speedups
+from flow.engine.spark.session.versions import installed_version
 from flow.errors import EngineError
 
 Key: TypeAlias = tuple[Any, ...]
@@ -31,16 +31,6 @@ side blocks in a write because the other side does not read.
 """
 _PROTOCOL = 0
 _HEAD = struct.Struct("!ii")
-
-
-class StateCalls(Protocol):
-    """Access to many keys of a `MapState` whose value is one column."""
-
-    def get(self, keys: Iterable[Key]) -> list[Any | None]:
-        """Return the values of keys, in order; ``None`` for a missing key."""
-
-    def put(self, values: Iterable[tuple[Key, Any | None]]) -> None:
-        """Replace the values of keys; ``None`` removes a key."""
 
 
 def state_calls(state: Any) -> StateCalls:
@@ -147,3 +137,7 @@ class PipelinedCalls:
             values.append(value)
             if status:
                 raise EngineError(f"Spark's state could not be reached: {problem}")
+
+
+StateCalls: TypeAlias = PublicCalls | PipelinedCalls
+"""Access to many keys of a `MapState` whose value is one column."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flow.engine.spark.session.disks import NO_SPACE, RunDisks
-from flow.engine.spark.session.failures import StateLost
-from flow.engine.spark.startup.local_copies import STAMP_BYTES, LocalCopies, pays
+from flow.engine.spark.local_copies import STAMP_BYTES, LocalCopies, pays
+from flow.engine.spark.session.failures import NO_SPACE, RunDisks, StateLost
 from flow.engine.spark.state_calls import state_calls
 from flow.engine.state.header import Header
 from flow.engine.state.packed import pack, unpack
@@ -46,7 +45,7 @@ class _StepEntry:
 class SparkStore:
     """A `StateStore` in Spark's state; a step's name in state may differ from its id.
 
-    The stamp of a worker's copy may follow a header, see `flow.engine.spark.startup.local_copies`.
+    The stamp of a worker's copy may follow a header, see `flow.engine.spark.local_copies`.
     A write of segments sets or removes the stamp.
 
     Args:

@@ -7,7 +7,7 @@ import logging
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,15 +15,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flow.connectors.sink import CheckpointContext
-from flow.connectors.source import Planner
 from flow.engine.checkpoint.admission import Recovery
 from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.checkpoint import Checkpoint, epochs_of
-from flow.engine.checkpoint.lock import CheckpointLock
+from flow.engine.checkpoint.lock import CheckpointLock, CheckpointWatch
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.checkpoint.upkeep import Upkeep
-from flow.engine.checkpoint.watch import CheckpointWatch
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.summary import Summary
@@ -36,28 +33,36 @@ from flow.engine.feed.retained_offsets import (
     oldest_offsets,
     oldest_table,
 )
-from flow.engine.feed.sources import is_foreign, keep_static_frames, planners_of
+from flow.engine.feed.sources import keep_static_frames, planners_of
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
 from flow.engine.planning.tables import Tables, table_files
 from flow.engine.spark.epochs import EpochOutputs
-from flow.engine.spark.foreign import foreign_packets
-from flow.engine.spark.frame_state import check_frames_with_tables, refuse_stateful_frames
+from flow.engine.spark.frames import (
+    check_frames_with_tables,
+    refuse_stateful_frames,
+    with_frames,
+)
 from flow.engine.spark.level import SparkLevel
 from flow.engine.spark.level_processor import LevelProcessor
-from flow.engine.spark.rows import Layout
-from flow.engine.spark.session.access import cores_of, disks_of
-from flow.engine.spark.session.driver_python import check_python_of
-from flow.engine.spark.session.failures import JVM_ERRORS, full_disk_problem, spark_problem
-from flow.engine.spark.session.jvm import SESSION_STOPPED, is_stopped, jvm_needed
+from flow.engine.spark.session.access import cores_of
+from flow.engine.spark.session.failures import (
+    JVM_ERRORS,
+    SESSION_STOPPED,
+    disks_of,
+    full_disk_problem,
+    is_stopped,
+    jvm_needed,
+    spark_problem,
+)
 from flow.engine.spark.session.query_conf import query_conf
+from flow.engine.spark.session.session import check_python_of
 from flow.engine.spark.session.spark_log import SPARK_LOG
-from flow.engine.spark.shipping import ShippedPlan
-from flow.engine.spark.task_writing import TaskWriting, write_partition
+from flow.engine.spark.session.versions import installed_version
+from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, end_partition
 from flow.engine.spark.ticker import FeedServer, TickReading
-from flow.engine.spark.versions.supported import installed_version
 from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, EngineError, FlowError, first_line, printable
 
@@ -148,10 +153,9 @@ class StreamingRun:
         check_frames_with_tables(self.plan)
         self.plan = replace(self.plan, table_store=table_files(self.plan, checkpoint.storage.root))
         self._shipped = ShippedPlan.pack(self.plan.for_workers())
-        has_log = self.settings.recovery is not None and self.plan.compared_inputs
-        self._progress_log = (
-            ProgressLog(checkpoint.storage, self._kept_epochs()) if has_log else None
-        )
+        self._progress_log: ProgressLog | None = None
+        if self.settings.recovery is not None and self.plan.compared_inputs:
+            self._progress_log = ProgressLog(checkpoint.storage, self._kept_epochs())
         self._failure: BaseException | None = None
         self._feed: Feed | None = None
         self._timer = EpochTimer(slots=cores_of(self.spark))
@@ -162,7 +166,7 @@ class StreamingRun:
             self._check_before_commit,
             self._count,
             self._timer,
-            self._checkpoint_context(),
+            checkpoint.context(self._kept_epochs()) if self.settings.recovery else None,
         )
         outputs.open(checkpoint.resuming)
         try:
@@ -170,35 +174,32 @@ class StreamingRun:
         finally:
             outputs.close()
 
-    def _checkpoint_context(self) -> CheckpointContext | None:
-        """Return the checkpoint for sinks; ``None`` for a temporary one."""
-        if self.settings.recovery is None:
-            return None
-        return self._checkpoint.context(self._kept_epochs())
-
     def _passes(self, storage: Storage, outputs: EpochOutputs) -> None:
         """Run the query, and run it again to drain it if Spark itself reads sources."""
         self._pass(storage, outputs, end_now=False)
         finished = not (self._summary.stopped or self._summary.aborted)
-        if self._foreign() and self.settings.drain and finished:
+        if self.plan.frames and self.settings.drain and finished:
             self._pass(storage, outputs, end_now=True)
 
     def _pass(self, storage: Storage, outputs: EpochOutputs, end_now: bool) -> None:
         parallelism = cores_of(self.spark)
         planners = planners_of(self.plan, storage, parallelism)
+        identity = self._checkpoint.identity
+        of_tables = partial(oldest_table, storage, identity)
+        of_offsets = partial(oldest_offsets, storage, identity)
         feed = Feed(
             planners,
             self.settings.system_time,
             self.settings.drain,
             self.settings.only_available,
-            foreign=bool(self._foreign()),
+            foreign=bool(self.plan.frames),
             end_now=end_now,
             offset_names=self.plan.state_names,
             origin=self._origin(),
-            releases=self._releases(storage, planners),
+            releases=Releases(of_offsets, planners, self.plan.state_names),
             plan=self.plan,
             progress=self._progress_at_start(),
-            tables=self._tables(storage),
+            tables=Tables.of(self.plan, storage, of_tables) if self.plan.tables else None,
         )
         self._feed = feed
         self.stop.watch(feed.end)
@@ -226,16 +227,6 @@ class StreamingRun:
         last = max(epochs, default=identity.first_epoch - 1)
         self._progress_log.remove_before(last - self._kept_epochs())
         return self._progress_log.read(last)
-
-    def _tables(self, storage: Storage) -> Tables | None:
-        if not self.plan.tables:
-            return None
-        oldest = partial(oldest_table, storage, self._checkpoint.identity)
-        return Tables.of(self.plan, storage, oldest)
-
-    def _releases(self, storage: Storage, planners: Mapping[str, Planner]) -> Releases:
-        oldest = partial(oldest_offsets, storage, self._checkpoint.identity)
-        return Releases(oldest, planners, self.plan.state_names)
 
     def _started(self, *arguments: Any) -> StreamingQuery:
         try:
@@ -266,14 +257,14 @@ class StreamingRun:
                 raise
 
         kept_epochs = self._kept_epochs()
-        only_packets = not (self._foreign() or outputs.left_out())
+        only_packets = not (self.plan.frames or outputs.left_out())
         extra = {_SOURCE_NAMES: "false", **upkeep.conf}
         with query_conf(
             self.spark, self._layout.partitions, kept_epochs, storage.is_local, only_packets, extra
         ):
             frame = self._chain(name, outputs.left_out())
             writer = frame.writeStream.queryName(self.plan.flow_id).foreachBatch(write)
-            writer = writer.option("checkpointLocation", self._spark_checkpoint())
+            writer = writer.option("checkpointLocation", f"{storage.root}/{identity.spark}")
             if self._ends_by_itself():
                 writer = writer.trigger(availableNow=True)
             else:
@@ -292,11 +283,9 @@ class StreamingRun:
             identity.run_id, left_out, identity.first_epoch, rewinds=identity.rewinds
         )
         frame = self.spark.readStream.format(ticker).load()
-        for number, step_id in enumerate(self._foreign()):
-            packets = foreign_packets(self.plan, step_id, number, self._shipped, self._layout)
-            frame = frame.union(packets)
+        frame = with_frames(frame, self.plan, self._shipped, self._layout)
         if not last:
-            task = partial(write_partition, self._shipped, self._layout, writing)
+            task = partial(end_partition, self._shipped, self._layout, writing)
             return frame.mapInArrow(task, PACKET_DDL)
         for number in range(1, last + 1):
             task_writing = writing if number == last else None
@@ -358,8 +347,8 @@ class StreamingRun:
 
         Otherwise the feed ends it, for sources of Spark after an epoch in which they had no data.
         """
-        can_end = installed_version().has_available_now
-        return can_end and self.settings.only_available and bool(self._foreign())
+        can_end = installed_version().has_admission
+        return can_end and self.settings.only_available and bool(self.plan.frames)
 
     def _explained(self, error: BaseException | None) -> FlowError:
         """Return the error of a failed query; a stopped session or lost checkpoint has priority."""
@@ -400,7 +389,7 @@ class StreamingRun:
         feed.note(stats)
         if self._progress_log is not None:
             self._progress_log.write(epoch, feed.progress)
-        feed.foreign_busy = bool(self._foreign()) and self._foreign_moved(epoch)
+        feed.foreign_busy = bool(self.plan.frames) and self._foreign_moved(epoch)
         if self._summary.epochs:
             self._checkpoint.committed()
         self._summary.add(stats)
@@ -418,13 +407,6 @@ class StreamingRun:
             return []
         lines = storage.read_bytes(name).splitlines()[_LINES_BEFORE_SOURCES:]
         return [line for line in lines if line != b"-"]
-
-    def _foreign(self) -> list[str]:
-        """Return the inputs that Spark itself reads."""
-        return [step_id for step_id in self.plan.inputs if is_foreign(self.plan.steps[step_id])]
-
-    def _spark_checkpoint(self) -> str:
-        return f"{self._checkpoint.storage.root}/{self._checkpoint.identity.spark}"
 
     def _origin(self) -> Origin | None:
         """Return the start of a later generation; ``None`` for the first."""

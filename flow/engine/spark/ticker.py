@@ -2,14 +2,13 @@
 
 Spark plans offsets and an epoch's tasks in a Python process of its own. That process sends requests
 to the feed in the driver's process over a local connection, see
-`flow.engine.spark.versions.ticker_source`. Spark's tasks read and pack the input.
+`flow.engine.spark.ticker_source`. Spark's tasks read and pack the input.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import importlib
 import json
 import pickle
 import secrets
@@ -30,11 +29,15 @@ from flow.engine.epoch.phases import EpochTimer
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
-from flow.engine.spark.rows import Layout
-from flow.engine.spark.shipping import ShippedPlan
-from flow.engine.spark.versions.import_caches import forget_zip_importers
-from flow.engine.spark.versions.supported import installed_version
-from flow.engine.spark.versions.ticker_source import HOST, Ticker, ticker_source
+from flow.engine.spark.session.versions import forget_zip_importers, installed_version
+from flow.engine.spark.shipping import Layout, ShippedPlan
+from flow.engine.spark.ticker_source import (
+    HOST,
+    RememberingReader,
+    Ticker,
+    admitting_reader,
+    ticker_source,
+)
 from flow.engine.state.seeding import read_seeds, seed_files
 from flow.engine.steps.reading import Reading, read_split, share
 
@@ -80,8 +83,8 @@ class FeedServer:
             logged_offset=logged_offset,
             reader=pickle.dumps(reading),
         )
-        reader = importlib.import_module(installed_version().ticker_reader).Reader
-        return ticker_source(ticker, reader)
+        has_admission = installed_version().has_admission
+        return ticker_source(ticker, admitting_reader() if has_admission else RememberingReader)
 
     def release(self) -> None:
         """Accept no more connections, and end all waits for an answer."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple
-
-from typing_extensions import override
+from typing import Any, NamedTuple, TypeAlias
 
 from flow.instants import NEVER
 
@@ -29,37 +26,14 @@ class Change(NamedTuple):
     at_us: int = 0
 
 
-class Contents(ABC):
-    """Values of a table by key. Copies share no mutable parts."""
-
-    @abstractmethod
-    def apply(self, changes: Iterable[Change]) -> int:
-        """Apply changes in order; return by how much the sizes of the bytes among values grew."""
-
-    @abstractmethod
-    def changes(self) -> Iterator[Change]:
-        """Yield changes that make these contents of empty ones."""
-
-    @abstractmethod
-    def view(self, at_us: int = NEVER) -> Mapping[str, Any]:
-        """Return a read-only mapping of the values at a time; by default the newest values."""
-
-    @abstractmethod
-    def copy(self) -> Contents:
-        """Return a copy."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-
 @dataclass
-class Newest(Contents):
+class Newest:
     """The newest value of each key."""
 
     values: dict[str, Any] = field(default_factory=dict)
 
-    @override
     def apply(self, changes: Iterable[Change]) -> int:
+        """Apply changes in order; return by how much the sizes of the bytes among values grew."""
         grown = 0
         for key, value, _ in changes:
             if key in self.values:
@@ -71,25 +45,23 @@ class Newest(Contents):
                 self.values.pop(key, None)
         return grown
 
-    @override
     def changes(self) -> Iterator[Change]:
+        """Yield changes that make these contents of empty ones."""
         return (Change(key, value) for key, value in self.values.items())
 
-    @override
-    def view(self, at_us: int = NEVER) -> Mapping[str, Any]:
+    def view(self, at_us: int = NEVER) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return a read-only mapping of the newest values."""
         return MappingProxyType(self.values)
 
-    @override
     def copy(self) -> Newest:
         return Newest(dict(self.values))
 
-    @override
     def __len__(self) -> int:
         return len(self.values)
 
 
 @dataclass
-class History(Contents):
+class History:
     """The values of each key by time.
 
     Attributes:
@@ -104,8 +76,8 @@ class History(Contents):
     times: dict[str, list[int]] = field(default_factory=dict)
     values: dict[str, list[Any]] = field(default_factory=dict)
 
-    @override
     def apply(self, changes: Iterable[Change]) -> int:
+        """Apply changes in order; return by how much the sizes of the bytes among values grew."""
         grown = 0
         for key, value, at_us in changes:
             times = self.times.setdefault(key, [])
@@ -127,25 +99,27 @@ class History(Contents):
         del times[:count], values[:count]
         return size
 
-    @override
     def changes(self) -> Iterator[Change]:
+        """Yield changes that make these contents of empty ones."""
         for key, times in self.times.items():
             for at_us, value in zip(times, self.values[key], strict=True):
                 yield Change(key, value, at_us)
 
-    @override
     def view(self, at_us: int = NEVER) -> Mapping[str, Any]:
+        """Return a read-only mapping of the values at a time; by default the newest values."""
         return _AsOf(self, at_us)
 
-    @override
     def copy(self) -> History:
         times = {key: list(of_key) for key, of_key in self.times.items()}
         values = {key: list(of_key) for key, of_key in self.values.items()}
         return History(self.keep_us, times, values)
 
-    @override
     def __len__(self) -> int:
         return len(self.times)
+
+
+Contents: TypeAlias = Newest | History
+"""The values of a table by key. Copies share no mutable parts."""
 
 
 class _AsOf(Mapping[str, Any]):

@@ -6,43 +6,30 @@ import copy
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from flow.dataflow import Step
 from flow.engine.tables.contents import Change, Contents
-from flow.engine.tables.files import (
+from flow.engine.tables.stores import empty_contents
+from flow.engine.tables.versions import (
     CHANGES,
     WHOLE,
+    TableVersion,
     encode,
     file_name,
     folder_of,
     read_version,
 )
-from flow.engine.tables.stores import empty_contents
-from flow.engine.tables.versions import TableVersion
 from flow.errors import EngineError, StepError, error_message, shorten
 from flow.operators.tables import Table
+
+if TYPE_CHECKING:
+    from flow.engine.checkpoint.storage import Storage
 
 MAX_CHANGES_FILES = 32
 """The greatest number of files that a task reads after a whole version."""
 REMOVAL_VERSIONS = 50
 """Versions between two removals of files that no run can need any more."""
-
-
-class Files(Protocol):
-    """Files of a checkpoint."""
-
-    def names(self, name: str) -> list[str]:
-        """Return the names in a directory, sorted."""
-
-    def read_checked(self, name: str) -> bytes:
-        """Read a file whose content has a checksum of its own."""
-
-    def write_bytes(self, name: str, data: bytes) -> None:
-        """Write or replace a file."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if it exists."""
 
 
 def pickled(step_id: str, key: str, value: object) -> bytes | None:
@@ -78,7 +65,7 @@ class TableLog:
 
     step: Step
     name: str
-    files: Files | None = None
+    files: Storage | None = None
     oldest: Callable[[str], TableVersion | None] = lambda _: None
     version: TableVersion = field(default=TableVersion(), init=False)
     contents: Contents = field(init=False)
@@ -176,7 +163,7 @@ class TableLog:
             self._remove_old(self.files)
         return number
 
-    def _remove_old(self, files: Files) -> None:
+    def _remove_old(self, files: Storage) -> None:
         """Remove the files of versions before the oldest from which a run can continue."""
         oldest = self.oldest(self.name)
         if oldest is None:

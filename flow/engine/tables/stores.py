@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TypeAlias
 
 from flow.connectors.files.places.place import locate
 from flow.engine.tables.contents import Contents, History, Newest
-from flow.engine.tables.files import read_version, with_values
-from flow.engine.tables.versions import TableVersion
+from flow.engine.tables.versions import TableVersion, read_version, with_values
 from flow.errors import CheckpointError, first_line
 from flow.operators.tables import Table
 
@@ -17,19 +16,6 @@ from flow.operators.tables import Table
 def empty_contents(operator: Table) -> Contents:
     """Return the contents of a table before its first change."""
     return Newest() if operator.as_of is None else History(operator.keep_us)
-
-
-class TableStore(Protocol):
-    """The tables of a plan, where its tasks run."""
-
-    def contents(self, step_id: str, versions: Mapping[str, TableVersion] | None) -> Contents:
-        """Return the contents of a table.
-
-        Args:
-            step_id: the table.
-            versions: the version of each table in the epoch, by the table's name in the
-                checkpoint; ``None`` in tasks that do not know the epoch.
-        """
 
 
 @dataclass
@@ -74,6 +60,11 @@ class FileTables:
     def contents(self, step_id: str, versions: Mapping[str, TableVersion] | None) -> Contents:
         """Return the contents of a table.
 
+        Args:
+            step_id: the table.
+            versions: the version of each table in the epoch, by the table's name in the
+                checkpoint; ``None`` in tasks that do not know the epoch.
+
         Raises:
             CheckpointError: when a file of the table is missing or damaged.
         """
@@ -97,3 +88,7 @@ class FileTables:
                 return content
         except OSError as error:
             raise CheckpointError(f"{place} cannot be read: {first_line(error)}") from error
+
+
+TableStore: TypeAlias = MemoryTables | FileTables
+"""The tables of a plan, where its tasks run."""

@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from flow.cli.doctor import disks
-from flow.cli.doctor.disks import checkpoint_findings, temporary_findings
-from flow.cli.doctor.file_systems import FileSystem, file_system_of, try_renames
+from flow.cli.doctor.disks import (
+    FileSystem,
+    checkpoint_findings,
+    file_system_of,
+    temporary_findings,
+    try_renames,
+)
 from flow.cli.doctor.finding import Level
 from tests.cli.doctor.findings import OK, PROBLEM, WARNING, is_last
 

@@ -16,7 +16,7 @@ from flow.cli.doctor.installation import (
     pyspark_findings,
     python_findings,
 )
-from flow.engine.spark.versions.supported import SparkVersion
+from flow.engine.spark.session.versions import SparkVersion
 from tests.cli.doctor.findings import OK, PROBLEM, WARNING, is_last
 
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from flow.engine.packets.shards import group_ids, hash_keys, segment_of, shard_of, spark_hash
-from flow.engine.spark.rows import Layout
+from flow.engine.spark.shipping import Layout
 
 
 def hashes(keys: list[str]) -> list[int]:

@@ -21,8 +21,12 @@ import flow_windowing as win
 from flow import Dataflow, run
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.engine.spark.daemon import PRELOAD
-from flow.engine.spark.session.session import SparkSettings, make_session
-from flow.engine.spark.startup.early_workers import JOB_GROUP, start_workers_early
+from flow.engine.spark.session.session import (
+    JOB_GROUP,
+    SparkSettings,
+    make_session,
+    start_workers_early,
+)
 from flow.testing import TestingSource
 from tests.support.programs import printed_by
 

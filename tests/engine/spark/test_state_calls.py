@@ -15,6 +15,7 @@ from pyspark.sql.streaming.stateful_processor import MapState
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 from pyspark.sql.types import StructType
 
+from flow.engine.spark.session.versions import version_of
 from flow.engine.spark.state_calls import (
     AHEAD,
     PipelinedCalls,
@@ -22,7 +23,6 @@ from flow.engine.spark.state_calls import (
     StateCalls,
     state_calls,
 )
-from flow.engine.spark.versions.supported import version_of
 from flow.errors import EngineError, EnvironmentProblem
 
 PICKLER = CPickleSerializer()

@@ -25,12 +25,10 @@ from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.feed.stop import FeedEnd
 from flow.engine.spark import ticker
-from flow.engine.spark.rows import Layout
-from flow.engine.spark.shipping import ShippedPlan
+from flow.engine.spark.session.versions import installed_version
+from flow.engine.spark.shipping import Layout, ShippedPlan
 from flow.engine.spark.ticker import FeedServer, TickReading, TickTask, tasks_of
-from flow.engine.spark.versions import reader_without_start
-from flow.engine.spark.versions.supported import SUPPORTED, installed_version
-from flow.engine.spark.versions.ticker_source import HOST, cloudpickle
+from flow.engine.spark.ticker_source import HOST, RememberingReader, cloudpickle
 from flow.engine.steps.reading import Reading
 from flow.errors import SourceError
 from flow.instants import Moment
@@ -42,14 +40,14 @@ READ = tuple(("in", Split({"file": number})) for number in range(3))
 ASK = """
 import importlib, json, pickle, sys
 import pyspark.sql.datasource
-if sys.argv[2] == "reader_with_start":
+if sys.argv[2] == "True":
     importlib.import_module("pyspark.sql.streaming.datasource")
 before = set(sys.modules)
 source = pickle.load(open(sys.argv[1], "rb"))
 reader = source({}).streamReader(source({}).schema())
 start = reader.initialOffset()
 try:
-    if sys.argv[2] == "reader_with_start":
+    if sys.argv[2] == "True":
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
     else:
         end = reader.latestOffset()
@@ -88,17 +86,12 @@ def servers() -> Iterator[list[FeedServer]]:
         server.close()
 
 
-READERS = [
-    version.ticker_reader for version in SUPPORTED if version.number <= installed_version().number
-]
-
-
-@pytest.fixture(params=sorted(set(READERS)))
-def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A reader that the installed PySpark can import, in the place of the version's own."""
-    version = replace(installed_version(), ticker_reader=request.param)
+@pytest.fixture(params=sorted({False, installed_version().has_admission}))
+def has_admission(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """The reader of this or an older version of Spark, in the place of the version's own."""
+    version = replace(installed_version(), has_admission=request.param)
     monkeypatch.setattr(ticker, "installed_version", lambda: version)
-    return str(request.param).rpartition(".")[2]
+    return version.has_admission
 
 
 def source_of(server: FeedServer, logged: Json) -> type[DataSource]:
@@ -106,34 +99,34 @@ def source_of(server: FeedServer, logged: Json) -> type[DataSource]:
     return server.source("ticker", TickReading(shipped, Layout(4, 2, 1)), logged)
 
 
-def ask(server: FeedServer, folder: Path, reader: str) -> dict[str, Any]:
+def ask(server: FeedServer, folder: Path, has_admission: bool) -> dict[str, Any]:
     """Ask a feed server from a new process, and return the answers and the modules it imported."""
     source = source_of(server, EpochOffset().to_json())
     (folder / "source").write_bytes(cloudpickle.dumps(source))
-    printed = printed_by("-I", "-c", ASK, folder / "source", reader)
+    printed = printed_by("-I", "-c", ASK, folder / "source", str(has_admission))
     return cast("dict[str, Any]", json.loads(printed))
 
 
 def test_the_source_gets_offsets_and_tasks_without_imports_of_this_project(
-    tmp_path: Path, servers: list[FeedServer], reader: str
+    tmp_path: Path, servers: list[FeedServer], has_admission: bool
 ) -> None:
     epoch = EpochOffset(CONTROL, {"in": {"file": 3}}, READ)
     servers.append(FeedServer(cast("Feed", StandIn(epoch)), 2))
-    answers = ask(servers[0], tmp_path, reader)
+    answers = ask(servers[0], tmp_path, has_admission)
     assert answers == {"end": epoch.to_json(), "tasks": [True, True], "ours": []}
 
 
 def test_an_error_of_the_feed_is_reported_and_ends_the_run(
-    tmp_path: Path, servers: list[FeedServer], reader: str
+    tmp_path: Path, servers: list[FeedServer], has_admission: bool
 ) -> None:
     feed = StandIn(None)
     servers.append(FeedServer(cast("Feed", feed), 2))
-    assert ask(servers[0], tmp_path, reader)["failed"] == "SourceError: the shelf is empty"
+    assert ask(servers[0], tmp_path, has_admission)["failed"] == "SourceError: the shelf is empty"
     assert isinstance(servers[0].failure, SourceError)
     assert feed.end.done.is_set()
 
 
-def test_a_reader_without_start_goes_on_at_the_log_then_its_answer(
+def test_a_remembering_reader_goes_on_at_the_log_then_its_answer(
     servers: list[FeedServer],
 ) -> None:
     """As before Spark 4.2."""
@@ -148,7 +141,7 @@ def test_a_reader_without_start_goes_on_at_the_log_then_its_answer(
     feed.next = next_epoch  # type: ignore[method-assign]
     servers.append(FeedServer(cast("Feed", feed), 2))
     settings = source_of(servers[0], epochs[1].to_json())({}).streamReader(StructType())._ticker
-    reader = reader_without_start.Reader(settings)
+    reader = RememberingReader(settings)
     assert reader.latestOffset() == epochs[2].to_json()
     assert reader.latestOffset() == epochs[3].to_json()
     assert starts == [epochs[1], epochs[2]]

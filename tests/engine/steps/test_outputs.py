@@ -22,11 +22,9 @@ from flow.engine.packets.packets import ERROR, STATS, Packet, encode_whole
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.spark import level as spark_level
-from flow.engine.spark import task_writing
+from flow.engine.spark import shipping
 from flow.engine.spark.level import SparkLevel
-from flow.engine.spark.rows import Layout
-from flow.engine.spark.shipping import ShippedPlan
-from flow.engine.spark.task_writing import TaskWriting
+from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting
 from flow.engine.steps.level import run_level
 from flow.engine.steps.outputs import OutputTask, Writing, write_outputs
 from flow.errors import EngineError, StepError
@@ -170,7 +168,7 @@ MICRO_BATCH = "streaming.sql.batchId"
 
 def in_task(monkeypatch: pytest.MonkeyPatch, partition: int, batch: str | None = None) -> None:
     properties = {} if batch is None else {MICRO_BATCH: batch}
-    monkeypatch.setattr(task_writing, "SparkTask", Task(partition, properties))
+    monkeypatch.setattr(shipping, "SparkTask", Task(partition, properties))
 
 
 @pytest.mark.parametrize(

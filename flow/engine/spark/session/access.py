@@ -7,10 +7,10 @@ Spark Connect has neither a JVM nor a Spark context there, so flows run on it as
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
-from flow.engine.spark.session.disks import RunDisks
-from flow.engine.spark.session.masters import is_local_master, local_tasks
+from flow.engine.spark.session.settings import is_local_master, local_tasks
 from flow.errors import EnvironmentProblem
 
 _REMOTE = "pyspark.sql.connect"
@@ -57,46 +57,19 @@ def is_local(spark: Any) -> bool:
     return not is_remote(spark) and is_local_master(_master_of(spark))
 
 
-def disks_of(spark: Any, checkpoint: str | None = None) -> RunDisks:
-    """Return the directories that a run on a session writes to beside its outputs.
-
-    Args:
-        spark: the session.
-        checkpoint: path or URI of the checkpoint.
-    """
-    local: tuple[str, ...] = ()
-    if is_local(spark):
-        jvm: Any = spark._jvm
-        local = tuple(jvm.org.apache.spark.util.Utils.getConfiguredLocalDirs(spark._jsc.getConf()))
-    return RunDisks(checkpoint, local)
-
-
 def _master_of(spark: Any) -> str:
     if is_remote(spark):
         return spark.conf.get("spark.master", None) or "unknown"
     return spark.sparkContext.master or "unknown"
 
 
-def tag_jobs(spark: Any, tag: str) -> None:
-    """Add a tag to the jobs that this thread starts."""
+def job_tags(spark: Any) -> tuple[Callable[[str], Any], ...]:
+    """Return three functions of a tag: add it to this thread's jobs, remove it, and cancel jobs.
+
+    The last function cancels the running jobs with the tag, of any thread.
+    """
+    if is_remote(spark):
+        return spark.addTag, spark.removeTag, spark.interruptTag
     # A classic session's own tags do not reach the jobs that collect rows as Arrow.
-    if is_remote(spark):
-        spark.addTag(tag)
-    else:
-        spark.sparkContext.addJobTag(tag)
-
-
-def untag_jobs(spark: Any, tag: str) -> None:
-    """Remove a tag from the jobs that this thread starts."""
-    if is_remote(spark):
-        spark.removeTag(tag)
-    else:
-        spark.sparkContext.removeJobTag(tag)
-
-
-def cancel_jobs(spark: Any, tag: str) -> None:
-    """Cancel the running jobs with a tag, of any thread."""
-    if is_remote(spark):
-        spark.interruptTag(tag)
-    else:
-        spark.sparkContext.cancelJobsWithTag(tag)
+    context = spark.sparkContext
+    return context.addJobTag, context.removeJobTag, context.cancelJobsWithTag

@@ -13,34 +13,7 @@ from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.access import is_remote
 from flow.engine.spark.session.failures import JVM_ERRORS
-
-ONE_DAEMON: Mapping[str, str] = {
-    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
-}
-"""The setting with which Spark forks all Python workers from one process. With "true", tasks with
-state have one environment variable less than other tasks, and Spark starts a process for each
-distinct environment."""
-
-MAINTENANCE_INTERVAL = "10s"
-"""The interval of maintenance of the state store. In Spark's default of a minute, epochs of 0.25 s
-write 240 versions. Maintenance costs processor time: with small epochs, 2.6 % of the JVM's time at
-an interval of 15 s, and 10 % more time at 5 s than at a minute."""
-
-QUERY_CONF: Mapping[str, str] = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
-    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-    "spark.sql.streaming.stateStore.maintenanceInterval": MAINTENANCE_INTERVAL,
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    **ONE_DAEMON,
-    "spark.sql.streaming.numRecentProgressUpdates": "20",
-    "spark.sql.adaptive.enabled": "false",
-}
-"""Settings of a flow's query; set on the session while the query starts."""
+from flow.engine.spark.session.settings import QUERY_CONF
 
 _ON_THIS_MACHINE: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (

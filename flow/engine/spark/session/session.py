@@ -1,4 +1,4 @@
-"""A new Spark session with settings for flows, and the active session in its place."""
+"""Sessions of Spark: a new one with settings for flows, and those that a program has made."""
 
 from __future__ import annotations
 
@@ -6,31 +6,59 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+import threading
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from flow.engine.spark.session.active import active_session
-from flow.engine.spark.session.code import PACKAGES, send_files, send_packages
-from flow.engine.spark.session.defaults import LOCAL_DRIVER_MEMORY, LOG_LEVELS, QUIET_LEVELS
-from flow.engine.spark.session.java import check_java
-from flow.engine.spark.session.jvm_files import (
+from flow.checks import wrong_type
+from flow.engine.spark.session.access import cores_of, is_local, is_remote, java_of
+from flow.engine.spark.session.failures import is_stopped
+from flow.engine.spark.session.jvm_start import (
     directory_for_jvm,
     has_room_for_sockets,
+    java_options_of_user,
     leave_to_jvm,
     started_in,
     starts_jvm,
+    submitted_conf,
 )
-from flow.engine.spark.session.masters import is_local_master, local_tasks
-from flow.engine.spark.session.query_conf import ONE_DAEMON
+from flow.engine.spark.session.settings import (
+    LOCAL_DRIVER_MEMORY,
+    ONE_DAEMON,
+    QUIET_LEVELS,
+    SPEEDUPS_OF_WORKERS,
+    SPEEDUPS_VARIABLE,
+    has_speedups,
+    is_local_master,
+    local_tasks,
+)
+from flow.engine.spark.session.spark_home import quick_spark_home
 from flow.engine.spark.session.spark_log import SPARK_LOG, output_to
-from flow.engine.spark.startup.early_workers import start_workers_early
-from flow.engine.spark.startup.spark_home import quick_spark_home
-from flow.engine.spark.startup.submitted import submitted_conf
-from flow.engine.spark.startup.switch import has_speedups
-from flow.errors import EngineError, FlowBuildError, first_line, shorten
+from flow.engine.spark.session.versions import check_java, check_same_version
+from flow.engine.temporary import new_directory
+from flow.errors import (
+    EngineError,
+    EnvironmentProblem,
+    FlowBuildError,
+    first_line,
+)
+
+PACKAGES = ("flow", "flow_windowing", "recovery")
+"""The packages of this project, which workers on other machines get."""
+_sent: set[str] = set()
+"""The ids of the applications, or sessions of Spark Connect, whose workers have the packages."""
+
+JOB_GROUP = "flow-workers"
+"""The name, in Spark, of the job that starts Python workers."""
+_CONNECT = "pyspark.sql.connect.session"
 
 _QUIET_CONF: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
@@ -52,34 +80,20 @@ collection, and with G1 their number grew. On many cores the serial collector is
 cores wait for the one that collects."""
 
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
-_OPTIONS_OF_ANY_JVM = (
-    "JAVA_TOOL_OPTIONS",
-    "JDK_JAVA_OPTIONS",
-    "_JAVA_OPTIONS",
-    "SPARK_SUBMIT_OPTS",
-)
 
-# On one machine shuffled data stays in the page cache, so compression costs more than it saves.
-# Spark's checksums of rows detect differences when a stage runs again after the loss of an
-# executor, which a local session does not survive.
-_SHUFFLE_CONF: Mapping[str, str] = {
+_LOCAL_CONF: Mapping[str, str] = {
+    # On one machine shuffled data stays in the page cache, so compression costs more than it saves.
     "spark.shuffle.compress": "false",
+    # Spark's checksums of rows detect differences when a stage runs again after the loss of an
+    # executor, which a local session does not survive.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
-}
-
-# Spark retains a thousand jobs, and as many queries with their metrics, for its web page, which is
-# off.
-_SHORT_HISTORY: Mapping[str, str] = {
+    # Spark retains a thousand jobs, and as many queries with their metrics, for its web page, which
+    # is off.
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "500",
     "spark.sql.ui.retainedExecutions": "50",
-}
-
-_LOCAL_CONF: Mapping[str, str] = {
-    **_SHUFFLE_CONF,
-    **_SHORT_HISTORY,
     # Spark removes the files of a finished shuffle after the JVM has collected its objects. Old
     # objects are collected with the whole heap, by default every half hour. With the 100 MB of a
     # small flow, a collection takes a third of a second.
@@ -117,14 +131,6 @@ class SparkSettings:
     log_level: str | None = None
     py_files: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.log_level is not None and self.log_level.upper() not in LOG_LEVELS:
-            allowed = ", ".join(LOG_LEVELS)
-            raise FlowBuildError(f"log_level must be one of {allowed}, got {self.log_level!r}")
-        for pair in self.conf.items():
-            if not all(isinstance(part, str) for part in pair):
-                raise FlowBuildError(f"Spark configuration is text to text, got {shorten(pair)}")
-
 
 def make_session(name: str, settings: SparkSettings) -> SparkSession:
     """Return the active session, or start a session whose output goes to a file.
@@ -151,8 +157,10 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     else:
         SPARK_LOG.keep()
     _quiet_accumulators(spark)
-    _send_code(spark, settings)
-    if is_local_master(settings.master) and has_speedups():
+    send_files(spark, settings.py_files)
+    if not is_local_master(settings.master):
+        send_packages(spark)
+    elif has_speedups():
         start_workers_early(spark)
     return spark
 
@@ -204,11 +212,24 @@ def _quiet_accumulators(spark: SparkSession) -> None:
         server.handle_error = lambda *_: None
 
 
-def _send_code(spark: SparkSession, settings: SparkSettings) -> None:
-    """Send the user's files to the workers, and to those of a cluster the packages too."""
-    send_files(spark, settings.py_files)
-    if not is_local_master(settings.master):
-        send_packages(spark)
+def start_workers_early(spark: SparkSession) -> threading.Thread:
+    """Start Spark's Python workers in a daemon thread, and return the thread without waiting.
+
+    Spark forks its workers from a daemon (`flow.engine.spark.daemon`), which it starts for the
+    first Python task. The daemon then imports modules for one or two seconds, and an epoch would
+    wait for it. A small task starts the daemon while the flow is prepared.
+    """
+    thread = threading.Thread(target=_run_task, args=(spark,), name="flow-workers", daemon=True)
+    thread.start()
+    return thread
+
+
+def _run_task(spark: SparkSession) -> None:
+    """Run a Spark job with one Python task that returns its rows."""
+    # If the job fails, the flow's own tasks fail as well, and report the error.
+    with contextlib.suppress(Exception):
+        spark.sparkContext.setJobGroup(JOB_GROUP, "starting Python workers")
+        spark.range(1, numPartitions=1).mapInArrow(lambda batches: batches, "id long").collect()
 
 
 def _conf(settings: SparkSettings, unix_sockets: bool) -> dict[str, str]:
@@ -219,19 +240,15 @@ def _conf(settings: SparkSettings, unix_sockets: bool) -> dict[str, str]:
     if has_speedups():
         daemon["spark.python.daemon.module"] = "flow.engine.spark.daemon"
         daemon["spark.executorEnv.FLOW_PRELOAD"] = ",".join(_own_modules())
-    java = {
-        "spark.driver.extraJavaOptions": _java_options(
-            local_tasks(settings.master, os.cpu_count() or 1) or 1
-        )
-    }
+    tasks = local_tasks(settings.master, os.cpu_count() or 1) or 1
+    java = {"spark.driver.extraJavaOptions": _java_options(tasks)}
     return {**_QUIET_CONF, **_LOCAL_CONF, **java, **ONE_DAEMON, **daemon, **settings.conf}
 
 
 def _java_options(cores: int) -> str:
     """Return the options of the JVM of a local session that runs this many tasks at a time."""
     # The JVM does not start with options for two collectors.
-    user_options = " ".join(os.environ.get(name, "") for name in _OPTIONS_OF_ANY_JVM)
-    if cores > _FEW_CORES or _COLLECTOR.search(user_options):
+    if cores > _FEW_CORES or _COLLECTOR.search(java_options_of_user()):
         return _JAVA_OPTIONS
     return f"{_JAVA_OPTIONS} {_ON_FEW_CORES}"
 
@@ -242,3 +259,138 @@ def _own_modules() -> list[str]:
         name for name in sys.modules if name.split(".")[0] in PACKAGES and "__main__" not in name
     }
     return sorted(used.union(name for name in _IN_WORKERS if name.split(".")[0] in used))
+
+
+def active_session() -> Any | None:
+    """Return the session of the program, classic or of Spark Connect; ``None`` if there is none.
+
+    A session of Spark Connect precedes a classic one, which ``remote("local[2]")`` makes in this
+    process for its server. The variable ``SPARK_REMOTE`` stands for a session that PySpark makes
+    when it is first asked for one.
+    """
+    connect: Any = sys.modules.get(_CONNECT)
+    if connect is not None:
+        try:
+            return connect.SparkSession.active()
+        except PySparkException:
+            pass  # The program has no session of Spark Connect.
+    if SparkContext._active_spark_context is not None:
+        return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    return SparkSession.builder.getOrCreate() if os.environ.get("SPARK_REMOTE") else None
+
+
+def setting_in(spark: Any, name: str) -> str | None:
+    """Return the value of one of Spark's settings in a session; ``None`` if it has none."""
+    if name == "spark.default.parallelism":
+        return str(cores_of(spark))
+    try:
+        found: str = spark.conf.get(name)
+    except (PySparkException, Py4JJavaError):  # The type depends on the version and the session.
+        return os.environ.get(SPEEDUPS_VARIABLE, "on") if name == SPEEDUPS_OF_WORKERS else None
+    return found
+
+
+def check_session(spark: Any, *, is_batch: bool) -> None:
+    """Check that a flow can run on a session.
+
+    Args:
+        spark: the session.
+        is_batch: True if the flow runs as a batch.
+
+    Raises:
+        FlowTypeError: if the object is not a session.
+        FlowBuildError: if the session was stopped.
+        EnvironmentProblem: if the session runs another version of Spark than the installed one, or
+            is one of Spark Connect and the flow is no batch.
+    """
+    if not isinstance(spark, SparkSession) and not is_remote(spark):
+        raise wrong_type("spark= must be a SparkSession", spark)
+    if is_stopped(spark):
+        raise FlowBuildError(
+            "spark= names a session that was stopped: make a new one, or leave out spark="
+        )
+    check_same_version(spark)
+    if not is_batch:
+        java_of(spark, "a streaming flow")
+
+
+def check_python_of(spark: SparkSession) -> None:
+    """Check that the interpreter of a session's workers exists on the driver.
+
+    Spark starts the same path on both: on the driver to plan epochs, on the workers to run steps.
+    A path in a packed environment, such as ``./env/bin/python``, may exist on the workers alone.
+
+    Raises:
+        EnvironmentProblem: when there is no such file.
+    """
+    jvm: Any = spark._jvm
+    check_driver_python(spark.sparkContext.pythonExec, jvm.java.lang.System.getProperty("user.dir"))
+
+
+def check_driver_python(python: str, folder: str) -> None:
+    """Check that an interpreter exists on this machine.
+
+    Args:
+        python: the interpreter: a path, or a name that is looked up in ``PATH``, which this
+            function accepts.
+        folder: the directory to which the path is relative: that in which the JVM was started.
+
+    Raises:
+        EnvironmentProblem: when the path has no file.
+    """
+    if os.path.dirname(python) and not (Path(folder) / python).exists():
+        raise EnvironmentProblem(
+            f"PYSPARK_PYTHON names {python!r}, and {Path(folder) / python} does not exist: Spark "
+            "starts that interpreter on the workers, and on this machine to plan epochs; unpack "
+            "the environment here too (mkdir env && tar -xzf env.tar.gz -C env), or name a path "
+            "that exists on both"
+        )
+
+
+@contextlib.contextmanager
+def ready_for_a_run(spark: SparkSession) -> Iterator[None]:
+    """Prepare the workers of a session for the runs of the block.
+
+    Local workers run in the Python of this process, as the flow's functions are in its packages;
+    without a setting, Spark starts the ``python3`` on the path. Workers of a cluster, or of a
+    server of Spark Connect, get the packages of this project.
+    """
+    if not is_local(spark):
+        send_packages(spark)
+        yield
+        return
+    context: Any = spark.sparkContext
+    before = context.pythonExec
+    context.pythonExec = sys.executable
+    try:
+        yield
+    finally:
+        context.pythonExec = before
+
+
+def send_packages(spark: Any) -> None:
+    """Send the packages of this project to the workers of a session, once."""
+    name = spark.session_id if is_remote(spark) else spark.sparkContext.applicationId
+    if name not in _sent:
+        send_files(spark, [_zipped()])
+        _sent.add(name)
+
+
+def send_files(spark: Any, files: Iterable[str | os.PathLike[str]]) -> None:
+    """Send modules, in files that exist, to the workers of a session."""
+    for file in files:
+        if is_remote(spark):
+            spark.addArtifacts(os.fspath(file), pyfile=True)
+        else:
+            spark.sparkContext.addPyFile(os.fspath(file))
+
+
+def _zipped() -> Path:
+    """Write the packages of this project to a zip file."""
+    home = Path(__file__).resolve().parents[4]
+    path = new_directory("code-") / "flow_packages.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in PACKAGES:
+            for file in sorted((home / package).rglob("*.py")):
+                archive.write(file, file.relative_to(home))
+    return path

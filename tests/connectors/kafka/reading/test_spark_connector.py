@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from flow.engine.spark.versions.supported import installed_version
+from flow.engine.spark.session.versions import installed_version
 from tests.support.kafka import Broker
 from tests.support.maven import jars_of
 from tests.support.programs import printed_by

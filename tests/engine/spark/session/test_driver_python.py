@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from flow import run
 from flow.engine.spark import streaming
-from flow.engine.spark.session.driver_python import check_driver_python
+from flow.engine.spark.session.session import check_driver_python
 from flow.errors import EnvironmentProblem
 from tests.support.one_stream import a_flow, as_read
 

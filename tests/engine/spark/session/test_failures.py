@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import EngineError, run
-from flow.engine.spark.session.disks import RunDisks
 from flow.engine.spark.session.failures import (
     EXECUTOR_KILLED,
     HEAP_FULL,
     LATE_WORKER,
     WORKER_DIED,
+    RunDisks,
     spark_problem,
 )
 from flow.testing import TestingSource

@@ -17,10 +17,11 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, EnvironmentProblem, FlowBuildError, run
-from flow.engine.spark.session import code
-from flow.engine.spark.session.access import cores_of, disks_of
-from flow.engine.spark.session.given import check_session, ready_for_a_run
-from flow.engine.spark.session.query_conf import QUERY_CONF
+from flow.engine.spark.session import session
+from flow.engine.spark.session.access import cores_of
+from flow.engine.spark.session.failures import disks_of
+from flow.engine.spark.session.session import check_session, ready_for_a_run
+from flow.engine.spark.session.settings import QUERY_CONF
 from flow.errors import FlowTypeError
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
@@ -81,13 +82,13 @@ def test_local_workers_run_in_this_python_during_a_run() -> None:
 
 
 def test_workers_of_a_cluster_get_the_packages_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code, "_sent", set())
+    monkeypatch.setattr(session, "_sent", set())
     sent: list[str] = []
     of_cluster: dict[str, Any] = {"master": "spark://host:7077", "pythonExec": "python3"}
     for name in ("app-1", "app-1", "app-2"):
-        session = session_with(**of_cluster, applicationId=name, addPyFile=sent.append)
-        with ready_for_a_run(session):
-            assert session.sparkContext.pythonExec == "python3", "a path on another machine"
+        cluster = session_with(**of_cluster, applicationId=name, addPyFile=sent.append)
+        with ready_for_a_run(cluster):
+            assert cluster.sparkContext.pythonExec == "python3", "a path on another machine"
     assert [Path(path).name for path in sent] == ["flow_packages.zip"] * 2
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from pyspark import java_gateway
 
-from flow.engine.spark.session import jvm_files
-from flow.engine.spark.session.jvm_files import directory_for_jvm, has_room_for_sockets, started_in
+from flow.engine.spark.session import jvm_start
+from flow.engine.spark.session.jvm_start import directory_for_jvm, has_room_for_sockets, started_in
 from flow.engine.temporary import ProcessDirectory
 from tests.support.strict_python import strict_python
 
@@ -137,7 +137,7 @@ def test_socket_paths_fit_the_limit_of_macos(
     bytes_of_path: int, room: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name is a dot, 36 characters and ``.sock``; with its slash and a zero at most 104 bytes."""
-    monkeypatch.setattr(jvm_files.SparkContext, "_gateway", None)
+    monkeypatch.setattr(jvm_start.SparkContext, "_gateway", None)
     directory = ProcessDirectory.make(tmp_path)
     path = "/" + "é" * ((bytes_of_path - 1) // 2) + "x" * ((bytes_of_path - 1) % 2)
     monkeypatch.setattr(ProcessDirectory, "spark", Path(path))

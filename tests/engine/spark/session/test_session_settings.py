@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from flow import run
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
-from flow.engine.spark.session import session
-from flow.engine.spark.session.query_conf import QUERY_CONF, query_conf
+from flow.engine.spark.session import jvm_start, session
+from flow.engine.spark.session.jvm_start import submitted_conf
+from flow.engine.spark.session.query_conf import query_conf
 from flow.engine.spark.session.session import SparkSettings
-from flow.engine.spark.startup import submitted
-from flow.engine.spark.startup.submitted import submitted_conf
+from flow.engine.spark.session.settings import QUERY_CONF
 from flow.testing import TestingSink, TestingSource
 from tests.support.one_stream import a_flow, as_read
 
@@ -125,9 +125,9 @@ def test_settings_are_those_of_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
 
     connected: list[bool] = []
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1234")
-    monkeypatch.setattr(submitted, "SparkConf", Conf)
+    monkeypatch.setattr(jvm_start, "SparkConf", Conf)
     connect = staticmethod(lambda: connected.append(True))
-    monkeypatch.setattr(submitted.SparkContext, "_ensure_initialized", connect)
+    monkeypatch.setattr(jvm_start.SparkContext, "_ensure_initialized", connect)
     assert submitted_conf() == SUBMITTED
     assert connected == [True]
 

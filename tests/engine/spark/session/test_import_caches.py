@@ -15,9 +15,9 @@ from zipimport import zipimporter
 import pytest
 
 from flow.engine.spark import level
-from flow.engine.spark.rows import Layout
+from flow.engine.spark.session.versions import forget_zip_importers
+from flow.engine.spark.shipping import Layout
 from flow.engine.spark.ticker import TickReading
-from flow.engine.spark.versions.import_caches import forget_zip_importers
 from tests.support.programs import printed_by
 
 NAMES = ("zipped_first", "zipped_second")

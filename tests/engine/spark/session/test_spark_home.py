@@ -11,8 +11,8 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from flow.engine.spark.startup import spark_home
-from flow.engine.spark.startup.spark_home import prepare_home, prepared_home, quick_spark_home
+from flow.engine.spark.session import spark_home
+from flow.engine.spark.session.spark_home import prepare_home, prepared_home, quick_spark_home
 from flow.errors import EnvironmentProblem
 from tests.support.programs import printed_by
 

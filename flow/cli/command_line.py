@@ -1,11 +1,14 @@
-"""Parsers of command lines, and types of arguments."""
+"""Parsers of command lines, types of arguments, and messages on standard error."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from importlib.util import find_spec
 from typing import NoReturn
 
 from flow import __version__
+from flow.errors import printable
 
 FLOW_FORM = "MODULE:FLOW"
 
@@ -62,3 +65,27 @@ def whole_number(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}")
     return int(text)
+
+
+def print_error(message: str) -> None:
+    """Write an error message to standard error."""
+    print_message(f"error: {message}")
+
+
+def print_message(text: str) -> None:
+    """Write text to standard error, without control characters."""
+    sys.stderr.write(printable(text) + "\n")
+    sys.stderr.flush()
+
+
+def exit_if_hidden() -> None:
+    """End the process with an error message if a file hides the package `recovery`.
+
+    A file ``recovery.py`` in the working directory hides the installed package of that name.
+    """
+    spec = find_spec("recovery")
+    if spec is not None and spec.submodule_search_locations is None:
+        sys.exit(
+            f"{spec.origin} hides the package 'recovery', which is installed with flow: rename "
+            "that file, or run the command in another folder"
+        )

@@ -1,15 +1,26 @@
-"""The supported versions of Spark, with their properties, and the check of the installed one."""
+"""The versions of Spark and Java that flows run on, and the checks of the installed ones."""
 
 from __future__ import annotations
 
 import importlib
 import logging
+import os
 import re
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from zipimport import zipimporter
 
 from flow.errors import EnvironmentProblem
+
+OLDEST_JAVA = 17
+_GET_JAVA = (
+    "install one, e.g. with `apt-get install openjdk-17-jre-headless`, "
+    "`brew install openjdk@17` or from https://adoptium.net, and let JAVA_HOME point to it"
+)
 
 logger = logging.getLogger("flow")
 
@@ -23,10 +34,9 @@ class SparkVersion:
         minor: minor version.
         has_streaming: True if flows run as streaming queries. Before 4.1, PySpark passes rows to
             stateful processors as pandas data frames only.
-        ticker_reader: the module with the reader of the ticker, see `flow.engine.spark.ticker`.
-        has_available_now: True if a source in Python can end with Spark's trigger for available
-            data. Before 4.2, such a source would make Spark read the data of all other sources in
-            one epoch.
+        has_admission: True if a source in Python gets the offset that an epoch starts from, and
+            can end with Spark's trigger for available data. Before 4.2, that trigger would make
+            Spark read the data of all other sources in one epoch.
         has_known_protocol: True if `flow.engine.spark.state_calls.PipelinedCalls` was tested with
             the internal protocol of this version's state.
         late_imports: modules that PySpark imports in a worker's first task.
@@ -35,8 +45,7 @@ class SparkVersion:
     major: int
     minor: int
     has_streaming: bool = True
-    ticker_reader: str = "flow.engine.spark.versions.reader_with_start"
-    has_available_now: bool = True
+    has_admission: bool = True
     has_known_protocol: bool = True
     late_imports: tuple[str, ...] = ()
 
@@ -51,13 +60,12 @@ class SparkVersion:
         return f"{self.major}.{self.minor}"
 
 
-_WITHOUT_START = "flow.engine.spark.versions.reader_without_start"
 # Up to 4.2, each write of state asks this module whether NumPy is installed.
 _TESTING = ("pyspark.testing.utils",)
 
 SUPPORTED = (
-    SparkVersion(4, 0, False, _WITHOUT_START, False, False, _TESTING),
-    SparkVersion(4, 1, True, _WITHOUT_START, False, True, _TESTING),
+    SparkVersion(4, 0, False, False, False, _TESTING),
+    SparkVersion(4, 1, True, False, True, _TESTING),
     SparkVersion(4, 2, late_imports=_TESTING),
     SparkVersion(4, 3),
 )
@@ -153,3 +161,72 @@ def _installed() -> str:
         raise EnvironmentProblem(
             f"PySpark cannot be imported ({error}): {_WAYS_OUT.replace('pyspark', 'pyspark[sql]')}"
         ) from error
+
+
+def forget_zip_importers() -> None:
+    """Remove the importers of zip files from the cache, so that the next task reads none anew.
+
+    An import that needs such an importer makes a new one, from the directory that was read before.
+
+    The path of a worker's modules has zip files: Spark's jar and, except in sessions that this
+    project makes, PySpark. Up to 4.1, workers of Spark invalidate all importers before each task.
+    Up to 3.11, Python then reads the directory of a zip file anew for each of its importers
+    (CPython issue 103200), in a sixth of a second for those of the jar, and in more for those of
+    PySpark: longer than a small task. From 4.2 on, workers invalidate importers only after a change
+    of the path.
+    """
+    for path, importer in list(sys.path_importer_cache.items()):
+        if isinstance(importer, zipimporter):
+            del sys.path_importer_cache[path]
+
+
+def check_java() -> tuple[str, int]:
+    """Check, before a session starts, that Java is installed in a version for Spark.
+
+    Returns:
+        The path of the executable, and its major version.
+
+    Raises:
+        EnvironmentProblem: when Java is missing or too old; the error says how to install it.
+    """
+    java = _find_java()
+    if java is None:
+        raise EnvironmentProblem(
+            f"Spark needs Java {OLDEST_JAVA} or newer and none was found: {_GET_JAVA}"
+        )
+    version = _version_of_java(java)
+    if version is None:
+        raise EnvironmentProblem(f"{java} does not run: {_GET_JAVA}")
+    if version < OLDEST_JAVA:
+        raise EnvironmentProblem(
+            f"Spark needs Java {OLDEST_JAVA} or newer, {java} is version {version}: {_GET_JAVA}"
+        )
+    return java, version
+
+
+def java_major(text: str) -> int | None:
+    """Return the major version in the output of ``java -version``.
+
+    >>> java_major('openjdk version "17.0.15" 2025-04-15'), java_major('java version "1.8.0_392"')
+    (17, 8)
+    """
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return None if match is None else int(match[1])
+
+
+def _find_java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = os.path.join(home, "bin", "java")
+        return java if os.access(java, os.X_OK) else None
+    return shutil.which("java")
+
+
+def _version_of_java(java: str) -> int | None:
+    try:
+        done = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return java_major(done.stderr + done.stdout)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pyspark
 import pytest
 
 from flow import Dataflow, run
-from flow.engine.spark.versions.supported import (
+from flow.engine.spark.session.versions import (
     SUPPORTED,
     check_same_version,
     check_streaming,
@@ -23,20 +22,12 @@ from flow.errors import EnvironmentProblem
 
 
 def test_each_supported_version_has_its_properties() -> None:
-    properties = {
-        version.name: (version.has_streaming, version.ticker_reader.rpartition("_")[2])
-        for version in SUPPORTED
-    }
-    assert list(properties) == ["4.0", "4.1", "4.2", "4.3"]
-    assert [name for name, (streaming, _) in properties.items() if not streaming] == ["4.0"]
+    properties = {version.name: version.has_streaming for version in SUPPORTED}
+    assert properties == {"4.0": False, "4.1": True, "4.2": True, "4.3": True}
 
 
 def test_the_installed_version_is_supported() -> None:
     assert pyspark.__version__.startswith(f"{installed_version().name}.")
-
-
-def test_the_reader_of_the_installed_version_can_be_imported() -> None:
-    assert importlib.import_module(installed_version().ticker_reader).Reader
 
 
 @pytest.mark.parametrize("text", ["3.5.9", "2.4.8"])

@@ -96,6 +96,41 @@ class TickerReader(DataSourceStreamReader):
         return answer
 
 
+class RememberingReader(TickerReader):
+    """A reader for Spark before 4.2, which does not pass the start of the next epoch.
+
+    Spark logs each offset that the reader returns as the end of an epoch, before it asks for the
+    next. So the start of the next epoch is the last returned offset; in the first call of a query,
+    it is the last offset in the checkpoint's log. If the log's last epoch has not been committed,
+    Spark first runs this epoch with the offsets of the log.
+    """
+
+    def __init__(self, ticker: Ticker) -> None:
+        super().__init__(ticker)
+        self._last = ticker.logged_offset
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # the older contract
+        self._last = self._offset_after(self._last)
+        return self._last
+
+
+def admitting_reader() -> type[TickerReader]:
+    """Return the class of a reader since Spark 4.2, to which Spark passes the start of an epoch."""
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
+
+    class AdmittingReader(TickerReader, SupportsTriggerAvailableNow):
+        def getDefaultReadLimit(self) -> ReadAllAvailable:
+            return ReadAllAvailable()
+
+        def prepareForTriggerAvailableNow(self) -> None:
+            pass
+
+        def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002
+            return self._offset_after(start)
+
+    return AdmittingReader
+
+
 def ticker_source(ticker: Ticker, reader: Callable[[Ticker], TickerReader]) -> type[DataSource]:
     """Return the data source class of a run; Spark takes a class.
 

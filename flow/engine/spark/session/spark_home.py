@@ -26,7 +26,7 @@ from typing import Any
 import pyspark
 from pyspark import SparkContext
 
-from flow.engine.spark.startup.environment import (
+from flow.engine.spark.session.jvm_start import (
     SUBMIT_OPTIONS,
     environment,
     submit_options,

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, KeyedStream, run
-from flow.engine.spark.startup.switch import has_speedups, switched
+from flow.engine.spark.session.settings import has_speedups, switched
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
 from tests.support.programs import printed_by
@@ -44,6 +44,6 @@ def test_results_are_the_same_without_speedups(spark: SparkSession, tmp_path: Pa
 
 
 if __name__ == "__main__":
-    from tests.engine.spark.startup import test_switch
+    from tests.engine.spark.session import test_switch
 
     sys.stdout.write(json.dumps(test_switch.totals(Path(sys.argv[1]), master="local[2]")))

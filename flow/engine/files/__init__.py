@@ -1,1 +1,0 @@
-"""Formats of the files that this project writes into a checkpoint."""

@@ -1,0 +1,143 @@
+"""Start of a JVM: its environment, its settings and its temporary files.
+
+The temporary files are in the process's own directory. The directory ``java.io.tmpdir`` has
+unpacked native libraries, the sockets of Python workers, and Spark's files unless
+``spark.local.dir`` or ``SPARK_LOCAL_DIRS`` is set. So this setting alone moves all temporary files,
+and the user's own settings of Spark's directories keep their effect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext, java_gateway
+
+from flow.engine.temporary import ProcessDirectory, process_directory
+
+SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
+"""The environment variable with options of a JVM that PySpark starts."""
+_JAVA_OPTIONS = (SUBMIT_OPTIONS, "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""The environment variable that ``spark-submit`` sets for the Python of a program."""
+_TEMPORARY = "java.io.tmpdir"
+_LONGEST_FOR_SOCKETS = 104 - len("/.00000000-0000-0000-0000-000000000000.sock\0")
+"""The greatest length, in bytes, of a directory's path with room for a socket's name. The path of a
+socket has at most 104 bytes with the final zero on macOS, and 108 on Linux."""
+
+
+@contextlib.contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables in the block, and restore the old values at its end."""
+    before = {name: os.environ.pop(name, None) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def submit_options(*options: str | None) -> dict[str, str]:
+    """Return the variable that passes options to a JVM, without empty options.
+
+    >>> submit_options("-Xmx1g", None, "-Da=b")
+    {'SPARK_SUBMIT_OPTS': '-Xmx1g -Da=b'}
+    """
+    return {SUBMIT_OPTIONS: " ".join(filter(None, options))}
+
+
+def java_options_of_user() -> str:
+    """Return the options of a JVM that the user's environment variables have."""
+    return " ".join(os.environ.get(name, "") for name in _JAVA_OPTIONS)
+
+
+def submitted_conf() -> dict[str, str]:
+    """Return the settings of ``spark-submit``: its options, and its file of defaults.
+
+    The JVM has them before a session exists. Without ``spark-submit`` there are none.
+    """
+    return _jvm_conf() if _GATEWAY in os.environ else {}
+
+
+def heap_of_jvm() -> str:
+    """Return the size of the heap that the JVM of this process was started with, such as ``1g``."""
+    return _jvm_conf().get("spark.driver.memory") or os.environ.get("SPARK_DRIVER_MEMORY", "1g")
+
+
+def _jvm_conf() -> dict[str, str]:
+    """Return the settings in the system properties of the JVM, which must run."""
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def starts_jvm() -> bool:
+    """Return True if the next session of this process starts a JVM."""
+    return SparkContext._gateway is None and _GATEWAY not in os.environ
+
+
+def directory_for_jvm() -> ProcessDirectory | None:
+    """Return the directory for the next JVM; ``None`` if an option of the user sets another."""
+    return None if _TEMPORARY in java_options_of_user() else process_directory()
+
+
+def has_room_for_sockets(directory: ProcessDirectory | None) -> bool:
+    """Return True if paths of sockets in the JVM's temporary directory are short enough.
+
+    Args:
+        directory: the directory for the next JVM.
+    """
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        path = str(gateway.jvm.java.lang.System.getProperty(_TEMPORARY))
+    else:
+        path = "" if directory is None else str(directory.spark)
+    return len(os.fsencode(path)) <= _LONGEST_FOR_SOCKETS
+
+
+@contextlib.contextmanager
+def started_in(directory: ProcessDirectory | None) -> Iterator[None]:
+    """Set the temporary directory of JVMs that start in the block, and of PySpark's own files."""
+    if directory is None:
+        yield
+        return
+    path = str(directory.spark).replace("\\", "\\\\").replace('"', '\\"')
+    options = submit_options(f'"-D{_TEMPORARY}={path}"', os.environ.get(SUBMIT_OPTIONS))
+    # While PySpark starts a JVM, it makes a temporary directory for the JVM's answer.
+    gateway: Any = java_gateway
+    gateway.tempfile = _TempfileIn(directory.spark)
+    try:
+        with environment(options):
+            yield
+    finally:
+        gateway.tempfile = tempfile
+
+
+def leave_to_jvm(directory: ProcessDirectory | None) -> None:
+    """Register removals at the JVM's end: of its files, and of files that this process leaves."""
+    gateway: Any = SparkContext._gateway
+    if directory is None or gateway is None or gateway.proc is None:
+        return
+    file, hooks = gateway.jvm.java.io.File, gateway.jvm.org.apache.spark.util.ShutdownHookManager
+    hooks.registerShutdownDeleteDir(file(str(directory.spark)))
+    # Java removes these after its hooks, in reverse order, and a directory only if it is empty.
+    file(str(directory.path)).deleteOnExit()
+    file(str(directory.ended_log)).deleteOnExit()
+    directory.jvm = gateway.proc
+
+
+class _TempfileIn:
+    """The module `tempfile` with another default directory for `mkdtemp`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.mkdtemp: Callable[..., str] = partial(tempfile.mkdtemp, dir=directory)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(tempfile, name)

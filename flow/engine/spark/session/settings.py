@@ -1,0 +1,99 @@
+"""Settings of a session that code without PySpark needs too.
+
+Among them is the switch of the optional speed-ups, with and without which results are the same:
+the Spark home with its archive of classes, the early start of Python workers and their daemon,
+copies of state on a worker's disk, and pipelined calls of Spark's state. The environment variable
+``FLOW_SPEEDUPS=off``, set before Spark starts, switches them off, to find out whether one of them
+is the cause of a problem.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from flow.errors import EnvironmentProblem
+
+QUIET_LEVELS = ("WARN", "ERROR", "FATAL", "OFF")
+"""The levels of Spark's log at which a long run writes little."""
+
+LOG_LEVELS = ("ALL", "TRACE", "DEBUG", "INFO", *QUIET_LEVELS)
+"""The levels of Spark's log."""
+
+LOCAL_DRIVER_MEMORY = "4g"
+"""The heap of the JVM of a session on this machine."""
+
+SPEEDUPS_VARIABLE = "FLOW_SPEEDUPS"
+SPEEDUPS_OF_WORKERS = f"spark.executorEnv.{SPEEDUPS_VARIABLE}"
+"""The setting of Spark that sets the variable for a session's workers."""
+
+ONE_DAEMON: Mapping[str, str] = {
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+}
+"""The setting with which Spark forks all Python workers from one process. With "true", tasks with
+state have one environment variable less than other tasks, and Spark starts a process for each
+distinct environment."""
+
+MAINTENANCE_INTERVAL = "10s"
+"""The interval of maintenance of the state store. In Spark's default of a minute, epochs of 0.25 s
+write 240 versions. Maintenance costs processor time: with small epochs, 2.6 % of the JVM's time at
+an interval of 15 s, and 10 % more time at 5 s than at a minute."""
+
+QUERY_CONF: Mapping[str, str] = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.stateStore.maintenanceInterval": MAINTENANCE_INTERVAL,
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    **ONE_DAEMON,
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings of a flow's query; set on the session while the query starts."""
+
+_LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*\d+\s*)?\])?")
+"""Master URLs of sessions on this machine."""
+
+
+def local_tasks(master: str | None, cpus: int) -> int | None:
+    """Return the number of tasks that a local master runs at a time; ``None`` for a cluster.
+
+    >>> [local_tasks(master, 2) for master in ("local[3]", "local[3,4]", None, "local", "yarn")]
+    [3, 3, 2, 1, None]
+
+    Args:
+        master: the master URL; ``None`` for the default, all processors of this machine.
+        cpus: number of processors of this machine.
+    """
+    match = _LOCAL.fullmatch(master or "local[*]")
+    if match is None:
+        return None
+    number = match[1] or "1"
+    return cpus if number == "*" else int(number)
+
+
+def is_local_master(master: str | None) -> bool:
+    """Return True if a session with this master runs its tasks in this machine's one JVM."""
+    return local_tasks(master, 1) is not None
+
+
+def switched(is_on: bool) -> dict[str, str]:
+    """Return the environment variable that switches the speed-ups on or off."""
+    return {SPEEDUPS_VARIABLE: "on" if is_on else "off"}
+
+
+def has_speedups() -> bool:
+    """Return True unless the optional speed-ups are switched off.
+
+    Raises:
+        EnvironmentProblem: when the variable is neither ``on`` nor ``off``.
+    """
+    value = os.environ.get(SPEEDUPS_VARIABLE, "on")
+    if value not in ("on", "off"):
+        raise EnvironmentProblem(f"{SPEEDUPS_VARIABLE} must be 'on' or 'off', got {value!r}")
+    return value == "on"
