@@ -31,8 +31,7 @@ from flow.engine.tables import files as table_files
 from flow.errors import CheckpointError, FlowError, SinkError, SourceError
 from flow.keyed.due import DueLimit
 from flow.testing import TestingSink, TestingSource
-from flow.views.errors import ViewError
-from flow.views.views_file import opened_for_writing
+from flow.views.views_file import ViewError, opened_for_writing
 from recovery.identity.admitting import admit
 from recovery.reading.epoch_state import decode_segment
 from recovery.tools.rewinding import _journal

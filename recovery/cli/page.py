@@ -15,8 +15,15 @@ from flow.config.web_address import web_address
 from flow.engine.checkpoint.lock import has_ended, holder_of
 from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.instants import Moment
-from flow.monitoring.graph import Graph, GraphEdge, GraphStep
-from flow.monitoring.status import ErrorStatus, RunState, RunStatus, StepStatus
+from flow.monitoring.status import (
+    ErrorStatus,
+    Graph,
+    GraphEdge,
+    GraphStep,
+    RunState,
+    RunStatus,
+    StepStatus,
+)
 from flow.web.access import Access
 from flow.web.hub import Hub
 from flow.web.inside import Inside
