@@ -88,7 +88,7 @@ def write_views() -> None:
 
 
 IDENTITY = {"version": 2, "flow_id": "f"}
-JOURNAL: Any = SimpleNamespace(root="ckpt", read=lambda _: {"version": 2})
+JOURNAL: Any = SimpleNamespace(CHANGE="change.json", root="ckpt", read=lambda _: {"version": 2})
 STATE = "the state of step 's'"
 KINDS: dict[str, tuple[Callable[[], object], type[FlowError], str, str]] = {
     "identity": (
