@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta, tzinfo
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import pendulum
 from typing_extensions import override
@@ -16,7 +16,7 @@ from flow.checks import check_choice, check_whole
 from flow.durations import Duration
 from flow.errors import FlowBuildError, FlowTypeError, first_line, shorten
 from flow.instants import MAX_US, MIN_US, from_us
-from flow_windowing.windowers.windower import IndexedLogic, Windower, WindowerLogic, grace_us
+from flow_windowing.windowers.windower import GraceWindower, IndexedLogic, WindowerLogic
 
 CalendarUnit: TypeAlias = Literal["day", "week", "month", "year"]
 """The unit of a calendar window."""
@@ -37,7 +37,7 @@ _CACHE_SIZE = 4096
 
 
 @dataclass(frozen=True)
-class CalendarWindower(Windower[list[int]]):
+class CalendarWindower(GraceWindower[list[int]]):
     """Consecutive local days, weeks, months or years in a time zone.
 
     A window's id is the number of units since the unit that holds 1970-01-01 of the local calendar,
@@ -77,8 +77,6 @@ class CalendarWindower(Windower[list[int]]):
     ('2024-10-26 22:00:00+00:00', '1 day, 1:00:00')
     """
 
-    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
-
     unit: CalendarUnit
     tz: str | tzinfo
     every: int = 1
@@ -95,11 +93,6 @@ class CalendarWindower(Windower[list[int]]):
     def calendar(self) -> Calendar:
         """The calendar that determines the bounds of windows."""
         return Calendar(_counting(self.unit, self.week_starts), _zone(self.tz), self.every)
-
-    @cached_property
-    @override
-    def grace_us(self) -> int | None:
-        return grace_us(self.grace, "CalendarWindower")
 
     @property
     @override
