@@ -36,7 +36,7 @@ from flow.engine.plan.portability import check_portable
 from flow.engine.steps.reading import source_of
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, instant_us
-from flow.reports.cell import CellLine
+from flow.reports.progress import CellLine
 from flow.runs.background import BackgroundRun, OnEpoch
 from flow.runs.epoch_reports import EpochReports
 from flow.signals import plainly_interrupted, stopping_on_signals
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from flow.web.inside import StateReader
-    from flow.web.live_page import LivePage
+    from flow.web.server import LivePage
 
 
 class RunArguments(TypedDict, total=False):
@@ -293,7 +293,7 @@ def _page(config: FlowConfig, plan: Plan, is_batch: bool) -> Iterator[LivePage |
         yield None
         return
     try:
-        from flow.web.live_page import live_page
+        from flow.web.server import live_page
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
     is_interval = config.trigger not in (None, "available")

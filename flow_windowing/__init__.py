@@ -8,12 +8,10 @@ from flow.wrong_names import no_attribute
 from flow_windowing.aggregates.aggregator import Aggregator, aggregate
 from flow_windowing.aggregates.approximate.distinct import ApproxCountDistinct
 from flow_windowing.aggregates.approximate.quantile import ApproxQuantile
-from flow_windowing.aggregates.approximate.top_k import ApproxTopK
 from flow_windowing.aggregates.collections import Collect, CollectUnique
-from flow_windowing.aggregates.edges import Earliest, First, Last, Latest
-from flow_windowing.aggregates.extremes import Max, Min
+from flow_windowing.aggregates.extremes import Earliest, First, Last, Latest, Max, Min
 from flow_windowing.aggregates.numbers import Count, CountDistinct, Mean, Quantile, StdDev, Sum
-from flow_windowing.aggregates.rankings import MaxK, MaxKUnique, MinK, MinKUnique, TopK
+from flow_windowing.aggregates.rankings import ApproxTopK, MaxK, MaxKUnique, MinK, MinKUnique, TopK
 from flow_windowing.clocks.clock import (
     Clock,
     ClockLogic,

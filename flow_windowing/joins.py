@@ -12,8 +12,7 @@ from flow.errors import DurationError, FlowBuildError, FlowTypeError, shorten
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step
 from flow.operators.joins import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
-from flow_windowing.aggregates.folding import FoldingBuilder
-from flow_windowing.aggregates.sides import OneOfEachSide
+from flow_windowing.aggregates.folding import FoldingBuilder, OneOfEachSide
 from flow_windowing.asof import rules as asof
 from flow_windowing.asof.builder import AsofJoin
 from flow_windowing.asof.rules import AsofEmit, Direction

@@ -15,8 +15,15 @@ from flow.operators.stateless import map as map_items
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import Partials
 from flow_windowing.aggregates.numbers import Count
-from flow_windowing.all_keys.merging import ALL_KEYS, PORTS, GatherPartials, MergeBuilder
-from flow_windowing.all_keys.ranking import RankChunk, TopKeys, TopRows
+from flow_windowing.all_keys import (
+    ALL_KEYS,
+    PORTS,
+    GatherPartials,
+    MergeBuilder,
+    RankChunk,
+    TopKeys,
+    TopRows,
+)
 from flow_windowing.clocks.clock import Clock, SystemClock, check_clock
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.operators import check_aggregator, named_aggregates

@@ -12,7 +12,7 @@ from flow.engine.checkpoint.admission import Admission
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowTypeError, shorten
 from recovery.identity.admitting import admit
-from recovery.reading.paths import directory_path
+from recovery.reading.problems import directory_path
 from recovery.tools import inspecting, verifying
 
 if TYPE_CHECKING:
@@ -127,13 +127,12 @@ class RecoveryConfig:
 
 
 def _checked_steps(steps: object) -> tuple[str, ...]:
-    if isinstance(steps, str) or not isinstance(steps, Sequence):
+    if (
+        isinstance(steps, str)
+        or not isinstance(steps, Sequence)
+        or not all(isinstance(step_id, str) for step_id in steps)
+    ):
         raise FlowTypeError(
             f"RecoveryConfig: reset_steps must be a list of step ids, got {shorten(steps)}"
         )
-    for step_id in steps:
-        if not isinstance(step_id, str):
-            raise FlowTypeError(
-                f"RecoveryConfig: reset_steps must be a list of step ids, got {shorten(steps)}"
-            )
     return tuple(steps)

@@ -31,8 +31,7 @@ from flow.engine.tables import versions as table_files
 from flow.errors import CheckpointError, FlowError, SinkError, SourceError
 from flow.keyed.due import DueLimit
 from flow.testing import TestingSink, TestingSource
-from flow.views.errors import ViewError
-from flow.views.views_file import opened_for_writing
+from flow.views.views_file import ViewError, opened_for_writing
 from recovery.identity.admitting import admit
 from recovery.reading.epoch_state import decode_segment
 from recovery.tools.rewinding import _journal
@@ -89,7 +88,7 @@ def write_views() -> None:
 
 
 IDENTITY = {"version": 2, "flow_id": "f"}
-JOURNAL: Any = SimpleNamespace(root="ckpt", read=lambda _: {"version": 2})
+JOURNAL: Any = SimpleNamespace(CHANGE="change.json", root="ckpt", read=lambda _: {"version": 2})
 STATE = "the state of step 's'"
 KINDS: dict[str, tuple[Callable[[], object], type[FlowError], str, str]] = {
     "identity": (

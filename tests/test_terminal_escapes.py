@@ -21,7 +21,7 @@ from flow.engine.plan.compiler import compile_flow
 from flow.errors import brief, first_line, printable
 from flow.reports.failure_text import describe_failure
 from flow.reports.loss_warnings import DropWarnings, LateWarnings
-from flow.reports.status_line import StatusLine
+from flow.reports.progress import StatusLine
 from flow.reports.summary_table import summary_table
 from flow.testing import TestDriver, TestingSink, TestingSource
 from flow.visualize import to_mermaid

@@ -32,8 +32,7 @@ from flow.dataflow import Dataflow
 from flow.engine.feed.stop import StopFlag
 from flow.errors import FlowBuildError, FlowError, UnusedStepWarning, printable
 from flow.reports.failure_text import describe_failure, users_trace
-from flow.reports.progress import Progress
-from flow.reports.status_line import StatusLine
+from flow.reports.progress import Progress, StatusLine
 from flow.reports.summary_table import summary_table
 from flow.running import run_configured
 from flow.signals import stopping_on_signals

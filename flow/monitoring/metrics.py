@@ -6,17 +6,13 @@ The exposition at ``/metrics`` and the table in ``docs/how_to/monitoring.md`` ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
-from flow.monitoring.status import RunState, RunStatus
-
-MAX_PARTITIONS = 50
-"""The number of source partitions of an input with samples of their own; the partitions that are
-least behind share the label value ``other``."""
+from flow.monitoring.status import MAX_PARTITIONS, RunState, RunStatus, capped
 
 _ITEMS = ("in", "out", "late", "filtered")
 
@@ -28,20 +24,12 @@ class Sample(NamedTuple):
     value: float
 
 
-class MetricType(Enum):
-    """The type of a metric, as Prometheus names it."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-
-
 @dataclass(frozen=True)
 class Metric:
     """A metric of a run. Its first label is always ``flow``, the flow's name.
 
     Attributes:
-        name: the name; that of a counter ends in ``_total``.
-        type: the type.
+        name: the name; that of a counter ends in ``_total``, all others are gauges.
         unit: the unit of values.
         labels: the names of the other labels.
         meaning: the meaning, as a row of the documentation and as the help of the exposition.
@@ -49,37 +37,57 @@ class Metric:
     """
 
     name: str
-    type: MetricType
     unit: str
     labels: tuple[str, ...]
     meaning: str
     samples: Callable[[RunStatus], Iterable[Sample]]
 
+    @property
+    def is_counter(self) -> bool:
+        """True for a counter, False for a gauge."""
+        return self.name.endswith("_total")
+
     def row(self) -> str:
         """Return the row of the metric in the table of the documentation."""
+        kind = "counter" if self.is_counter else "gauge"
         labels = ", ".join(f"`{label}`" for label in self.labels)
-        cells = (f"`{self.name}`", self.type.value, self.unit, labels, self.meaning)
+        cells = (f"`{self.name}`", kind, self.unit, labels, self.meaning)
         return f"| {' | '.join(cells)} |".replace("|  |", "| |")
 
 
-def _count(name: str) -> Callable[[RunStatus], Iterator[Sample]]:
-    """Return a function that yields a counter of the steps that have counted."""
+def _of_run(
+    name: str, unit: str, meaning: str, value: Callable[[RunStatus], float | None]
+) -> Metric:
+    """Return a metric of the whole run, which has no sample while its value is ``None``."""
+
+    def samples(status: RunStatus) -> Iterator[Sample]:
+        found = value(status)
+        if found is not None:
+            yield Sample((), found)
+
+    return Metric(name, unit, (), meaning, samples)
+
+
+def _items(counter: str, meaning: str) -> Metric:
+    """Return a counter of the items of each step that has counted some."""
 
     def samples(status: RunStatus) -> Iterator[Sample]:
         for step_id, step in status.steps.items():
-            if name in step.counts:
-                yield Sample((step_id,), step.counts[name])
+            if counter in step.counts:
+                yield Sample((step_id,), step.counts[counter])
 
-    return samples
+    return Metric(f"flow_step_{counter}_items_total", "items", ("step",), meaning, samples)
 
 
-def _gauge(name: str, scale: float = 1) -> Callable[[RunStatus], Iterator[Sample]]:
-    def samples(status: RunStatus) -> Iterator[Sample]:
-        for step_id, step in status.steps.items():
-            if name in step.gauges:
-                yield Sample((step_id,), step.gauges[name] * scale)
+def _size(gauge: str, unit: str, meaning: str) -> Metric:
+    """Return a size of the state of each step that has such a gauge."""
+    return Metric(f"flow_step_{gauge}", unit, ("step",), meaning, partial(_gauges, gauge))
 
-    return samples
+
+def _gauges(name: str, status: RunStatus, scale: float = 1) -> Iterator[Sample]:
+    for step_id, step in status.steps.items():
+        if name in step.gauges:
+            yield Sample((step_id,), step.gauges[name] * scale)
 
 
 def _other_counts(status: RunStatus) -> Iterator[Sample]:
@@ -108,19 +116,6 @@ def _behind(status: RunStatus) -> Iterator[Sample]:
             yield Sample((step_id, partition), count)
 
 
-def capped(counts: Mapping[str, int], most: int = MAX_PARTITIONS) -> dict[str, int]:
-    """Return the largest counts by name, and the sum of all others as ``other``.
-
-    >>> capped({"a": 1, "b": 5, "c": 2}, 1)
-    {'b': 5, 'other': 3}
-    """
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    named, others = dict(ordered[:most]), ordered[most:]
-    if others:
-        named["other"] = named.get("other", 0) + sum(count for _, count in others)
-    return named
-
-
 def _phases(status: RunStatus) -> Iterator[Sample]:
     for phase, seconds in status.phase_seconds.items():
         yield Sample((phase,), seconds)
@@ -132,154 +127,91 @@ def _last_phases(status: RunStatus) -> Iterator[Sample]:
             yield Sample((phase,), seconds)
 
 
-def _one(value: Callable[[RunStatus], float | None]) -> Callable[[RunStatus], Iterator[Sample]]:
-    """Return the sample of a metric without further labels; none while its value is ``None``."""
-
-    def samples(status: RunStatus) -> Iterator[Sample]:
-        found = value(status)
-        if found is not None:
-            yield Sample((), found)
-
-    return samples
-
-
 def _state(status: RunStatus) -> Iterator[Sample]:
     for state in RunState:
         yield Sample((state.value,), float(status.state is state))
 
 
-_COUNTER, _GAUGE = MetricType.COUNTER, MetricType.GAUGE
-
 METRICS = (
     Metric(
-        "flow_run_state",
-        *(_GAUGE, "0 or 1", ("state",)),
+        *("flow_run_state", "0 or 1", ("state",)),
         "1 for the state of the run: starting, running, ended, stopped or failed",
         _state,
     ),
-    Metric(
-        "flow_start_time_seconds",
-        *(_GAUGE, "seconds since 1970", ()),
-        "start of the run",
-        _one(lambda status: status.started_at),
+    _of_run(
+        *("flow_start_time_seconds", "seconds since 1970", "start of the run"),
+        lambda status: status.started_at,
+    ),
+    _of_run(
+        *("flow_last_commit_time_seconds", "seconds since 1970", "commit of the last epoch"),
+        lambda status: status.last_commit_at,
+    ),
+    _of_run(
+        *("flow_epochs_total", "epochs", "epochs that the run has committed"),
+        lambda status: status.epochs,
     ),
     Metric(
-        "flow_last_commit_time_seconds",
-        *(_GAUGE, "seconds since 1970", ()),
-        "commit of the last epoch",
-        _one(lambda status: status.last_commit_at),
-    ),
-    Metric(
-        "flow_epochs_total",
-        *(_COUNTER, "epochs", ()),
-        "epochs that the run has committed",
-        _one(lambda status: status.epochs),
-    ),
-    Metric(
-        "flow_epoch_phase_seconds_total",
-        *(_COUNTER, "seconds", ("phase",)),
+        *("flow_epoch_phase_seconds_total", "seconds", ("phase",)),
         "duration of a phase, summed over epochs",
         _phases,
     ),
     Metric(
-        "flow_last_epoch_phase_seconds",
-        *(_GAUGE, "seconds", ("phase",)),
+        *("flow_last_epoch_phase_seconds", "seconds", ("phase",)),
         "duration of a phase of the last epoch",
         _last_phases,
     ),
-    Metric(
-        "flow_step_in_items_total",
-        *(_COUNTER, "items", ("step",)),
-        "items that a step has read",
-        _count("in"),
+    _items("in", "items that a step has read"),
+    _items(
+        "out", "items that a step has emitted on its first stream; all streams of a stateless step"
     ),
+    _items("late", "late values of a step, those too far ahead and in gaps included"),
+    _items("filtered", "items that a filter has removed"),
     Metric(
-        "flow_step_out_items_total",
-        *(_COUNTER, "items", ("step",)),
-        "items that a step has emitted on its first stream; all streams of a stateless step",
-        _count("out"),
-    ),
-    Metric(
-        "flow_step_late_items_total",
-        *(_COUNTER, "items", ("step",)),
-        "late values of a step, those too far ahead and in gaps included",
-        _count("late"),
-    ),
-    Metric(
-        "flow_step_filtered_items_total",
-        *(_COUNTER, "items", ("step",)),
-        "items that a filter has removed",
-        _count("filtered"),
-    ),
-    Metric(
-        "flow_step_other_items_total",
-        *(_COUNTER, "items", ("step", "name")),
+        *("flow_step_other_items_total", "items", ("step", "name")),
         "further counters: reasons of dropped and late values (`dropped`, `invalid`, `errors`, "
         "`gap`), `retries` of calls, and items on further streams",
         _other_counts,
     ),
     Metric(
-        "flow_step_busy_seconds_total",
-        *(_COUNTER, "seconds", ("step",)),
+        *("flow_step_busy_seconds_total", "seconds", ("step",)),
         "time that workers have worked in a step, summed over workers",
         _busy,
     ),
-    Metric(
-        "flow_step_keys",
-        *(_GAUGE, "keys", ("step",)),
-        "keys with state, after the last epoch",
-        _gauge("keys"),
-    ),
-    Metric(
-        "flow_step_state_bytes",
-        *(_GAUGE, "bytes", ("step",)),
-        "size of the state, after the last epoch",
-        _gauge("state_bytes"),
-    ),
-    Metric(
-        "flow_step_open_windows",
-        *(_GAUGE, "windows", ("step",)),
+    _size("keys", "keys", "keys with state, after the last epoch"),
+    _size("state_bytes", "bytes", "size of the state, after the last epoch"),
+    _size(
+        *(OPEN_WINDOWS, "windows"),
         "open windows of a step with windows, after the last epoch; 0 for a join by time",
-        _gauge(OPEN_WINDOWS),
     ),
-    Metric(
-        "flow_step_buffered_values",
-        *(_GAUGE, "values", ("step",)),
+    _size(
+        *(BUFFERED_VALUES, "values"),
         "values that wait for the watermark, or that a join by time retains, after the last epoch",
-        _gauge(BUFFERED_VALUES),
     ),
     Metric(
-        "flow_step_partitions_apart_seconds",
-        *(_GAUGE, "seconds", ("step",)),
+        *("flow_step_partitions_apart_seconds", "seconds", ("step",)),
         "distance in event time of the source partitions that feed a step, where some hold its "
         "watermarks",
-        _gauge("apart_us", 1e-6),
+        partial(_gauges, "apart_us", scale=1e-6),
     ),
     Metric(
-        "flow_step_watermark_lag_seconds",
-        *(_GAUGE, "seconds", ("step", "over_keys")),
+        *("flow_step_watermark_lag_seconds", "seconds", ("step", "over_keys")),
         "lag of watermarks behind system time, `least`, `median` and `greatest` of the keys that "
         "the last epoch with values touched",
         _lags,
     ),
     Metric(
-        "flow_source_behind_items",
-        *(_GAUGE, "items", ("step", "partition")),
+        *("flow_source_behind_items", "items", ("step", "partition")),
         f"items of a source partition not read yet; at most {MAX_PARTITIONS} partitions of an "
         "input have a label, the others are `other`",
         _behind,
     ),
-    Metric(
-        "flow_workers",
-        *(_GAUGE, "processes", ()),
-        "Python workers that took part in the last epoch",
-        _one(lambda status: len(status.workers)),
+    _of_run(
+        *("flow_workers", "processes", "Python workers that took part in the last epoch"),
+        lambda status: len(status.workers),
     ),
-    Metric(
-        "flow_workers_memory_bytes",
-        *(_GAUGE, "bytes", ()),
-        "memory of these workers",
-        _one(lambda status: sum(status.workers.values())),
+    _of_run(
+        *("flow_workers_memory_bytes", "bytes", "memory of these workers"),
+        lambda status: sum(status.workers.values()),
     ),
 )
 """The metrics in the order of the table."""

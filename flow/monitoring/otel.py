@@ -10,7 +10,7 @@ from flow.dataflow import Dataflow
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.plan.compiler import compile_flow
 from flow.errors import package_of_extra
-from flow.monitoring.metrics import METRICS, Metric, MetricType
+from flow.monitoring.metrics import METRICS, Metric
 from flow.monitoring.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ class OpenTelemetryMetrics:
         self._recorder = Recorder(compile_flow(flow), "")
         meter = (api.get_meter_provider() if provider is None else provider).get_meter("flow")
         for metric in METRICS:
-            is_counter = metric.type is MetricType.COUNTER
-            make = meter.create_observable_counter if is_counter else meter.create_observable_gauge
+            make = meter.create_observable_gauge
+            if metric.is_counter:
+                make = meter.create_observable_counter
             make(
                 metric.name.removesuffix("_total"),
                 [self._callback(metric)],

@@ -1,14 +1,24 @@
-"""The status of a run at one moment: immutable, so that other threads read it without a lock."""
+"""The status of a run at one moment: its steps, epochs and graph, its health, and all as JSON.
+
+A status is immutable, so that other threads read it without a lock. The JSON is that of
+``/api/flow`` and ``/api/epochs``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, NamedTuple
 
+from flow.dataflow import Step
 from flow.engine.epoch.late_items import LateItem
 from flow.engine.epoch.watermark_lag import WatermarkLag
-from flow.monitoring.graph import Graph
+from flow.engine.plan.plan import Plan
+from flow.keyed.step import Stateful
+from flow.operators.edges import Input, Output
+from flow.operators.tables import LookupTable
+from flow.reports.graph import levels_in, operator_name, path_of
 
 
 class RunState(Enum):
@@ -139,3 +149,244 @@ class RunStatus:
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
     ended_at: float | None = None
     error: ErrorStatus | None = None
+
+
+@dataclass(frozen=True)
+class GraphStep:
+    """A step of a compiled flow.
+
+    Attributes:
+        step_id: the step.
+        operator: the name of the operator function.
+        role: ``input``, ``output``, ``keyed`` or ``stateless``.
+        level: the number of shuffles before the step, including its own.
+        runs: ``over columns`` or ``key by key`` for a keyed step, else empty.
+        reason: the reason for running key by key, else empty.
+    """
+
+    step_id: str
+    operator: str
+    role: str
+    level: int
+    runs: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class GraphEdge:
+    """A stream between two steps.
+
+    Attributes:
+        up: the step that makes the stream.
+        port: the stream's name at that step.
+        down: the step that reads the stream.
+        counter: the step and the name of the counter of the stream's items; ``None`` if no counter
+            has them alone, as for one of two streams of `branch` that a merge reads.
+    """
+
+    up: str
+    port: str
+    down: str
+    counter: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The steps of a compiled flow in flow order, and the streams between them."""
+
+    steps: tuple[GraphStep, ...]
+    edges: tuple[GraphEdge, ...]
+
+
+def graph_of(plan: Plan) -> Graph:
+    """Return the graph of a compiled flow."""
+    levels = levels_in(plan)
+    steps = tuple(_graph_step(plan, step, levels[step.step_id]) for step in plan.steps.values())
+    edges = tuple(
+        GraphEdge(up.step_id, up.port, step.step_id, _counter(plan, step, number))
+        for step in plan.steps.values()
+        for number, up in enumerate(step.ups)
+    )
+    return Graph(steps, edges)
+
+
+def _graph_step(plan: Plan, step: Step, level: int) -> GraphStep:
+    name = operator_name(step.operator)
+    match step.operator:
+        case Input() | LookupTable():
+            return GraphStep(step.step_id, name, "input", level)
+        case Output():
+            return GraphStep(step.step_id, name, "output", level)
+        case Stateful():
+            path = path_of(plan.lowering_of(step.step_id))
+            return GraphStep(step.step_id, name, "keyed", level, *path)
+        case _:
+            return GraphStep(step.step_id, name, "stateless", level)
+
+
+def _counter(plan: Plan, step: Step, number: int) -> tuple[str, str] | None:
+    """Return the counter of a stream that a step reads."""
+    up = step.ups[number]
+    if up.step_id in plan.tables:  # No items flow from a table.
+        return None
+    if sum(each.step_id not in plan.tables for each in step.ups) == 1:
+        return step.step_id, "in"
+    downs = plan.steps[up.step_id].downs
+    if len(downs) > 1 and not isinstance(plan.steps[up.step_id].operator, Stateful):
+        return None
+    return up.step_id, "out" if up == downs[0] else up.port
+
+
+DEFAULT_PATIENCE_SECONDS = 60.0
+"""The longest age of the last commit of a healthy run, without a trigger. A run without new items
+commits an epoch about every ten seconds."""
+
+TRIGGERS = 3
+"""The number of intervals of the trigger that a healthy run may need for an epoch."""
+
+
+class Health(NamedTuple):
+    """A verdict.
+
+    Attributes:
+        is_healthy: True if the run is healthy.
+        reason: the reason, as a sentence.
+    """
+
+    is_healthy: bool
+    reason: str
+
+
+def health_of(status: RunStatus, now: float, patience: float | None = None) -> Health:
+    """Return the health of a run.
+
+    Args:
+        status: the status of the run.
+        now: the present time, in seconds since 1970.
+        patience: the longest age of the last commit, in seconds; by default a minute, or longer
+            with a long trigger. Before the first commit, the start of the run counts. A batch
+            commits only at its end, so it is healthy until it fails.
+    """
+    limit = patience
+    if limit is None:
+        limit = max(DEFAULT_PATIENCE_SECONDS, TRIGGERS * (status.trigger_seconds or 0.0))
+    if status.state is RunState.FAILED:
+        message = status.error.message.splitlines()[0] if status.error else "no message"
+        return Health(False, f"the run has failed: {message}")
+    if status.state.is_over:
+        return Health(True, f"the run has {status.state.value}")
+    if status.engine == "batch":
+        return Health(True, "the batch is running")
+    since = status.started_at if status.last_commit_at is None else status.last_commit_at
+    what = "the run has started" if status.last_commit_at is None else "the last commit was"
+    age = max(0.0, now - since)
+    if age > limit:
+        return Health(False, f"{what} {age:.0f} s ago, more than {limit:.0f} s, and none followed")
+    return Health(True, f"{what} {age:.0f} s ago")
+
+
+MAX_PARTITIONS = 50
+"""The number of source partitions of an input with samples of their own; the partitions that are
+least behind share the label value ``other``."""
+
+MAX_WORKERS = 64
+"""The number of workers that are listed, those with the most memory."""
+
+
+_PLAIN = (
+    *("flow_id", "run_id", "engine", "started_at", "ended_at", "trigger_seconds"),
+    *("epochs", "last_commit_at", "system_time"),
+)
+"""The fields of a run's status that JSON has as they are."""
+
+
+def capped(counts: Mapping[str, int], most: int = MAX_PARTITIONS) -> dict[str, int]:
+    """Return the largest counts by name, and the sum of all others as ``other``.
+
+    >>> capped({"a": 1, "b": 5, "c": 2}, 1)
+    {'b': 5, 'other': 3}
+    """
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    named, others = dict(ordered[:most]), ordered[most:]
+    if others:
+        named["other"] = named.get("other", 0) + sum(count for _, count in others)
+    return named
+
+
+def flow_json(status: RunStatus) -> dict[str, Any]:
+    """Return the status with its graph, without the epochs."""
+    return {**status_json(status), "graph": graph_json(status.graph)}
+
+
+def status_json(status: RunStatus) -> dict[str, Any]:
+    """Return the status without its graph and its epochs."""
+    error = status.error
+    return {
+        **{name: getattr(status, name) for name in _PLAIN},
+        "state": status.state.value,
+        "steps": {step_id: _step(step) for step_id, step in status.steps.items()},
+        "edges": [_edge(status, edge.counter) for edge in status.graph.edges],
+        "lag": dict(status.lag),
+        "behind": {step_id: capped(counts) for step_id, counts in status.behind.items()},
+        "phase_seconds": _rounded(status.phase_seconds),
+        "workers": capped(status.workers, MAX_WORKERS),
+        "error": None if error is None else dict(vars(error)),
+    }
+
+
+def epochs_json(history: Iterable[EpochStatus]) -> list[dict[str, Any]]:
+    """Return epochs, oldest first."""
+    return [{**vars(epoch), "phases": _rounded(epoch.phases)} for epoch in history]
+
+
+def late_json(items: Iterable[LateItem]) -> list[dict[str, Any]]:
+    """Return late values, with times in seconds since 1970."""
+    return [
+        {
+            "key": item.key,
+            "value": item.value,
+            "reason": item.reason,
+            "timestamp": item.timestamp_us / 1e6,
+            "watermark": None if item.watermark_us is None else item.watermark_us / 1e6,
+            "windows": [
+                {"id": window_id, "open": open_us / 1e6, "close": close_us / 1e6}
+                for window_id, open_us, close_us in item.windows
+            ],
+            "missed": item.missed,
+        }
+        for item in items
+    ]
+
+
+def graph_json(graph: Graph) -> dict[str, Any]:
+    """Return a graph: the fields of its steps, and the ends of its streams."""
+    edges = [{"up": edge.up, "port": edge.port, "down": edge.down} for edge in graph.edges]
+    return {"steps": [dict(vars(step)) for step in graph.steps], "edges": edges}
+
+
+def _step(step: StepStatus) -> dict[str, Any]:
+    return {
+        "counts": dict(step.counts),
+        "gauges": dict(step.gauges),
+        "rates": _rounded(step.rates),
+        "busy_seconds": round(step.busy_seconds, 6),
+        "busy_share": round(step.busy_share, 6),
+        "active_at": step.active_at,
+        "lag": None if step.lag is None else step.lag._asdict(),
+        "late_advice": step.late_advice,
+    }
+
+
+def _edge(status: RunStatus, counter: tuple[str, str] | None) -> dict[str, Any]:
+    """Return the items of a stream and their rate; ``None`` for both without a counter."""
+    if counter is None:
+        return {"items": None, "rate": None}
+    step = status.steps[counter[0]]
+    return {
+        "items": step.counts.get(counter[1], 0),
+        "rate": round(step.rates.get(counter[1], 0.0), 6),
+    }
+
+
+def _rounded(values: Any) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in values.items()}

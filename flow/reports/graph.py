@@ -11,7 +11,7 @@ import re
 from flow.dataflow import Dataflow, Operator, Step
 from flow.engine.plan.compiler import assign_levels
 from flow.engine.plan.plan import Plan
-from flow.keyed.step import OverColumns, Stateful
+from flow.keyed.step import KeyByKey, Lowering, Stateful
 from flow.operators.edges import Input, Output
 from flow.operators.tables import Table
 
@@ -89,17 +89,22 @@ def lowering_text(operator: Stateful) -> str:
     >>> lowering_text(Stateful(lambda snapshot: None, "stateful"))
     'key by key: stateful calls Python for each key'
     """
-    lowering = operator.lower()
-    return "over columns" if isinstance(lowering, OverColumns) else f"key by key: {lowering.reason}"
+    runs, reason = path_of(operator.lower())
+    return f"{runs}: {reason}" if reason else runs
+
+
+def path_of(lowering: Lowering) -> tuple[str, str]:
+    """Return the path on which a keyed step runs, and the reason for key by key, else no text."""
+    if isinstance(lowering, KeyByKey):
+        return "key by key", lowering.reason
+    return "over columns", ""
 
 
 def _lowering_as_json(step: Step) -> dict[str, str]:
     if not isinstance(step.operator, Stateful):
         return {}
-    lowering = step.operator.lower()
-    if isinstance(lowering, OverColumns):
-        return {"runs": "over columns"}
-    return {"runs": "key by key", "reason": lowering.reason}
+    runs, reason = path_of(step.operator.lower())
+    return {"runs": runs, "reason": reason} if reason else {"runs": runs}
 
 
 def operator_name(operator: Operator) -> str:
@@ -117,9 +122,14 @@ def operator_name(operator: Operator) -> str:
 
 def levels_of(flow: Dataflow) -> dict[str, int]:
     """Return each step's level: the number of shuffles before it, including its own shuffle."""
-    level_of = shuffled(flow)
+    return levels_in(_with_levels(flow))
+
+
+def levels_in(plan: Plan) -> dict[str, int]:
+    """Return each step's level, as `levels_of` does, from a plan with levels."""
+    level_of = _shuffled_in(plan)
     levels: dict[str, int] = {}
-    for step in flow.steps:
+    for step in plan.steps.values():
         below = max((levels[up.step_id] for up in step.ups), default=0)
         levels[step.step_id] = level_of.get(step.step_id, below)
     return levels
@@ -127,15 +137,25 @@ def levels_of(flow: Dataflow) -> dict[str, int]:
 
 def shuffled(flow: Dataflow) -> dict[str, int]:
     """Return the level, from 1, of each step that shuffles its items by key."""
-    plan = assign_levels(Plan(flow.flow_id, "", {step.step_id: step for step in flow.steps}))
+    return _shuffled_in(_with_levels(flow))
+
+
+def _with_levels(flow: Dataflow) -> Plan:
+    return assign_levels(Plan(flow.flow_id, "", {step.step_id: step for step in flow.steps}))
+
+
+def _shuffled_in(plan: Plan) -> dict[str, int]:
     return {name: level for level, names in enumerate(plan.levels, 1) for name in names}
 
 
-def _shape(step: Step) -> str:
+def details_of(step: Step) -> list[str]:
+    """Return the lines that describe a step: its id, its operator, and its path if it has keys."""
     lines = [step.step_id, operator_name(step.operator)]
-    if isinstance(step.operator, Stateful):
-        lines.append(lowering_text(step.operator))
-    label = f'"{"<br/>".join(map(_label, lines))}"'
+    return [*lines, lowering_text(step.operator)] if isinstance(step.operator, Stateful) else lines
+
+
+def _shape(step: Step) -> str:
+    label = f'"{"<br/>".join(map(_label, details_of(step)))}"'
     match step.operator:
         case Table():
             return f"[/{label}/]"

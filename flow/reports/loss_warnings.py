@@ -12,7 +12,7 @@ from flow.engine.epoch.context import LateSource, Stats
 from flow.engine.epoch.lateness import ENOUGH, wait_needed_us
 from flow.engine.plan.plan import Plan
 from flow.errors import printable
-from flow.reports.rate_limit import RateLimit, Seconds
+from flow.reports.progress import RateLimit, Seconds
 
 logger = logging.getLogger("flow")
 

@@ -19,9 +19,8 @@ from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.feed.stop import StopFlag
 from flow.errors import brief, printable
 from flow.operators.edges import Input
-from flow.reports.cell import CellInterrupted, CellLine, in_notebook
 from flow.reports.displays import summary_html
-from flow.reports.progress import Progress
+from flow.reports.progress import CellInterrupted, CellLine, Progress, in_notebook
 
 logger = logging.getLogger("flow")
 

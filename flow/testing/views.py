@@ -13,8 +13,7 @@ from flow.engine.steps.outputs import sink_of
 from flow.errors import FlowBuildError
 from flow.views.reading import View
 from flow.views.sink import ViewSink
-from flow.views.tables import Ask
-from flow.views.views_file import opened_for_writing
+from flow.views.views_file import Ask, opened_for_writing
 from flow.views.writing import ViewRun, ViewWriter
 
 _RUN_ID = "test"

@@ -4,10 +4,19 @@ A flow writes a view with `ViewSink`; any process reads the views of a checkpoin
 """
 
 from flow.views.answers import JsonAnswer, answer
-from flow.views.errors import QueryError, UnknownViewError, ViewError
-from flow.views.reading import Answer, Entry, Page, View, ViewWindow
+from flow.views.reading import (
+    Answer,
+    Entry,
+    Page,
+    QueryError,
+    UnknownViewError,
+    View,
+    Views,
+    ViewWindow,
+    open,
+)
 from flow.views.sink import ViewSink
-from flow.views.views_file import VIEWS_FILE, Views, open
+from flow.views.views_file import VIEWS_FILE, ViewError
 
 __all__ = [
     "VIEWS_FILE",

@@ -22,9 +22,17 @@ from urllib.parse import unquote
 
 from flow.connectors.formats.json_encoding import instant_text
 from flow.errors import shorten
-from flow.views.errors import QueryError, UnknownViewError, ViewError
-from flow.views.reading import DEFAULT_LIMIT, Answer, Entry, Page, View
-from flow.views.views_file import Views
+from flow.views.reading import (
+    DEFAULT_LIMIT,
+    Answer,
+    Entry,
+    Page,
+    QueryError,
+    UnknownViewError,
+    View,
+    Views,
+)
+from flow.views.views_file import ViewError
 
 MAX_LIMIT = 1_000
 """The most entries of an answer."""

@@ -8,22 +8,31 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import Any
 
-from flow.errors import TimestampError, shorten
+from flow.errors import FlowError, TimestampError, shorten
 from flow.instants import Instant, from_us, instant_us
 from flow.views.encoding import decode
-from flow.views.errors import QueryError, UnknownViewError
 from flow.views.rows import By
-from flow.views.tables import Ask, ViewState, read_state
+from flow.views.views_file import COLUMNS, Ask, ViewState, asking, file_of, read_state, view_names
 
 DEFAULT_LIMIT = 100
 """The most entries of a page, by default."""
+
+
+class QueryError(FlowError, ValueError):
+    """A query that a view cannot answer, such as one with an invalid limit."""
+
+
+class UnknownViewError(QueryError, LookupError):
+    """A query of a view that the file does not have."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +268,7 @@ def _entries(
     ask: Ask, state: ViewState, conditions: _Conditions, order: str, limit: int
 ) -> list[tuple[_Place, Entry]]:
     rows = ask(
-        f"SELECT {state.columns} FROM {state.entries} WHERE {conditions} ORDER BY {order} LIMIT ?",
+        f"SELECT {COLUMNS} FROM {state.entries} WHERE {conditions} ORDER BY {order} LIMIT ?",
         (*conditions.parameters, limit),
     )
     found = []
@@ -322,3 +331,66 @@ def _micros(name: str, instant: Instant | None) -> int | None:
         return None if instant is None else instant_us(instant)
     except TimestampError as error:
         raise QueryError(f"{name}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Views:
+    """The views of a flow, in one file; any thread may read.
+
+    Attributes:
+        path: the file.
+
+    Example:
+        >>> import tempfile, flow.operators as op
+        >>> from flow import Dataflow
+        >>> from flow.testing import TestDriver
+        >>> from flow.views import ViewSink
+        >>> flow = Dataflow("example")
+        >>> visits = op.input("visits", flow, [])
+        >>> op.output("last", visits, ViewSink())
+        >>> driver = TestDriver(flow)
+        >>> driver.send("visits", [("ann", 3), ("bob", 5), ("ann", 4)])
+        >>> driver.view("last").get("ann").value
+        4
+    """
+
+    path: str
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the views, which are those of outputs, sorted.
+
+        Raises:
+            ViewError: when the file cannot be read.
+        """
+        with asking(self.path) as ask:
+            return view_names(ask)
+
+    def __getitem__(self, name: str) -> View:
+        """Return the view of an output.
+
+        Raises:
+            UnknownViewError: when the file has no view of this name.
+            ViewError: when the file cannot be read.
+        """
+        with asking(self.path) as ask:
+            state = read_state(ask, name)
+            if state is None:
+                known = ", ".join(map(repr, view_names(ask))) or "none"
+                raise UnknownViewError(
+                    f"{self.path} has no view {shorten(name)}; its views are: {known}"
+                )
+        return View(name, state.by, partial(asking, self.path))
+
+
+def open(path: str | os.PathLike[str]) -> Views:
+    """Open the views of a flow for reading.
+
+    Args:
+        path: the directory of the flow's checkpoint, or the file of `ViewSink(path=...)`.
+
+    Raises:
+        ViewError: when there is no file of views, or it is damaged.
+    """
+    views = Views(file_of(path))
+    views.names()
+    return views

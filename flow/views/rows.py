@@ -41,26 +41,17 @@ class ViewRow(NamedTuple):
     is_retraction: bool = False
 
 
-class Rows:
-    """The last row of each entry, of several rows in order."""
+def last_rows(rows: Iterable[ViewRow]) -> list[ViewRow]:
+    """Return the last row of each entry.
 
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, int], ViewRow] = {}
-
-    def add(self, row: ViewRow) -> None:
-        """Add a row, which replaces the row of the same entry.
-
-        A retraction of another window's value does not replace a row.
-        """
-        place = row.key, row.slot
-        before = self._rows.get(place)
-        if row.is_retraction and before is not None and before.window_id != row.window_id:
-            return
-        self._rows[place] = row
-
-    def listed(self) -> list[ViewRow]:
-        """Return the rows."""
-        return list(self._rows.values())
+    A retraction of another window's value does not replace a row.
+    """
+    found: dict[tuple[str, int], ViewRow] = {}
+    for row in rows:
+        before = found.get((row.key, row.slot))
+        if before is None or before.window_id == row.window_id or not row.is_retraction:
+            found[row.key, row.slot] = row
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -84,10 +75,7 @@ class RowMaker:
         Raises:
             StepError: when an item has no key, or its value cannot be in a view.
         """
-        rows = Rows()
-        for key, value, item in self._pairs(batches):
-            rows.add(self._row(key, value, item))
-        return rows.listed()
+        return last_rows(self._row(*of_item) for of_item in self._pairs(batches))
 
     def _pairs(self, batches: Iterable[Written]) -> Iterator[tuple[str, Any, Any]]:
         """Yield the key, the value and the item of each item."""

@@ -10,6 +10,7 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from itertools import chain
 from typing import Any
 
 from typing_extensions import override
@@ -20,7 +21,7 @@ from flow.connectors.sink import Guarantee, OutputContext, Sink, WriteContext, W
 from flow.connectors.sql.sqlite import SqliteDatabase
 from flow.durations import Duration, positive_us
 from flow.errors import FlowBuildError, SinkError, printable
-from flow.views.rows import By, RowMaker, Rows, ViewRow
+from flow.views.rows import By, RowMaker, ViewRow, last_rows
 from flow.views.views_file import beside, check_path, opened_for_writing, reason_of
 from flow.views.writing import Keep, ViewRun, ViewWriter
 
@@ -166,8 +167,9 @@ class ViewSink(Sink[Any]):
         writer = self._open.writer
         if writer is None:
             raise SinkError(f"{self!r} is not open")
+        rows = messages[0] if len(messages) == 1 else last_rows(chain.from_iterable(messages))
         with self._explained(f"could not take epoch {epoch}"):
-            writer.commit(epoch, merged(messages))
+            writer.commit(epoch, rows)
 
     @override
     def close(self) -> None:
@@ -205,17 +207,6 @@ class ViewSink(Sink[Any]):
         except (sqlite3.Error, OSError) as error:
             reason = reason_of(error)
             raise SinkError(f"{step}{self._open.file} {problem}: {reason}") from error
-
-
-def merged(messages: Sequence[list[ViewRow]]) -> list[ViewRow]:
-    """Return the last row of each entry in the messages of an epoch."""
-    if len(messages) == 1:
-        return messages[0]
-    rows = Rows()
-    for message in messages:
-        for row in message:
-            rows.add(row)
-    return rows.listed()
 
 
 def _run_of(output: OutputContext, run_id: str) -> ViewRun:

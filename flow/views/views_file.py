@@ -1,7 +1,21 @@
-"""The SQLite file of a flow's views: its place, its format, and connections to it.
+"""The SQLite file of a flow's views: its place, its tables, and their states.
 
 The journal of the file is a write-ahead log: a reader sees the last committed transaction, whatever
 is written meanwhile, and neither waits for the other.
+
+One file holds the views of a flow's outputs::
+
+    views      number  name    flow_id  by      run_id  epoch  rewinds  undo_to  writer
+               1       hourly  flights  window  1a2b…   41     0        0        9f8e…
+    entries_1  key  slot  window_id  open_us  close_us  value  epoch
+    undo_1     at_epoch  key  slot  window_id  open_us  close_us  value  epoch
+
+`epoch` of a view is its last committed epoch. `entries_<n>` has the newest value of each key or
+window as JSON, with the epoch that wrote the value. `undo_<n>` has the entries that an epoch
+replaced, as they were before; a null value stands for an entry that did not exist. So the view can
+be set back to each epoch from `undo_to` on. `writer` identifies the sink that may write the view.
+
+The cost of an epoch follows the entries that it changes. Times are int64 µs since the Unix epoch.
 """
 
 from __future__ import annotations
@@ -9,15 +23,128 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 from urllib.parse import quote
 
+from flow.connectors.sql.rows import Row
 from flow.connectors.sql.sqlite import SqliteDatabase
-from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
-from flow.views.errors import UnknownViewError, ViewError
-from flow.views.reading import View
-from flow.views.tables import Ask, format_problem, is_empty, make_schema, read_state, view_names
+from flow.errors import FlowBuildError, FlowError, FlowTypeError, SinkError, shorten
+from flow.format_version import VERSION, unknown_format
+from flow.views.rows import By
+
+APPLICATION_ID = 0x666C7776
+"""The mark of a file of views in the header of an SQLite file: ``flwv``."""
+
+COLUMNS = "key, slot, window_id, open_us, close_us, value, epoch"
+"""The columns of a table of entries, for statements."""
+
+Ask: TypeAlias = Callable[..., list[Row]]
+"""A function that runs a statement with its parameters, and returns its rows."""
+
+
+class ViewError(FlowError, RuntimeError):
+    """A file of views that cannot be read."""
+
+
+@dataclass(frozen=True)
+class ViewState:
+    """The row of a view in the table of views; the module describes the fields."""
+
+    number: int
+    name: str
+    flow_id: str
+    by: By
+    run_id: str | None = None
+    epoch: int | None = None
+    rewinds: int = 0
+    undo_to: int | None = None
+    writer: str = ""
+
+    @property
+    def entries(self) -> str:
+        """The name of the table of entries."""
+        return f"entries_{self.number}"
+
+    @property
+    def undo(self) -> str:
+        """The name of the table of replaced entries."""
+        return f"undo_{self.number}"
+
+
+_FIELDS = ", ".join(ViewState.__dataclass_fields__)
+
+
+def make_schema(ask: Ask) -> None:
+    """Create the table of views in an empty database."""
+    ask(
+        "CREATE TABLE views (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, "
+        "flow_id TEXT NOT NULL, by TEXT NOT NULL, run_id TEXT, epoch INTEGER, "
+        "rewinds INTEGER NOT NULL, undo_to INTEGER, writer TEXT NOT NULL)"
+    )
+    ask(f"PRAGMA application_id = {APPLICATION_ID}")
+    ask(f"PRAGMA user_version = {VERSION}")
+
+
+def format_problem(ask: Ask) -> str | None:
+    """Return the reason why a database is no file of views; ``None`` if it is one.
+
+    An empty database is none either.
+    """
+    ((mark,),) = ask("PRAGMA application_id")
+    ((version,),) = ask("PRAGMA user_version")
+    if mark != APPLICATION_ID:
+        return "it is the database of another program"
+    return None if version == VERSION else unknown_format("it", version, "file")
+
+
+def is_empty(ask: Ask) -> bool:
+    """Return True if a database has no tables."""
+    return not ask("SELECT 1 FROM sqlite_master LIMIT 1")
+
+
+def add_view(ask: Ask, name: str, flow_id: str, by: By) -> ViewState:
+    """Add a view, with its tables."""
+    ((number,),) = ask("SELECT coalesce(max(number), 0) + 1 FROM views")
+    state = ViewState(number, name, flow_id, by)
+    values = "window_id INTEGER, open_us INTEGER, close_us INTEGER"
+    ask(
+        f"CREATE TABLE {state.entries} (key TEXT NOT NULL, slot INTEGER NOT NULL, {values}, "
+        "value TEXT NOT NULL, epoch INTEGER NOT NULL, PRIMARY KEY (key, slot)) WITHOUT ROWID"
+    )
+    ask(
+        f"CREATE TABLE {state.undo} (at_epoch INTEGER NOT NULL, key TEXT NOT NULL, "
+        f"slot INTEGER NOT NULL, {values}, value TEXT, epoch INTEGER, "
+        "PRIMARY KEY (at_epoch, key, slot)) WITHOUT ROWID"
+    )
+    if by == "window":
+        ask(f"CREATE INDEX times_{number} ON {state.entries} (open_us, key, slot)")
+        ask(f"CREATE INDEX windows_{number} ON {state.entries} (key, open_us, slot)")
+    places = ", ".join("?" for _ in ViewState.__dataclass_fields__)
+    ask(f"INSERT INTO views ({_FIELDS}) VALUES ({places})", tuple(vars(state).values()))
+    return state
+
+
+def read_state(ask: Ask, name: str) -> ViewState | None:
+    """Return the state of a view; ``None`` if the file does not have the view."""
+    found = ask(f"SELECT {_FIELDS} FROM views WHERE name = ?", (name,))
+    return ViewState(*found[0]) if found else None
+
+
+def write_state(ask: Ask, state: ViewState) -> None:
+    """Replace the state of a view."""
+    ask(
+        "UPDATE views SET run_id = ?, epoch = ?, rewinds = ?, undo_to = ?, writer = ? "
+        "WHERE number = ?",
+        (state.run_id, state.epoch, state.rewinds, state.undo_to, state.writer, state.number),
+    )
+
+
+def view_names(ask: Ask) -> tuple[str, ...]:
+    """Return the names of the views of a file, sorted."""
+    return tuple(name for (name,) in ask("SELECT name FROM views ORDER BY name"))
+
 
 VIEWS_FILE = "views.sqlite"
 """The name of the file of views in the directory of a checkpoint."""
@@ -26,100 +153,8 @@ _BUSY_SECONDS = 10.0
 """Time to wait for a lock, which a reader needs only while a writer opens or closes the file."""
 
 
-@dataclass(frozen=True)
-class Views:
-    """The views of a flow, in one file; any thread may read.
-
-    Attributes:
-        path: the file.
-
-    Example:
-        >>> import tempfile, flow.operators as op
-        >>> from flow import Dataflow
-        >>> from flow.testing import TestDriver
-        >>> from flow.views import ViewSink
-        >>> flow = Dataflow("example")
-        >>> visits = op.input("visits", flow, [])
-        >>> op.output("last", visits, ViewSink())
-        >>> driver = TestDriver(flow)
-        >>> driver.send("visits", [("ann", 3), ("bob", 5), ("ann", 4)])
-        >>> driver.view("last").get("ann").value
-        4
-    """
-
-    path: str
-
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the views, which are those of outputs, sorted.
-
-        Raises:
-            ViewError: when the file cannot be read.
-        """
-        with self._reading() as ask:
-            return view_names(ask)
-
-    def __getitem__(self, name: str) -> View:
-        """Return the view of an output.
-
-        Raises:
-            UnknownViewError: when the file has no view of this name.
-            ViewError: when the file cannot be read.
-        """
-        with self._reading() as ask:
-            state = read_state(ask, name)
-            if state is None:
-                known = ", ".join(map(repr, view_names(ask))) or "none"
-                raise UnknownViewError(
-                    f"{self.path} has no view {shorten(name)}; its views are: {known}"
-                )
-        return View(name, state.by, self._reading)
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[Ask]:
-        """Yield a function that asks a new connection, within one read transaction.
-
-        Raises:
-            ViewError: when the file is missing, damaged, or no file of views.
-        """
-        if not os.path.exists(self.path):
-            raise ViewError(
-                f"there is no file {self.path}: a flow with a ViewSink makes it when it starts"
-            )
-        try:
-            uri = f"file:{quote(self.path)}?mode=ro"
-            connection = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
-            with contextlib.closing(connection):
-                connection.execute("BEGIN")
-                self._check(lambda *asked: connection.execute(*asked).fetchall())
-                yield lambda *asked: connection.execute(*asked).fetchall()
-        except sqlite3.Error as error:
-            raise ViewError(f"{self.path} cannot be read: {reason_of(error)}") from error
-
-    def _check(self, ask: Ask) -> None:
-        if is_empty(ask):
-            raise ViewError(f"{self.path} has no views yet: the flow has not started")
-        problem = format_problem(ask)
-        if problem is not None:
-            raise ViewError(f"{self.path} is no file of views: {problem}")
-
-
 _CACHE_KIB = 32 << 10
 """The most memory for pages of the file while a run writes it, in KiB."""
-
-
-def open(path: str | os.PathLike[str]) -> Views:
-    """Open the views of a flow for reading.
-
-    Args:
-        path: the directory of the flow's checkpoint, or the file of `ViewSink(path=...)`.
-
-    Raises:
-        ViewError: when there is no file of views, or it is damaged.
-    """
-    text = check_path("flow.views.open", path)
-    views = Views(os.path.abspath(beside(text) if os.path.isdir(text) else text))
-    views.names()
-    return views
 
 
 def check_path(what: str, path: object) -> str:
@@ -136,9 +171,47 @@ def check_path(what: str, path: object) -> str:
     return text
 
 
+def file_of(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a file of views, given itself or the directory of a checkpoint.
+
+    Raises:
+        FlowBuildError: when it is no local path.
+    """
+    text = check_path("flow.views.open", path)
+    return os.path.abspath(beside(text) if os.path.isdir(text) else text)
+
+
 def beside(directory: str) -> str:
     """Return the file of views of a checkpoint."""
     return os.path.join(directory, VIEWS_FILE)
+
+
+@contextlib.contextmanager
+def asking(file: str) -> Iterator[Ask]:
+    """Yield a function that asks a new connection, within one read transaction.
+
+    Raises:
+        ViewError: when the file is missing, damaged, or no file of views.
+    """
+    if not os.path.exists(file):
+        raise ViewError(f"there is no file {file}: a flow with a ViewSink makes it when it starts")
+    try:
+        uri = f"file:{quote(file)}?mode=ro"
+        connection = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
+        with contextlib.closing(connection):
+            connection.execute("BEGIN")
+            _check(file, lambda *asked: connection.execute(*asked).fetchall())
+            yield lambda *asked: connection.execute(*asked).fetchall()
+    except sqlite3.Error as error:
+        raise ViewError(f"{file} cannot be read: {reason_of(error)}") from error
+
+
+def _check(file: str, ask: Ask) -> None:
+    if is_empty(ask):
+        raise ViewError(f"{file} has no views yet: the flow has not started")
+    problem = format_problem(ask)
+    if problem is not None:
+        raise ViewError(f"{file} is no file of views: {problem}")
 
 
 def opened_for_writing(file: str) -> SqliteDatabase:

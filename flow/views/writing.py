@@ -9,7 +9,7 @@ from flow.connectors.sql.database import Database
 from flow.connectors.sql.rows import Row
 from flow.errors import SinkError
 from flow.views.rows import By, ViewRow
-from flow.views.tables import ViewState, add_view, read_state, write_state
+from flow.views.views_file import COLUMNS, ViewState, add_view, read_state, write_state
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,10 @@ class ViewWriter:
         )
 
     def _write(self, state: ViewState, epoch: int, rows: Sequence[ViewRow]) -> None:
-        repeat, columns = self.database.repeat, state.columns
+        repeat = self.database.repeat
         if self.run.keep_epochs:
             repeat(
-                f"INSERT INTO {state.undo} (at_epoch, {columns}) "
+                f"INSERT INTO {state.undo} (at_epoch, {COLUMNS}) "
                 "SELECT ?, place.key, place.slot, window_id, open_us, close_us, value, epoch "
                 "FROM (SELECT ? AS key, ? AS slot) AS place "
                 f"LEFT JOIN {state.entries} AS old "
@@ -153,7 +153,7 @@ class ViewWriter:
             ],
         )
         repeat(
-            f"INSERT OR REPLACE INTO {state.entries} ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT OR REPLACE INTO {state.entries} ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
             [(*row[:6], epoch) for row in rows if row.value is not None],
         )
         if self.keep.windows is not None:
@@ -187,8 +187,8 @@ class ViewWriter:
         if self.run.keep_epochs:
             number = len(parameters[0]) + 1 if parameters else 1
             self.database.repeat(
-                f"INSERT OR IGNORE INTO {state.undo} (at_epoch, {state.columns}) "
-                f"SELECT ?{number}, {state.columns} FROM {state.entries} WHERE {condition}",
+                f"INSERT OR IGNORE INTO {state.undo} (at_epoch, {COLUMNS}) "
+                f"SELECT ?{number}, {COLUMNS} FROM {state.entries} WHERE {condition}",
                 [(*values, epoch) for values in parameters],
             )
         self.database.repeat(f"DELETE FROM {state.entries} WHERE {condition}", parameters)
@@ -214,7 +214,7 @@ class ViewWriter:
                 parameters,
             )
             ask(
-                f"INSERT INTO {state.entries} ({state.columns}) SELECT {state.columns} "
+                f"INSERT INTO {state.entries} ({COLUMNS}) SELECT {COLUMNS} "
                 f"FROM {state.undo} WHERE at_epoch = ? AND value IS NOT NULL",
                 parameters,
             )

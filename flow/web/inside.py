@@ -1,19 +1,23 @@
-"""The inside of a step: its newest late values, and the state of its keys.
+"""The contents of a run, for readers of its page: late values, the state of keys, and views.
 
-Both are contents, which a run shows only with ``web_values=True``.
+A run shows late values and the state of keys only with ``web_values=True``.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
+from flow.engine.plan.plan import Plan
+from flow.engine.steps.outputs import sink_of
 from flow.errors import FlowError, brief, shorten
-from flow.monitoring.as_json import late_json
-from flow.monitoring.status import RunStatus
-from flow.views.answers import JsonAnswer
+from flow.monitoring.status import RunStatus, late_json
+from flow.views.answers import JsonAnswer, answer
+from flow.views.reading import Views
+from flow.views.sink import ViewSink
 
 StateReader: TypeAlias = Callable[[str, str | None], Any]
 """A function of a step and a key, or ``None`` for the first keys, that returns their state as
@@ -106,3 +110,35 @@ def _read(reader: StateReader, step_id: str, key: str | None) -> JsonAnswer:
         problem = f"the state has {size:,} bytes, more than the page shows: {MAX_BYTES:,}"
         return JsonAnswer(404, {"error": f"{problem}; python -m recovery inspect shows it"})
     return JsonAnswer(200, found)
+
+
+ViewSinks: TypeAlias = Mapping[str, ViewSink]
+"""The sinks of views by the steps of their outputs."""
+
+
+def view_sinks(plan: Plan) -> ViewSinks:
+    """Return the sinks of a flow that write views."""
+    sinks = {edge.step_id: sink_of(plan, edge) for edge in plan.outputs}
+    return {step_id: sink for step_id, sink in sinks.items() if isinstance(sink, ViewSink)}
+
+
+def view_answer(sinks: ViewSinks, path: str, query: Mapping[str, str]) -> JsonAnswer:
+    """Answer a query of a view, see `flow.views.answers`.
+
+    Args:
+        sinks: the sinks of the run's views.
+        path: the path after ``/view/``, percent-encoded.
+        query: the parameters of the query, decoded.
+    """
+    if not path:
+        return JsonAnswer(200, {"views": sorted(sinks)})
+    name = unquote(path.partition("/")[0])
+    sink = sinks.get(name)
+    if sink is None:
+        known = ", ".join(map(repr, sorted(sinks))) or "none"
+        problem = f"this run has no view {shorten(name)}; its views are: {known}"
+        return JsonAnswer(404, {"error": problem})
+    file = sink.file
+    if file is None:
+        return JsonAnswer(503, {"error": f"the run has not opened the view {shorten(name)} yet"})
+    return answer(Views(file), path, query)

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
+from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from flow.durations import duration_us
 from flow.errors import FlowError
-from flow.monitoring.as_json import epochs_json, flow_json
-from flow.monitoring.health import health_of
-from flow.monitoring.status import RunStatus
+from flow.monitoring.metrics import METRICS
+from flow.monitoring.status import RunStatus, epochs_json, flow_json, health_of
 from flow.views.answers import JsonAnswer
 from flow.web.access import COOKIE, Access
-from flow.web.exposition import exposition
 from flow.web.hub import Hub, Reader
-from flow.web.inside import Inside
-from flow.web.pages import FILES, LOGIN, SECURITY_HEADERS, content
-from flow.web.views import ViewSinks, view_answer
+from flow.web.inside import Inside, ViewSinks, view_answer
 
 SILENCE_SECONDS = 15.0
 """The longest silence of the event stream; a comment then shows that the connection is alive."""
@@ -36,7 +40,6 @@ VIEW = "/view/"
 
 _TEXT = "text/plain; charset=utf-8"
 _HTML = "text/html; charset=utf-8"
-_JSON = "application/json"
 
 
 class PageHandler(BaseHTTPRequestHandler):
@@ -61,9 +64,9 @@ class PageHandler(BaseHTTPRequestHandler):
         elif self.access.admits(self.headers.get("Authorization"), self.headers.get("Cookie")):
             self._answer(url.path, query)
         elif url.path == "/":
-            self._send(HTTPStatus.UNAUTHORIZED, _HTML, content(LOGIN))
+            self._send_file(HTTPStatus.UNAUTHORIZED, LOGIN)
         elif url.path == "/page.css":  # The page that asks for the token uses it.
-            self._send(HTTPStatus.OK, FILES["/page.css"][1], content("page.css"))
+            self._send_file(HTTPStatus.OK, "page.css")
         else:
             headers = {"WWW-Authenticate": "Bearer"}
             self._send(HTTPStatus.UNAUTHORIZED, _TEXT, b"this page needs its token\n", headers)
@@ -90,13 +93,12 @@ class PageHandler(BaseHTTPRequestHandler):
             case "/healthz":
                 self._send_health(status, query.get("patience"))
             case "/metrics":
-                made = exposition(status, self.headers.get("Accept"))
-                self._send(HTTPStatus.OK, made.content_type, made.body)
+                body, content_type = exposition(status, self.headers.get("Accept"))
+                self._send(HTTPStatus.OK, content_type, body)
             case _ if path.startswith(VIEW):
                 self._send_answer(view_answer(self.views, path.removeprefix(VIEW), query))
             case _ if path in FILES:
-                name, kind = FILES[path]
-                self._send(HTTPStatus.OK, kind, content(name))
+                self._send_file(HTTPStatus.OK, FILES[path])
             case _:
                 self._send(HTTPStatus.NOT_FOUND, _TEXT, b"no such page\n")
 
@@ -123,10 +125,13 @@ class PageHandler(BaseHTTPRequestHandler):
         return {**flow_json(status), "values": values}
 
     def _send_answer(self, answer: JsonAnswer) -> None:
-        self._send(HTTPStatus(answer.status), _JSON, _json(answer.body))
+        self._send_json(answer.body, answer.status)
 
-    def _send_json(self, value: Any) -> None:
-        self._send(HTTPStatus.OK, _JSON, _json(value))
+    def _send_json(self, value: Any, status: int = HTTPStatus.OK) -> None:
+        self._send(HTTPStatus(status), "application/json", _json(value))
+
+    def _send_file(self, code: HTTPStatus, name: str) -> None:
+        self._send(code, CONTENT_TYPES[name.rpartition(".")[2]], content(name))
 
     def _send(
         self,
@@ -190,3 +195,74 @@ class PageHandler(BaseHTTPRequestHandler):
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+SECURITY_HEADERS = MappingProxyType(
+    {
+        "Content-Security-Policy": "; ".join(
+            [
+                "default-src 'none'",
+                *(f"{kind}-src 'self'" for kind in ("script", "style", "connect", "img")),
+                "form-action 'self'",
+                "base-uri 'none'",
+                "frame-ancestors 'none'",
+            ]
+        ),
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Cache-Control": "no-store",
+    }
+)
+
+_FILES = (
+    *("page.js", "graph.js", "charts.js", "inside.js", "format.js", "page.css", "icon.svg"),
+    *("vendor/uPlot.iife.min.js", "vendor/uPlot.min.css", "vendor/dagre.esm.js"),
+)
+
+FILES = MappingProxyType({"/": "index.html", **{f"/{name}": name for name in _FILES}})
+"""The files by path of the URL; no other file is served."""
+
+CONTENT_TYPES = MappingProxyType(
+    {
+        "html": _HTML,
+        "js": "text/javascript; charset=utf-8",
+        "css": "text/css; charset=utf-8",
+        "svg": "image/svg+xml",
+    }
+)
+
+LOGIN = "login.html"
+
+
+@cache
+def content(name: str) -> bytes:
+    """Return the content of a file of the page."""
+    return files("flow.web").joinpath("assets", name).read_bytes()
+
+
+def exposition(status: RunStatus, accept: str | None) -> tuple[bytes, str]:
+    """Return the metrics of a run for Prometheus or OpenMetrics, and their content type.
+
+    Args:
+        status: the status of the run.
+        accept: the request's Accept header, which asks for a format.
+    """
+    registry = CollectorRegistry()
+    registry.register(_OfStatus(status))
+    encode, content_type = choose_encoder(accept or "")
+    return encode(registry), content_type
+
+
+class _OfStatus(Collector):
+    def __init__(self, status: RunStatus) -> None:
+        self._status = status
+
+    @override
+    def collect(self) -> Iterator[Family]:
+        for metric in METRICS:
+            family_type = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
+            family = family_type(metric.name, metric.meaning, labels=("flow", *metric.labels))
+            for sample in metric.samples(self._status):
+                family.add_metric((self._status.flow_id, *sample.labels), sample.value)
+            yield family

@@ -12,6 +12,10 @@ for the built-in aggregators:
 
 Calls may change a state in place: a caller that needs an earlier state makes a copy. `copy.copy` is
 enough for the states of built-in aggregates, whose elements are immutable.
+
+An aggregate declares the form of its accumulators as `form`, which is plain data:
+`flow_windowing.columnar.aggregates.forms` has the kernels of each form in columns of numbers.
+Accumulators can always be Python objects too, for values that such columns cannot hold.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
+import numpy as np
 from typing_extensions import override
 
 from flow.checks import check_getter
@@ -30,8 +35,78 @@ from flow.instants import Instant, instant_us
 from flow.keyed.logic import FailedCall
 from flow.operators import RejectedValue
 from flow.wrong_names import KnownArguments
-from flow_windowing.aggregates.form import Form
 from flow_windowing.contract.arrival import Arrival
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """Accumulators as Python objects alone; the subclasses also have columns of numbers.
+
+    Attributes:
+        ignores_order: True if the result does not depend on the order in which values enter a
+            window and windows merge. The arrivals of values may decide.
+        ignores_arrival: True if the result does not depend on the arrivals of values.
+    """
+
+    ignores_order: bool = False
+    ignores_arrival: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountForm(Form):
+    """Counts of values of any type; the state is the count."""
+
+    ignores_order: bool = True
+    ignores_arrival: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TotalForm(CountForm):
+    """Totals of ints; the state is the total, ``None`` without values.
+
+    Attributes:
+        combine: the function of two ints, associative and commutative. The magnitude of a total is
+            at most the total of the greatest magnitude of its ints, taken as many times.
+    """
+
+    combine: np.ufunc = np.add
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumForm(TotalForm):
+    """Sums of ints and exact sums of floats."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanForm(TotalForm):
+    """Means of ints and of floats; the state is the count and the exact sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtremeForm(Form):
+    """The least or the greatest of ints or floats; the state is an arrival number and the value.
+
+    Attributes:
+        is_greatest: True for the greatest value, False for the least; NaN is the greatest.
+    """
+
+    is_greatest: bool
+    ignores_order: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeForm(Form):
+    """The first or the last of ints or floats; the state is its place in the order and the value.
+
+    Attributes:
+        is_by_time: True if the order is by timestamp, then by arrival; False if by arrival only.
+        is_last: True for the last value of the order, False for the first.
+    """
+
+    is_by_time: bool
+    is_last: bool
+    ignores_order: bool = True
+
 
 V = TypeVar("V")
 S = TypeVar("S")
@@ -248,6 +323,8 @@ class FieldAggregator(Aggregator[Any, S, R]):
 
     # The number of arguments that a repr shows without their names.
     _positional: ClassVar[int] = 2
+    # The Arrow type of all results, if it does not depend on that of the field.
+    _result_type: ClassVar[Any] = None
 
     field: Field = None
 
@@ -255,6 +332,10 @@ class FieldAggregator(Aggregator[Any, S, R]):
     @override
     def field_read(self) -> Field:
         return self.field
+
+    @override
+    def result_type(self, field_type: Any) -> Any:
+        return self._result_type
 
     @property
     def column_read(self) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 from typing_extensions import override
@@ -17,11 +17,31 @@ from flow_windowing.aggregates.aggregator import AT_ONCE, Aggregator, FieldAggre
 from flow_windowing.aggregates.value_order import key_of
 from flow_windowing.contract.arrival import Arrival
 
+S = TypeVar("S")
+
+Entries: TypeAlias = list[tuple[int, Any]]
+"""Values, each with its entry number."""
+
+EntryOfKey: TypeAlias = dict[Any, tuple[int, Any]]
+"""The entry number of a value, and the value, by a key."""
+
 _entry_number = itemgetter(0)
 
 
 @dataclass(frozen=True, repr=False)
-class Collect(FieldAggregator[list[tuple[int, Any]], list[Any]]):
+class _Collection(FieldAggregator[S, list[Any]]):
+    """An aggregate that collects values into a list, in the order of entering."""
+
+    depends_on_order = True
+    spans_keys = False
+
+    @override
+    def result_type(self, field_type: Any) -> Any:
+        return None if field_type is None else pa.list_(field_type)
+
+
+@dataclass(frozen=True, repr=False)
+class Collect(_Collection[Entries]):
     """All values, in a list, in the order in which they entered the window.
 
     By default, this is the order of timestamps; with ``ordered=False``, the order of arrival. The
@@ -35,36 +55,27 @@ class Collect(FieldAggregator[list[tuple[int, Any]], list[Any]]):
     ['home', 'cart', 'home']
     """
 
-    depends_on_order = True
-    spans_keys = False
-
     @override
-    def result_type(self, field_type: Any) -> Any:
-        return None if field_type is None else pa.list_(field_type)
-
-    @override
-    def initialize(self) -> list[tuple[int, Any]]:
+    def initialize(self) -> Entries:
         return []
 
     @override
-    def result(self, state: list[tuple[int, Any]]) -> list[Any]:
+    def result(self, state: Entries) -> list[Any]:
         return [value for _, value in sorted(state, key=_entry_number)]
 
     @override
-    def _take(self, state: list[tuple[int, Any]], found: Any, at: Arrival) -> list[tuple[int, Any]]:
+    def _take(self, state: Entries, found: Any, at: Arrival) -> Entries:
         state.append((at.entered, found))
         return state
 
     @override
-    def _join(
-        self, state: list[tuple[int, Any]], other: list[tuple[int, Any]]
-    ) -> list[tuple[int, Any]]:
+    def _join(self, state: Entries, other: Entries) -> Entries:
         state += other
         return state
 
 
 @dataclass(frozen=True, repr=False)
-class CollectUnique(FieldAggregator[dict[Any, tuple[int, Any]], list[Any]]):
+class CollectUnique(_Collection[EntryOfKey]):
     """The different values, in a list, each once, in the order in which they entered the window.
 
     Equal values, such as 1, 1.0 and True, count as one value; the first to enter represents them.
@@ -79,25 +90,16 @@ class CollectUnique(FieldAggregator[dict[Any, tuple[int, Any]], list[Any]]):
     ['home', 'cart']
     """
 
-    depends_on_order = True
-    spans_keys = False
-
     @override
-    def result_type(self, field_type: Any) -> Any:
-        return None if field_type is None else pa.list_(field_type)
-
-    @override
-    def initialize(self) -> dict[Any, tuple[int, Any]]:
+    def initialize(self) -> EntryOfKey:
         return {}
 
     @override
-    def result(self, state: dict[Any, tuple[int, Any]]) -> list[Any]:
+    def result(self, state: EntryOfKey) -> list[Any]:
         return [value for _, value in sorted(state.values(), key=_entry_number)]
 
     @override
-    def _take(
-        self, state: dict[Any, tuple[int, Any]], found: Any, at: Arrival
-    ) -> dict[Any, tuple[int, Any]]:
+    def _take(self, state: EntryOfKey, found: Any, at: Arrival) -> EntryOfKey:
         key = key_of(found)
         known = state.get(key)
         if known is None or at.entered < known[0]:
@@ -105,9 +107,7 @@ class CollectUnique(FieldAggregator[dict[Any, tuple[int, Any]], list[Any]]):
         return state
 
     @override
-    def _join(
-        self, state: dict[Any, tuple[int, Any]], other: dict[Any, tuple[int, Any]]
-    ) -> dict[Any, tuple[int, Any]]:
+    def _join(self, state: EntryOfKey, other: EntryOfKey) -> EntryOfKey:
         for key, (entered, value) in other.items():
             known = state.get(key)
             if known is None or entered < known[0]:
@@ -129,20 +129,20 @@ class IntoList(_EntryAggregator):
     """All values, in a list, in order of entering."""
 
     @override
-    def initialize(self) -> list[tuple[int, Any]]:
+    def initialize(self) -> Entries:
         return []
 
     @override
-    def add_at(self, state: list[tuple[int, Any]], value: Any, at: Arrival) -> Any:
+    def add_at(self, state: Entries, value: Any, at: Arrival) -> Any:
         state.append((at.entered, value))
         return state
 
     @override
-    def merge(self, state: list[tuple[int, Any]], other: list[tuple[int, Any]]) -> Any:
+    def merge(self, state: Entries, other: Entries) -> Any:
         return [*state, *other]
 
     @override
-    def result(self, state: list[tuple[int, Any]]) -> list[Any]:
+    def result(self, state: Entries) -> list[Any]:
         return [value for _, value in sorted(state, key=_entry_number)]
 
 
@@ -171,19 +171,17 @@ class IntoDict(_EntryAggregator):
     """The last value of each key, in a dict; the values of the window are pairs."""
 
     @override
-    def initialize(self) -> dict[Any, tuple[int, Any]]:
+    def initialize(self) -> EntryOfKey:
         return {}
 
     @override
-    def add_at(self, state: dict[Any, tuple[int, Any]], value: Any, at: Arrival) -> Any:
+    def add_at(self, state: EntryOfKey, value: Any, at: Arrival) -> Any:
         key, of_key = value
         state[key] = (at.entered, of_key)
         return state
 
     @override
-    def merge(
-        self, state: dict[Any, tuple[int, Any]], other: dict[Any, tuple[int, Any]]
-    ) -> dict[Any, tuple[int, Any]]:
+    def merge(self, state: EntryOfKey, other: EntryOfKey) -> EntryOfKey:
         merged = dict(state)
         for key, entry in other.items():
             if key not in merged or merged[key][0] < entry[0]:
@@ -191,7 +189,7 @@ class IntoDict(_EntryAggregator):
         return merged
 
     @override
-    def result(self, state: dict[Any, tuple[int, Any]]) -> dict[Any, Any]:
+    def result(self, state: EntryOfKey) -> dict[Any, Any]:
         return {key: value for key, (_, value) in state.items()}
 
 

@@ -1,4 +1,4 @@
-"""Aggregates that return the least or the greatest value.
+"""Aggregates that return one value: the least or the greatest, the first or the last.
 
 The argument `field`, and the values that are skipped, are as in
 `flow_windowing.aggregates.numbers`.
@@ -6,48 +6,68 @@ The argument `field`, and the values that are skipped, are as in
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from typing_extensions import override
 
-from flow_windowing.aggregates.aggregator import FieldAggregator
-from flow_windowing.aggregates.form import ExtremeForm
+from flow_windowing.aggregates.aggregator import EdgeForm, ExtremeForm, FieldAggregator
 from flow_windowing.aggregates.value_order import compare
 from flow_windowing.contract.arrival import Arrival
 
-NumberedValue: TypeAlias = tuple[int, Any] | None
-"""The arrival number of a value, and the value; ``None`` before the first value."""
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, repr=False)
-class _Extreme(FieldAggregator[NumberedValue, Any]):
-    """The best value by comparison; of equal values, the first to arrive."""
-
-    form: ClassVar[ExtremeForm]
+class _OneValue(FieldAggregator["tuple[P, Any] | None", Any], Generic[P]):
+    """One of the values; the state is the place of its arrival and the value, ``None`` at first."""
 
     @override
     def result_type(self, field_type: Any) -> Any:
         return field_type
 
     @override
-    def initialize(self) -> NumberedValue:
+    def initialize(self) -> tuple[P, Any] | None:
         return None
 
     @override
-    def result(self, state: NumberedValue) -> Any:
+    def result(self, state: tuple[P, Any] | None) -> Any:
         return None if state is None else state[1]
 
     @override
-    def _take(self, state: NumberedValue, found: Any, at: Arrival) -> NumberedValue:
-        return self._join(state, (at.number, found))
+    def _take(self, state: tuple[P, Any] | None, found: Any, at: Arrival) -> tuple[P, Any] | None:
+        return self._join(state, (self._place_of(at), found))
 
     @override
-    def _join(self, state: NumberedValue, other: NumberedValue) -> NumberedValue:
+    def _join(
+        self, state: tuple[P, Any] | None, other: tuple[P, Any] | None
+    ) -> tuple[P, Any] | None:
         if state is None or other is None:
             return other if state is None else state
+        return other if self._wins(other, state) else state
+
+    @abstractmethod
+    def _place_of(self, at: Arrival) -> P: ...
+
+    @abstractmethod
+    def _wins(self, other: tuple[P, Any], state: tuple[P, Any]) -> bool: ...
+
+
+@dataclass(frozen=True, repr=False)
+class _Extreme(_OneValue[int]):
+    """The best value by comparison; of equal values, the first to arrive."""
+
+    form: ClassVar[ExtremeForm]
+
+    @override
+    def _place_of(self, at: Arrival) -> int:
+        return at.number
+
+    @override
+    def _wins(self, other: tuple[int, Any], state: tuple[int, Any]) -> bool:
         order = compare(other[1], state[1]) * (-1 if self.form.is_greatest else 1)
-        return other if order < 0 or (order == 0 and other[0] < state[0]) else state
+        return order < 0 or (order == 0 and other[0] < state[0])
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,3 +104,94 @@ class Max(_Extreme):
     """
 
     form = ExtremeForm(is_greatest=True)
+
+
+Place: TypeAlias = tuple[int, int]
+"""The place of a value in an order of arrivals: timestamp in µs or 0, and arrival number."""
+
+
+@dataclass(frozen=True, repr=False)
+class Edge(_OneValue[Place]):
+    """The first or the last value in an order of arrivals, which the form gives."""
+
+    form: ClassVar[EdgeForm]
+
+    @override
+    def _place_of(self, at: Arrival) -> Place:
+        return at.timestamp_us if self.form.is_by_time else 0, at.number
+
+    @override
+    def _wins(self, other: tuple[Place, Any], state: tuple[Place, Any]) -> bool:
+        return other[0] >= state[0] if self.form.is_last else other[0] < state[0]
+
+
+@dataclass(frozen=True, repr=False)
+class First(Edge):
+    """The value that arrived first.
+
+    Timestamps do not matter: for those see `Earliest`. Without values the result is ``None``.
+    Memory: one value.
+
+    Args:
+        field: a field's path, a function of the value, or ``None`` for the value itself.
+
+    >>> from flow_windowing import aggregate
+    >>> aggregate(First("price"), [{}, {"price": 5}, {"price": 7}])
+    5
+    """
+
+    form = EdgeForm(is_by_time=False, is_last=False)
+    spans_keys = False
+
+
+@dataclass(frozen=True, repr=False)
+class Last(Edge):
+    """The value that arrived last.
+
+    Timestamps do not matter: for those see `Latest`. Without values the result is ``None``. Memory:
+    one value.
+
+    Args:
+        field: a field's path, a function of the value, or ``None`` for the value itself.
+
+    >>> from flow_windowing import aggregate
+    >>> aggregate(Last("price"), [{"price": 5}, {"price": 7}, {}])
+    7
+    """
+
+    form = EdgeForm(is_by_time=False, is_last=True)
+    spans_keys = False
+
+
+@dataclass(frozen=True, repr=False)
+class Earliest(Edge):
+    """The value with the least timestamp; of equal timestamps, the first value to arrive.
+
+    Without values the result is ``None``. Memory: one value.
+
+    Args:
+        field: a field's path, a function of the value, or ``None`` for the value itself.
+
+    >>> from flow_windowing import aggregate
+    >>> aggregate(Earliest(), ["a", "b", "c"], times=[20, 10, 10])
+    'b'
+    """
+
+    form = EdgeForm(is_by_time=True, is_last=False)
+
+
+@dataclass(frozen=True, repr=False)
+class Latest(Edge):
+    """The value with the greatest timestamp; of equal timestamps, the last value to arrive.
+
+    Without values the result is ``None``. Memory: one value.
+
+    Args:
+        field: a field's path, a function of the value, or ``None`` for the value itself.
+
+    >>> from flow_windowing import aggregate
+    >>> aggregate(Latest(), ["a", "b", "c"], times=[10, 10, 5])
+    'b'
+    """
+
+    form = EdgeForm(is_by_time=True, is_last=True)

@@ -1,7 +1,7 @@
 """Folding windows, for all windowing operators whose windows have one result.
 
 Each of these operators is an `Aggregator`. `FoldingLogic` runs it in one window, and emits results
-as the setting `emit` requires.
+as the setting `emit` requires. A join with one value of each side is an aggregator too.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
 from flow.keyed.detaching import detach
-from flow_windowing.aggregates.aggregator import Aggregator, called
+from flow.operators.joins import InsertMode
+from flow_windowing.aggregates.aggregator import Aggregator, Form, called
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import EpochWindowLogic
 from flow_windowing.rules.settings import Emission
@@ -231,3 +232,54 @@ class Partials(Named):
     @override
     def result(self, state: list[Any]) -> dict[str, Any]:
         return dict(zip(self.names, map(copy.copy, state), strict=True))
+
+
+OrderKey: TypeAlias = tuple[int, int]
+"""The key of the order of values: (timestamp, arrival number), or (0, arrival number)."""
+Entry: TypeAlias = tuple[OrderKey, Any]
+Entries: TypeAlias = "tuple[Entry | None, ...]"
+"""The value of each side, with its key; ``None`` for a side without values."""
+
+
+@dataclass(frozen=True)
+class OneOfEachSide(Aggregator[tuple[int, Any], Entries, "tuple[Any, ...]"]):
+    """The first, or the last, value of each side, in a tuple.
+
+    Attributes:
+        sides: the number of sides.
+        insert_mode: the value of a side that is held, ``"first"`` or ``"last"``.
+        ordered: True if the order is by timestamp, then by arrival; False if by arrival only.
+    """
+
+    form = Form(ignores_order=True)
+
+    sides: int
+    insert_mode: InsertMode
+    ordered: bool
+
+    @override
+    def initialize(self) -> Entries:
+        return (None,) * self.sides
+
+    @override
+    def add(self, state: Entries, value: tuple[int, Any]) -> Entries:
+        raise NotImplementedError("values need their arrival: call add_at")
+
+    @override
+    def add_at(self, state: Entries, value: tuple[int, Any], at: Arrival) -> Entries:
+        side, of_side = value
+        new: Entry = ((at.timestamp_us if self.ordered else 0, at.number), of_side)
+        return (*state[:side], self._choose(state[side], new), *state[side + 1 :])
+
+    @override
+    def merge(self, state: Entries, other: Entries) -> Entries:
+        return tuple(map(self._choose, state, other))
+
+    @override
+    def result(self, state: Entries) -> tuple[Any, ...]:
+        return tuple(None if entry is None else entry[1] for entry in state)
+
+    def _choose(self, one: Entry | None, other: Entry | None) -> Entry | None:
+        if one is None or other is None:
+            return one or other
+        return other if (other[0] < one[0]) == (self.insert_mode == "first") else one

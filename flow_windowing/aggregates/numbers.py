@@ -17,16 +17,23 @@ from array import array
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 from typing_extensions import override
 
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow_windowing.aggregates import exact_totals
-from flow_windowing.aggregates.aggregator import FieldAggregator, UnfitError, described
+from flow_windowing.aggregates.aggregator import (
+    CountForm,
+    FieldAggregator,
+    Form,
+    MeanForm,
+    SumForm,
+    UnfitError,
+    described,
+)
 from flow_windowing.aggregates.exact_totals import Total, total_of, with_number
-from flow_windowing.aggregates.form import CountForm, Form, MeanForm, SumForm
 from flow_windowing.aggregates.value_order import key_of
 from flow_windowing.contract.arrival import Arrival
 
@@ -48,10 +55,7 @@ class Count(FieldAggregator[int, int]):
     """
 
     form = CountForm()
-
-    @override
-    def result_type(self, field_type: Any) -> Any:
-        return pa.int64()
+    _result_type = pa.int64()
 
     @override
     def initialize(self) -> int:
@@ -93,10 +97,7 @@ class CountDistinct(FieldAggregator[set[Any], int]):
     """
 
     form = Form(ignores_order=True, ignores_arrival=True)
-
-    @override
-    def result_type(self, field_type: Any) -> Any:
-        return pa.int64()
+    _result_type = pa.int64()
 
     @override
     def initialize(self) -> set[Any]:
@@ -209,8 +210,12 @@ class Mean(FieldAggregator[tuple[int, Total], Any]):
         return state[0] + other[0], exact_totals.plus(state[1], other[1])
 
 
+Moments: TypeAlias = tuple[int, float, float]
+"""The count of numbers, their mean, and the sum of the squares of their distances from it."""
+
+
 @dataclass(frozen=True, repr=False)
-class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
+class StdDev(FieldAggregator[Moments, float | None]):
     """The standard deviation, as a float.
 
     Without values the result is ``None``; with one value it is ``None`` for a sample and 0.0 for a
@@ -234,6 +239,7 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
 
     form = Form(ignores_arrival=True)
     _positional: ClassVar[int] = 1
+    _result_type = pa.float64()
 
     sample: bool = True
 
@@ -244,15 +250,11 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
             raise FlowTypeError(f"StdDev: sample must be True or False, got {shorten(self.sample)}")
 
     @override
-    def result_type(self, field_type: Any) -> Any:
-        return pa.float64()
-
-    @override
-    def initialize(self) -> tuple[int, float, float]:
+    def initialize(self) -> Moments:
         return 0, 0.0, 0.0
 
     @override
-    def result(self, state: tuple[int, float, float]) -> float | None:
+    def result(self, state: Moments) -> float | None:
         count, _, squares = state
         divisor = count - 1 if self.sample else count
         if divisor <= 0:
@@ -261,9 +263,7 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
         return math.sqrt(squares / divisor) if squares >= 0 else math.nan
 
     @override
-    def _take(
-        self, state: tuple[int, float, float], found: Any, at: Arrival
-    ) -> tuple[int, float, float]:
+    def _take(self, state: Moments, found: Any, at: Arrival) -> Moments:
         count, mean, squares = state
         number = float_of(found)
         delta = number - mean
@@ -271,9 +271,7 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
         return count + 1, mean, squares + delta * (number - mean)
 
     @override
-    def _join(
-        self, state: tuple[int, float, float], other: tuple[int, float, float]
-    ) -> tuple[int, float, float]:
+    def _join(self, state: Moments, other: Moments) -> Moments:
         if not state[0] or not other[0]:
             return state if state[0] else other
         count, mean, squares = state
@@ -305,6 +303,7 @@ class Quantile(FieldAggregator["array[float]", float | None]):
     """
 
     form = Form(ignores_order=True, ignores_arrival=True)
+    _result_type = pa.float64()
 
     q: float = None  # type: ignore[assignment]  # Fields after `field` need a default.
 
@@ -312,10 +311,6 @@ class Quantile(FieldAggregator["array[float]", float | None]):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share("Quantile: q", self.q)
-
-    @override
-    def result_type(self, field_type: Any) -> Any:
-        return pa.float64()
 
     @override
     def initialize(self) -> array[float]:

@@ -1,15 +1,17 @@
-"""Ids of values, which tell a repeated value from a new one."""
+"""Ids of values, which tell a repeated value from a new one, and remembered ids in columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
-from flow.columns.chunks import as_objects, rows_of
+from flow.columns.arrays import Ints, Mask
+from flow.columns.chunks import as_objects, pick, rows_of
 from flow.errors import RAISED, brief, shorten
 from flow.fields import field_path
 from flow.keyed.logic import RejectedValue
@@ -126,3 +128,120 @@ def _comparable(column: pa.Array) -> pa.Array | list[Hashable]:
     if any(one != one for one in ids):
         raise RejectedValue(None, "an id differs from itself")
     return ids
+
+
+Ids: TypeAlias = "pa.Array | list[Hashable]"
+"""Ids as Arrow large text or int64, or as Python objects."""
+
+
+class SeenIds(NamedTuple):
+    """Remembered ids; those of a key in the order in which their values passed.
+
+    Attributes:
+        slots: the slot of the key of each id, int64, shape (ids,).
+        ids: the ids; ``None`` if each id is the key itself.
+        first_us: the time of the value that passed, int64 µs, shape (ids,).
+    """
+
+    slots: Ints
+    ids: Ids | None
+    first_us: Ints
+
+    @classmethod
+    def empty(cls) -> SeenIds:
+        """Return no ids."""
+        return cls(np.empty(0, np.int64), None, np.empty(0, np.int64))
+
+    def concat(self, other: SeenIds) -> SeenIds:
+        """Return these ids followed by others: both columns of ids, or both ``None``."""
+        if not len(self.slots):
+            return other
+        is_key = self.ids is None or other.ids is None
+        return SeenIds(
+            np.concatenate([self.slots, other.slots]),
+            None if is_key else concat_ids(self.ids, other.ids),
+            np.concatenate([self.first_us, other.first_us]),
+        )
+
+    def where(self, is_chosen: Mask) -> SeenIds:
+        """Return the ids of the rows in a mask."""
+        if is_chosen.all():
+            return self
+        rows = np.flatnonzero(is_chosen)
+        ids = None if self.ids is None else take_ids(self.ids, rows)
+        return SeenIds(self.slots[rows], ids, self.first_us[rows])
+
+
+def take_ids(ids: Ids, rows: Ints) -> Ids:
+    """Return the ids of rows."""
+    return pick(ids, rows) if isinstance(ids, list) else ids.take(pa.array(rows))
+
+
+def concat_ids(left: Ids, right: Ids) -> Ids:
+    """Return ids followed by others: a column if both are columns of one type."""
+    if not len(left) or not len(right):
+        return left if len(left) else right
+    if not isinstance(left, list) and not isinstance(right, list) and left.type == right.type:
+        return pa.concat_arrays([left, right])
+    return id_objects(left) + id_objects(right)
+
+
+def id_objects(ids: Ids) -> list[Any]:
+    """Return ids as Python objects."""
+    return ids if isinstance(ids, list) else ids.to_pylist()
+
+
+def groups_of(slots: Ints, ids: Ids) -> Ints:
+    """Return a number for each row that rows of the same key and id share.
+
+    >>> groups_of(np.array([0, 0, 1, 0]), ["a", "b", "a", "a"]).tolist()
+    [0, 1, 2, 0]
+    """
+    if isinstance(ids, list):
+        numbers: dict[Hashable, int] = {}
+        codes = np.array([numbers.setdefault(one, len(numbers)) for one in ids], np.int64)
+    else:
+        coded = ids.dictionary_encode(null_encoding="encode")
+        codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    combined = pa.array(slots * (int(codes.max(initial=0)) + 1) + codes)
+    groups: Ints = combined.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return groups
+
+
+def passing(groups: Ints, times_us: Ints, seen: int, ttl_us: int) -> Mask:
+    """Return the mask of the new rows that pass.
+
+    A row passes unless a row of its group that passed before has a time that differs by less than
+    `ttl_us`. Each round decides on the first open row of every group.
+
+    Args:
+        groups: the group of each row, first those that passed in earlier epochs, then the new rows,
+            those of a group in order of arrival; int64, shape (rows,).
+        times_us: the time of each row, int64 µs, shape (rows,).
+        seen: the number of rows that passed in earlier epochs.
+        ttl_us: the time to live of an id.
+
+    >>> passing(np.array([0, 0, 0, 1, 0]), np.array([5, 9, 15, 15, 24]), 1, 10).tolist()
+    [False, True, True, False]
+    """
+    passes = np.zeros(len(groups) - seen, np.bool_)
+    open_rows = np.arange(seen, len(groups))
+    passed = np.arange(seen)
+    count = int(groups.max(initial=-1)) + 1
+    while len(open_rows):
+        while len(passed):
+            # The last of a group's equal indices wins; the others follow in the next round.
+            one_of_group = np.full(count, -1)
+            one_of_group[groups[passed]] = passed
+            other = one_of_group[groups[open_rows]]
+            is_near = (other >= 0) & (np.abs(times_us[open_rows] - times_us[other]) < ttl_us)
+            open_rows = open_rows[~is_near]
+            passed = passed[one_of_group[groups[passed]] != passed]
+        # The first row of each group: of equal indices in reverse order, the last one wins.
+        first_of_group = np.full(count, -1)
+        first_of_group[groups[open_rows[::-1]]] = open_rows[::-1]
+        is_first = first_of_group[groups[open_rows]] == open_rows
+        passed = open_rows[is_first]
+        passes[passed - seen] = True
+        open_rows = open_rows[~is_first]
+    return passes

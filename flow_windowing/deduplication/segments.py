@@ -16,7 +16,7 @@ import pyarrow as pa
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
 from flow.keyed.segments import IDS, columns_in
-from flow_windowing.deduplication.remembered import Ids, id_objects
+from flow_windowing.deduplication.ids import Ids, id_objects
 
 NO_CLOCK = -NEVER
 """In the first column of clocks, the key has no clock; in others, its clock has no such number."""

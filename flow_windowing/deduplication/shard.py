@@ -31,8 +31,8 @@ from flow_windowing.columnar.admission.key_clocks import KeyColumns, KeyLogics
 from flow_windowing.columnar.admission.late_items import LateItems, no_windows
 from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import LogicShardClock, ShardClock
-from flow_windowing.deduplication.ids import IdOf
-from flow_windowing.deduplication.remembered import (
+from flow_windowing.deduplication.ids import (
+    IdOf,
     Ids,
     SeenIds,
     concat_ids,

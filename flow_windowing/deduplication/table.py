@@ -24,7 +24,7 @@ from flow.instants import NEVER
 from flow.keyed.due import split_dues
 from flow.keyed.segments import IDS, WholeKeys, kind_of
 from flow.keyed.shard_logic import SegmentDump
-from flow_windowing.deduplication.remembered import Ids, SeenIds, id_objects, take_ids
+from flow_windowing.deduplication.ids import Ids, SeenIds, id_objects, take_ids
 from flow_windowing.deduplication.segments import (
     IdSegment,
     IdState,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta, tzinfo
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import pendulum
 from typing_extensions import override
@@ -17,12 +17,7 @@ from flow.checks import check_choice, check_whole
 from flow.durations import Duration
 from flow.errors import FlowBuildError, FlowTypeError, first_line, shorten
 from flow.instants import MAX_US, MIN_US, from_us
-from flow_windowing.windowers.windower import (
-    IndexedLogic,
-    Windower,
-    WindowerLogic,
-    grace_us,
-)
+from flow_windowing.windowers.windower import GraceWindower, IndexedLogic, WindowerLogic
 
 CalendarUnit: TypeAlias = Literal["day", "week", "month", "year"]
 """The unit of a calendar window."""
@@ -47,7 +42,7 @@ _CACHE_SIZE = 4096
 
 
 @dataclass(frozen=True)
-class CalendarWindower(Windower[list[int]]):
+class CalendarWindower(GraceWindower[list[int]]):
     """Consecutive local days, weeks, months or years in a time zone.
 
     A window's id is the number of units since the unit that holds 1970-01-01 of the local calendar,
@@ -87,8 +82,6 @@ class CalendarWindower(Windower[list[int]]):
     ('2024-10-26 22:00:00+00:00', '1 day, 1:00:00')
     """
 
-    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
-
     unit: CalendarUnit
     tz: str | tzinfo
     every: int = 1
@@ -114,11 +107,6 @@ class CalendarWindower(Windower[list[int]]):
         days = [after - before for before, after in pairwise(starts)]
         shift_us = _greatest_shift_us(_zone(self.tz))
         return min(days) * _DAY_US - shift_us, max(days) * _DAY_US + shift_us
-
-    @cached_property
-    @override
-    def grace_us(self) -> int | None:
-        return grace_us(self.grace, "CalendarWindower")
 
     @property
     @override

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 from typing_extensions import override
 
@@ -21,10 +21,9 @@ from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.windowers.windower import (
     LONGEST_US,
     Filled,
+    GraceWindower,
     Opened,
-    Windower,
     WindowerLogic,
-    grace_us,
 )
 
 EventSlidingState: TypeAlias = tuple[list[int], list[int]]
@@ -32,7 +31,7 @@ EventSlidingState: TypeAlias = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True)
-class EventSlidingWindower(Windower[EventSlidingState]):
+class EventSlidingWindower(GraceWindower[EventSlidingState]):
     """Windows [t - length, t] for every distinct timestamp t; both bounds are inclusive.
 
     `emit_right` adds a window [t + resolution, t + resolution + length] for every t, if that window
@@ -55,8 +54,6 @@ class EventSlidingWindower(Windower[EventSlidingState]):
     10000000
     """
 
-    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
-
     length: Duration
     emit_right: bool = False
     resolution: Duration = "1us"
@@ -75,11 +72,6 @@ class EventSlidingWindower(Windower[EventSlidingState]):
     def resolution_us(self) -> int:
         """`resolution` in microseconds."""
         return min(positive_us(self.resolution, "EventSlidingWindower: resolution"), LONGEST_US)
-
-    @cached_property
-    @override
-    def grace_us(self) -> int | None:
-        return grace_us(self.grace, "EventSlidingWindower")
 
     @property
     @override

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 from typing_extensions import override
 
@@ -18,20 +18,14 @@ from flow.instants import NEVER
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.lateness import has_closed
 from flow_windowing.rules.timestamps import Timestamp
-from flow_windowing.windowers.windower import (
-    LONGEST_US,
-    Opened,
-    Windower,
-    WindowerLogic,
-    grace_us,
-)
+from flow_windowing.windowers.windower import LONGEST_US, GraceWindower, Opened, WindowerLogic
 
 SessionState: TypeAlias = list[tuple[int, int, int, tuple[int, ...]]]
 """Each open session, sorted by time: id, first and last timestamp, merged ids."""
 
 
 @dataclass(frozen=True)
-class SessionWindower(Windower[SessionState]):
+class SessionWindower(GraceWindower[SessionState]):
     """Windows of values that are each at most a gap apart from the next.
 
     A value within the gap of a session joins it; a value within the gap of two sessions merges
@@ -55,8 +49,6 @@ class SessionWindower(Windower[SessionState]):
     1800000000
     """
 
-    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
-
     gap: Duration
     inclusive: bool = True
     grace: Duration | None = None
@@ -74,11 +66,6 @@ class SessionWindower(Windower[SessionState]):
     def gap_us(self) -> int:
         """`gap` in microseconds."""
         return min(natural_us(self.gap, "SessionWindower: gap"), LONGEST_US)
-
-    @cached_property
-    @override
-    def grace_us(self) -> int | None:
-        return grace_us(self.grace, "SessionWindower")
 
     @property
     @override

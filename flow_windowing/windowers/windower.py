@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from functools import cached_property
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
 from flow.durations import Duration, natural_us
-from flow.errors import FlowBuildError, FlowTypeError, TimestampError, shorten
-from flow.instants import NEVER, datetime_us
+from flow.errors import FlowTypeError, shorten
+from flow.instants import NEVER
 from flow.wrong_names import KnownArguments
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.lateness import has_closed
@@ -116,17 +116,15 @@ class Windower(KnownArguments, ABC, Generic[S]):
     """Configuration of the windows of a key's values."""
 
     WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = {
-        "size": "use length=, how long a window is",
-        "duration": "use length=, how long a window is",
-        "window_size": "use length=, how long a window is",
-        "every": "use offset=, how long after one window the next one opens",
+        **dict.fromkeys(("size", "duration", "window_size"), "use length=, how long a window is"),
+        **dict.fromkeys(
+            ("every", "step_size", "period", "slide", "advance"),
+            "use offset=, how long after one window the next one opens",
+        ),
         "hop": "use SlidingWindower(length=, offset=)",
-        "step_size": "use offset=, how long after one window the next one opens",
-        "period": "use offset=, how long after one window the next one opens",
-        "slide": "use offset=, how long after one window the next one opens",
-        "advance": "use offset=, how long after one window the next one opens",
-        "timeout": "use gap=, the longest silence inside a session",
-        "inactivity_gap": "use gap=, the longest silence inside a session",
+        **dict.fromkeys(
+            ("timeout", "inactivity_gap"), "use gap=, the longest silence inside a session"
+        ),
         "allowed_lateness": "use grace=, how long past its close a window stays open",
         "grace_ms": 'use grace=, a duration such as "5s"',
         "duration_ms": 'use length=, a duration such as "10s"',
@@ -196,6 +194,19 @@ class Windower(KnownArguments, ABC, Generic[S]):
     @abstractmethod
     def build(self, state: S | None) -> WindowerLogic[S]:
         """Return the logic of one key, from a snapshot or, for a new key, from ``None``."""
+
+
+class GraceWindower(Windower[S]):
+    """Configuration of windows that end in time, and may stay open past their close."""
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
+
+    grace: Duration | None
+
+    @cached_property
+    @override
+    def grace_us(self) -> int | None:
+        return grace_us(self.grace, type(self).__name__)
 
 
 class IndexedLogic(WindowerLogic[list[int]]):
@@ -283,13 +294,3 @@ def check_windower(windower: object) -> None:
 def grace_us(grace: Duration | None, name: str) -> int | None:
     """Return the `grace` argument of the windower `name`, in microseconds."""
     return None if grace is None else min(natural_us(grace, f"{name}: grace"), LONGEST_US)
-
-
-def align_us(align_to: object, name: str) -> int:
-    """Return the `align_to` argument of the windower `name`, in microseconds."""
-    if not isinstance(align_to, datetime):
-        raise FlowTypeError(f"{name}: align_to must be an aware datetime, got {shorten(align_to)}")
-    try:
-        return datetime_us(align_to)
-    except TimestampError as error:
-        raise FlowBuildError(f"{name}: align_to: {error}") from error

@@ -16,15 +16,9 @@ from flow.cli.command_line import CommandError, CommandParser, count, print_erro
 from flow.cli.loading import load_flow
 from flow.config.web_address import DEFAULT_WEB, missing_package
 from flow.errors import FlowError, brief, printable
-from recovery.tools.exporting import export
-from recovery.tools.importing import read_states
-from recovery.tools.inspecting import LIMIT, inspect
-from recovery.tools.relocating import relocate
-from recovery.tools.rescaling import rescale
-from recovery.tools.rewinding import rewind
-from recovery.tools.seeding import seed
-from recovery.tools.status import status
-from recovery.tools.verifying import verify
+from recovery import export, inspect, relocate, rescale, rewind, seed, status, verify
+from recovery.tools.exporting import read_states
+from recovery.tools.inspecting import LIMIT
 
 Command: TypeAlias = Callable[[argparse.Namespace], int]
 

@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flow.config.web_address import web_address
 from flow.engine.checkpoint.lock import has_ended, holder_of
 from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
-from flow.instants import Moment
-from flow.monitoring.graph import Graph, GraphEdge, GraphStep
-from flow.monitoring.status import ErrorStatus, RunState, RunStatus, StepStatus
+from flow.monitoring.status import (
+    ErrorStatus,
+    Graph,
+    GraphEdge,
+    GraphStep,
+    RunState,
+    RunStatus,
+    StepStatus,
+)
 from flow.web.access import Access
 from flow.web.hub import Hub
 from flow.web.inside import Inside
 from flow.web.server import PageServer
+from recovery import CheckpointStatus, inspect, status
+from recovery import StepStatus as CheckpointedStep
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint
-from recovery.tools.inspecting import inspect
-from recovery.tools.status import CheckpointStatus, status
-from recovery.tools.status import StepStatus as CheckpointedStep
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 HOW_TO_SHOW = "Keys and values are not shown. To show them, start this command with --values."
 
@@ -60,8 +65,9 @@ def serve(
     """
     access = Access.to(web_address(address))
     checkpoint = open_checkpoint(path)
+    spark = checkpoint.spark
     inside = Inside(shows_values, HOW_TO_SHOW)
-    inside.reader = _reader(path, checkpoint.spark)
+    inside.reader = lambda step_id, key: inspect(path, step_id, key=key, spark=spark).to_json()
     hub = Hub(run_status(checkpoint))
     server = PageServer(access, hub, inside=inside)
     try:
@@ -69,7 +75,7 @@ def serve(
         say(f"page of {path}: http://{server.address}/{token}")
         while True:
             wait(LOOK_SECONDS)
-            now = open_checkpoint(path, checkpoint.spark)
+            now = open_checkpoint(path, spark)
             if _mark(now) != _mark(checkpoint):
                 checkpoint = now
                 hub.publish(run_status(now))
@@ -82,17 +88,14 @@ def _mark(checkpoint: CheckpointReader) -> Any:
     return checkpoint.committed[-1:], checkpoint.begun, holder_of(checkpoint.files)
 
 
-def _reader(path: str, spark: SparkSession) -> Callable[[str, str | None], Any]:
-    return lambda step_id, key: inspect(path, step_id, key=key, spark=spark).to_json()
-
-
 def run_status(checkpoint: CheckpointReader) -> RunStatus:
     """Return the status of the run that a checkpoint belongs to, as of its last epoch."""
     found = status(checkpoint.root, spark=checkpoint.spark)
     last = found.last
-    moment = None if last is None else checkpoint.log(last).moment
-    seconds = _seconds(moment)
+    seconds = None if last is None else checkpoint.log(last).moment.now_us / 1e6
     graph = graph_of(checkpoint)
+    sizes: dict[str, dict[str, int]] = {step.step_id: {} for step in graph.steps}
+    sizes |= {one.step: _sizes(one) for one in found.steps}
     state, error = _end(checkpoint, found, seconds)
     return RunStatus(
         found.flow,
@@ -101,7 +104,7 @@ def run_status(checkpoint: CheckpointReader) -> RunStatus:
         graph,
         seconds or 0.0,
         state=state,
-        steps={**{step.step_id: StepStatus() for step in graph.steps}, **_steps(found)},
+        steps={step_id: StepStatus(gauges=gauges) for step_id, gauges in sizes.items()},
         epochs=0 if last is None else last + 1,
         last_commit_at=seconds,
         system_time=seconds,
@@ -135,22 +138,15 @@ def graph_of(checkpoint: CheckpointReader) -> Graph:
     return Graph(steps, tuple(GraphEdge(**edge, counter=None) for edge in kept["edges"]))
 
 
-def _steps(found: CheckpointStatus) -> Mapping[str, StepStatus]:
-    return {one.step: StepStatus(gauges=dict(_gauges(one))) for one in found.steps}
-
-
-def _gauges(step: CheckpointedStep) -> Iterator[tuple[str, int]]:
-    yield "keys", step.keys
-    yield "state_bytes", step.bytes
-    if step.open_windows is not None:
-        yield OPEN_WINDOWS, step.open_windows
-    if step.buffered_values is not None:
-        yield BUFFERED_VALUES, step.buffered_values
+def _sizes(step: CheckpointedStep) -> dict[str, int]:
+    sizes = {
+        "keys": step.keys,
+        "state_bytes": step.bytes,
+        OPEN_WINDOWS: step.open_windows,
+        BUFFERED_VALUES: step.buffered_values,
+    }
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
 def _offset(offset: Any) -> str:
     return "nothing read" if offset is None else f"read up to {json.dumps(offset)}"
-
-
-def _seconds(moment: Moment | None) -> float | None:
-    return None if moment is None else moment.now_us / 1e6

@@ -11,8 +11,7 @@ from flow.engine.checkpoint.admission import Admission
 from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError, FlowBuildError
 from flow.format_version import check_format
-from flow.monitoring.as_json import graph_json
-from flow.monitoring.graph import graph_of
+from flow.monitoring.status import graph_json, graph_of
 from recovery.identity.fingerprint import (
     Change,
     Effect,

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import json
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime, timedelta, tzinfo
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeAlias
 
 from flow.connectors.source import Source
-from flow.dataflow import Step
+from flow.dataflow import Step, StreamId
+from flow.durations import duration_text, duration_us
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowTypeError, shorten
 from flow.format_version import VERSION
+from flow.instants import datetime_us
 from flow.keyed.step import Stateful
 from flow.operators.edges import Input
-from recovery.identity.description import describe, differences
-from recovery.identity.sides import changed_sides, sides_of
 
 Json: TypeAlias = Any
 
@@ -67,7 +69,7 @@ def fingerprint(plan: Plan) -> Json:
     """Return the fingerprint of a compiled flow, as JSON."""
     levels = {name: level for level, names in enumerate(plan.levels, 1) for name in names}
     keyed = {
-        name: _keyed(plan, step, levels[name])
+        name: _keyed(plan, step, step.operator, levels[name])
         for name, step in plan.steps.items()
         if isinstance(step.operator, Stateful)
     }
@@ -138,10 +140,7 @@ def _input(name: str, source: Source[Any]) -> Json:
     return {"type": type(source).__qualname__, "identity": kept}
 
 
-def _keyed(plan: Plan, step: Step, level: int) -> Json:
-    operator = step.operator
-    if not isinstance(operator, Stateful):
-        raise TypeError(f"step {step.step_id!r} is not a keyed step")
+def _keyed(plan: Plan, step: Step, operator: Stateful, level: int) -> Json:
     return {
         "kind": operator.kind,
         "level": level,
@@ -163,10 +162,8 @@ def _compare_keyed(before: Json, now: Json) -> Iterator[Change]:
         if name not in before["keyed"]:
             yield Change(name, Effect.STARTS_EMPTY, "is new: it starts without state")
     if before["levels"] not in (None, now["levels"]):
-        what = (
-            f"the flow had {_levels(before['levels'])} of keyed steps, one after the other, and "
-            f"has {now['levels']}"
-        )
+        had = f"{before['levels']} level{'' if before['levels'] == 1 else 's'} of keyed steps"
+        what = f"the flow had {had}, one after the other, and has {now['levels']}"
         yield Change("", Effect.MOVED, what)
 
 
@@ -174,16 +171,13 @@ def _compare_step(
     name: str, old: Json, new: Json, old_levels: int, new_levels: int
 ) -> Iterator[Change]:
     if old["kind"] != new["kind"]:
-        what = f"was {old['kind']} and is {new['kind']}"
-        yield Change(name, Effect.WRONG_STATE, what)
+        yield Change(name, Effect.WRONG_STATE, f"was {old['kind']} and is {new['kind']}")
         return
     if old["sides"] != new["sides"]:
-        what = f"read {old['sides']} streams and reads {new['sides']}"
-        yield Change(name, Effect.WRONG_STATE, what)
+        misfits = [f"read {old['sides']} streams and reads {new['sides']}"]
     else:
-        for what in changed_sides(old["from"], new["from"]):
-            yield Change(name, Effect.WRONG_STATE, what)
-    for what in differences(old["config"], new["config"]):
+        misfits = list(changed_sides(old["from"], new["from"]))
+    for what in misfits + differences(old["config"], new["config"]):
         yield Change(name, Effect.WRONG_STATE, what)
     if old["level"] not in (None, new["level"]) and old_levels == new_levels:
         what = f"was at level {old['level']} and is at level {new['level']}"
@@ -205,12 +199,11 @@ def _streamed_by_spark(plan: Plan) -> list[str]:
 
 
 def _compare_inputs(before: Json, now: Json, continues: Continues) -> Iterator[Change]:
-    frames = before["frames"]
-    if frames != now["frames"]:
-        shown = [", ".join(map(repr, names)) or "none" for names in (frames, now["frames"])]
+    if before["frames"] != now["frames"]:
+        old, new = (", ".join(map(repr, one["frames"])) or "none" for one in (before, now))
         what = (
-            f"the streaming data frames that it reads were {shown[0]} and are {shown[1]}: Spark "
-            "knows where each has come to by its place among them"
+            f"the streaming data frames that it reads were {old} and are {new}: Spark knows where "
+            "each has come to by its place among them"
         )
         yield Change("", Effect.OTHER_FRAMES, what)
     for name, old in before["inputs"].items():
@@ -256,12 +249,156 @@ def _compare_identity(
         yield Change(name, Effect.GOES_ON, f"{what}: {how}")
 
 
-def _levels(count: int) -> str:
-    return f"{count} level" if count == 1 else f"{count} levels"
-
-
 def _version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def sides_of(plan: Plan, step: Step) -> Json:
+    """Describe the sides of a step that reads several streams.
+
+    Returns:
+        For each side its ``origins``, the inputs and keyed steps that it comes from, and its
+        ``way``, all streams from the origins to the step; a stream is ``[step, port]``.
+    """
+    return [_side(plan, up) for up in step.ups]
+
+
+def changed_sides(before: Json, now: Json) -> Iterator[str]:
+    """Yield the sides of a step that read other streams than the streams that made its state.
+
+    A side has moved if a stream that was only on its way is now only on the way of another side.
+    Otherwise a side has changed if it has none of its earlier origins. Stateless steps on the way
+    may change.
+
+    Args:
+        before: the result of `sides_of` in the checkpoint.
+        now: the result of `sides_of` for the current flow.
+
+    >>> a, b = ({"origins": [[name, "down"]], "way": [[name, "down"]]} for name in "ab")
+    >>> list(changed_sides([a, b], [b, a]))
+    ["side 0 read step 'a', which is side 1 now", "side 1 read step 'b', which is side 0 now"]
+    """
+    old, new = _own_streams(before), _own_streams(now)
+    for side, streams in enumerate(old):
+        moved = [
+            (other, streams & others)
+            for other, others in enumerate(new)
+            if other != side and streams & others and not streams & new[side]
+        ]
+        origins, origins_now = _streams(before[side]["origins"]), _streams(now[side]["origins"])
+        if moved:
+            other, shared = moved[0]
+            yield f"side {side} read {_named(shared)}, which is side {other} now"
+        elif not origins & origins_now:
+            yield f"side {side} read {_named(origins)} and reads {_named(origins_now)}"
+
+
+def _side(plan: Plan, up: StreamId) -> Json:
+    origins, way, left = list[StreamId](), dict[StreamId, None](), [up]
+    while left:
+        stream = left.pop()
+        if stream in way:
+            continue
+        way[stream] = None
+        step = plan.steps[stream.step_id]
+        if isinstance(step.operator, (Input, Stateful)):
+            origins.append(stream)
+        else:
+            left += step.ups
+    return {"origins": sorted(map(_pair, origins)), "way": sorted(map(_pair, way))}
+
+
+def _pair(stream: StreamId) -> list[str]:
+    return [stream.step_id, stream.port]
+
+
+def _streams(described: Json) -> set[tuple[str, str]]:
+    return {(step_id, port) for step_id, port in described}
+
+
+def _own_streams(sides: Json) -> list[set[tuple[str, str]]]:
+    """Return for each side the streams that are only on its way."""
+    ways = [_streams(side["way"]) for side in sides]
+    counts = Counter(stream for way in ways for stream in way)
+    return [{stream for stream in way if counts[stream] == 1} for way in ways]
+
+
+def _named(streams: set[tuple[str, str]]) -> str:
+    names = [
+        repr(step_id) if port == "down" else f"{step_id!r} ({port})"
+        for step_id, port in sorted(streams)
+    ]
+    return f"step {names[0]}" if len(names) == 1 else f"steps {', '.join(names)}"
+
+
+CODE = "code"
+"""The description of a function, or of a class that is not a dataclass of configuration."""
+
+
+def describe(value: Any) -> Json:
+    """Return the description of a value of a step's configuration.
+
+    >>> from flow_windowing import TumblingWindower
+    >>> describe(TumblingWindower("60m", grace="5m"))
+    {'type': 'TumblingWindower', 'length': '1h', 'align_to': 0, 'closed': 'left'}
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, timedelta):
+        return duration_text(duration_us(value))
+    if isinstance(value, datetime):
+        return datetime_us(value)
+    if isinstance(value, tzinfo):
+        return getattr(value, "key", None) or str(value)
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, (list, tuple)):
+        return [describe(one) for one in value]
+    if isinstance(value, dict):
+        return {str(name): describe(one) for name, one in value.items()}
+    if isinstance(value, type) or not is_dataclass(value):
+        return CODE if callable(value) else {"type": type(value).__qualname__}
+    return _described_fields(value)
+
+
+def _described_fields(config: Any) -> Json:
+    harmless: frozenset[str] = getattr(config, "HARMLESS", frozenset())
+    described: dict[str, Json] = {"type": type(config).__qualname__}
+    for field in fields(config):
+        if field.name not in harmless:
+            value = getattr(config, field.name)
+            if value is not None and "Duration" in str(field.type):
+                described[field.name] = duration_text(duration_us(value))
+            else:
+                described[field.name] = describe(value)
+    return described
+
+
+def differences(before: Json, now: Json, where: str = "") -> list[str]:
+    """Return the differences of two descriptions, in words.
+
+    >>> differences({"windower": {"length": "1h"}}, {"windower": {"length": "30m"}})
+    ["windower.length was '1h' and is '30m'"]
+    """
+    if isinstance(before, dict) and isinstance(now, dict):
+        if before.get("type") != now.get("type"):
+            return [_changed(where or "it", before.get("type"), now.get("type"))]
+        found: list[str] = []
+        for name in {**before, **now}:
+            path = f"{where}.{name}" if where else name
+            found += differences(before.get(name), now.get(name), path)
+        return found
+    return [] if before == now else [_changed(where or "it", before, now)]
+
+
+def _changed(where: str, before: Json, now: Json) -> str:
+    return f"{where} was {_shown(before)} and is {_shown(now)}"
+
+
+def _shown(value: Json) -> str:
+    if value == CODE:
+        return "a function"
+    return "not given" if value is None else repr(value)

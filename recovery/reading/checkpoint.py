@@ -1,17 +1,22 @@
-"""Access of the tools to a checkpoint: its identity, its epochs, and their logs."""
+"""Access of the tools to a checkpoint: its identity, its epochs, and Spark's logs of them.
+
+Spark writes offsets before an epoch and a commit after it. It counts the epochs of each generation
+of a checkpoint from 0; these numbers are *batches* here.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from flow.engine.feed.offsets import EpochOffset
 from flow.errors import CheckpointError, first_line
-from recovery.reading.epochs import CommitLog, EpochLog
-from recovery.reading.paths import PathLike, directory_path
-from recovery.reading.problems import FileProblem
+from flow.instants import NEVER, Moment
+from recovery.reading.problems import FileProblem, PathLike, directory_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +26,9 @@ if TYPE_CHECKING:
     from recovery.reading.files import CheckpointFiles
 
 Json: TypeAlias = Any
+StateIds: TypeAlias = Mapping[int, tuple[str, ...]]
+"""The id of each partition's state, by Spark's number of the level's operator."""
+
 T = TypeVar("T")
 
 
@@ -112,13 +120,13 @@ class CheckpointReader:
         """
         return self._parsed(self.log_file("offsets", epoch), EpochLog.parse)
 
-    def commit(self, epoch: int) -> CommitLog:
-        """Return the log that Spark wrote after an epoch.
+    def commit(self, epoch: int) -> StateIds:
+        """Return the ids of the state in the log that Spark wrote after an epoch.
 
         Raises:
             FileProblem: if the log is not whole.
         """
-        return self._parsed(self.log_file("commits", epoch), CommitLog.parse)
+        return self._parsed(self.log_file("commits", epoch), state_ids)
 
     @cached_property
     def operators(self) -> list[int]:
@@ -138,19 +146,9 @@ class CheckpointReader:
         return dict(self.identity.recovery["names"])
 
     @property
-    def keyed(self) -> Mapping[str, Json]:
-        """The fingerprints of the keyed steps, by id, in the order of the flow."""
-        return dict(self.identity.recovery["fingerprint"]["keyed"])
-
-    @property
-    def inputs(self) -> Mapping[str, Json]:
-        """The fingerprints of the inputs, by id, in the order of the flow."""
-        return dict(self.identity.recovery["fingerprint"]["inputs"])
-
-    @property
-    def tables(self) -> Mapping[str, Json]:
-        """The fingerprints of the tables, by id, in the order of the flow."""
-        return dict(self.identity.recovery["fingerprint"]["tables"])
+    def fingerprint(self) -> Json:
+        """The fingerprint of the flow, with its keyed steps, inputs and tables, each by id."""
+        return self.identity.recovery["fingerprint"]
 
     @property
     def graph(self) -> Json:
@@ -210,16 +208,24 @@ def open_files(path: PathLike, spark: SparkSession | None = None) -> CheckpointF
     text = directory_path(path, "a checkpoint")
     if ":" not in text and not os.path.isdir(text):  # An early check, before a JVM starts.
         raise CheckpointError(f"there is no directory {text}")
-    from flow.engine.spark.session.versions import check_streaming
-
-    check_streaming()
-    from flow.engine.spark.session.session import SparkSettings, make_session
-    from recovery.reading.files import CheckpointFiles
-
-    files = CheckpointFiles(spark or make_session("recovery", SparkSettings()), text)
+    files = files_in(text, spark)
     if not files.exists(""):
         raise CheckpointError(f"there is no directory {text}")
     return files
+
+
+def files_in(directory: str, spark: SparkSession | None) -> CheckpointFiles:
+    """Return the files in a directory, which need not exist.
+
+    Raises:
+        EnvironmentProblem: if Spark is too old.
+    """
+    from flow.engine.spark.session.session import SparkSettings, make_session
+    from flow.engine.spark.session.versions import check_streaming
+    from recovery.reading.files import CheckpointFiles
+
+    check_streaming()
+    return CheckpointFiles(spark or make_session("recovery", SparkSettings()), directory)
 
 
 def spans(numbers: list[int]) -> str:
@@ -235,3 +241,75 @@ def spans(numbers: list[int]) -> str:
         else:
             runs.append([number])
     return ", ".join(" to ".join(map(str, span)) for span in runs) or "none"
+
+
+_CODEC = "spark.sql.streaming.stateStore.compression.codec"
+
+
+@dataclass(frozen=True)
+class EpochLog:
+    """The log of an epoch's offsets, which Spark writes before the epoch runs.
+
+    Attributes:
+        offset: the offset at the epoch's end, which the flow's feed planned.
+        sparks: the offsets of sources that Spark itself reads.
+        codec: the compression codec of the state's files.
+    """
+
+    offset: EpochOffset
+    sparks: tuple[Json, ...]
+    codec: str
+
+    @property
+    def moment(self) -> Moment:
+        """The epoch's system time, and the time up to which all inputs were read."""
+        control = self.offset.control
+        if control is None:
+            return Moment(0)
+        read_us = min((clock.after_us for clock in control.read.values()), default=NEVER)
+        has_backlog = read_us < control.moment.running_us
+        return replace(control.moment, read_us=read_us) if has_backlog else control.moment
+
+    @classmethod
+    def parse(cls, text: str) -> EpochLog:
+        """Read a file of Spark's ``offsets``.
+
+        Raises:
+            ValueError: if the text is no such log, or is not whole.
+        """
+        _, metadata, *sources = _log_lines(text)
+        conf = json.loads(metadata)["conf"]
+        offsets = [None if line == "-" else json.loads(line) for line in sources]
+        if not offsets or not isinstance(offsets[0], dict):
+            raise ValueError("no offset of the flow in the log")
+        try:
+            own = EpochOffset.from_json(offsets[0])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the flow's own offset cannot be read: {error}") from error
+        return cls(own, tuple(offsets[1:]), str(conf.get(_CODEC, "lz4")))
+
+
+def state_ids(text: str) -> StateIds:
+    """Read a file of Spark's ``commits``, the log of a finished epoch.
+
+    Raises:
+        ValueError: if the text is no such log, or is not whole.
+    """
+    _, content, *_ = _log_lines(text)
+    ids = json.loads(content).get("stateUniqueIds") or {}
+    return {
+        int(operator): tuple(stores[0] for stores in partitions)
+        for operator, partitions in ids.items()
+    }
+
+
+def _log_lines(text: str) -> list[str]:
+    """Return the lines of a log of Spark, the first of which is the version.
+
+    Raises:
+        ValueError: if the version, or the line after it, is missing.
+    """
+    lines = text.splitlines()
+    if len(lines) < 2 or not lines[0].startswith("v"):
+        raise ValueError("the log is not whole")
+    return lines

@@ -1,20 +1,24 @@
-"""The state of an epoch in a checkpoint: headers, segments, and the keys in segments."""
+"""The state of an epoch in a checkpoint: headers, segments, the keys in segments, and tables."""
 
 from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from flow.columns.chunks import key_array
 from flow.engine.packets.shards import hash_keys, shard_of
+from flow.engine.progress.stream_progress import StepProgress
 from flow.engine.state.header import Header
 from flow.engine.state.packed import unpack
 from flow.engine.state.store import PROGRESS_SEGMENT
+from flow.engine.tables.contents import Contents, History, Newest
+from flow.engine.tables.files import decode, files_of, folder_of
+from flow.engine.tables.versions import TableVersion
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.segments import IDS, WINDOWS, WholeKeys, kind_of
@@ -33,8 +37,6 @@ from recovery.reading.rendering import command
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from flow.engine.progress.stream_progress import StepProgress
 
 
 class KeySnapshot(NamedTuple):
@@ -104,7 +106,8 @@ class EpochState:
             CheckpointError: if the state cannot be read.
         """
         step_id = self.checkpoint.step_of(name)
-        shard = None if key is None else self._shard(key, step_id)
+        shards = self.checkpoint.layout.shards
+        shard = None if key is None else shard_of_key(key, step_id, shards)
         for _, of_shard, number, content in self._rows("segments", name, shard):
             if number != PROGRESS_SEGMENT:
                 for kept in decode_segment(content, of_shard, number, step_id):
@@ -113,19 +116,65 @@ class EpochState:
 
     def progress(self, name: str) -> StepProgress | None:
         """Return the stream progress of a step; ``None`` for a step that measures none."""
-        from flow.engine.progress.stream_progress import StepProgress
-
         for _, _, _, content in self._rows("segments", name, number=PROGRESS_SEGMENT):
             return StepProgress.decode(content, self.checkpoint.step_of(name))
         return None
 
+    def tables(self) -> Mapping[str, TableVersion]:
+        """Return the version of each table that the epoch saw, by the table's step."""
+        control = self.checkpoint.log(self.epoch).offset.control
+        versions = {} if control is None else control.tables
+        return {self.checkpoint.step_of(name): version for name, version in versions.items()}
+
+    def table(self, step_id: str) -> TableState | None:
+        """Return the version of a table that the epoch saw; ``None`` for a step that is no table.
+
+        Raises:
+            CheckpointError: if a file of the table is missing or damaged.
+        """
+        version = self.tables().get(step_id)
+        return None if version is None else self.table_at(step_id, version)
+
+    def table_at(self, step_id: str, version: TableVersion) -> TableState:
+        """Return a version of a table.
+
+        Raises:
+            CheckpointError: if a file of the table is missing or damaged.
+        """
+        files, folder = self.checkpoint.files, folder_of(self.checkpoint.state_name(step_id))
+        changes = [
+            change
+            for file in files_of(version)
+            for change in decode(file, files.read_checked(f"{folder}/{file}"), load_inert)
+        ]
+        described = self.checkpoint.fingerprint["tables"].get(step_id, {})
+        has_history = described.get("as_of") is not None or any(one.at_us for one in changes)
+        contents: Contents = History() if has_history else Newest()
+        return TableState(step_id, version, contents, contents.apply(changes))
+
+    def key_count(self, step_id: str) -> int:
+        """Return the number of a step's keys.
+
+        Raises:
+            CheckpointError: if the step has no state; the error lists the steps that have.
+        """
+        checkpoint, headers = self.checkpoint, self.headers()
+        name = checkpoint.state_name(step_id)
+        if name in headers:
+            return totals(headers[name]).keys
+        stored = map(checkpoint.step_of, sorted(headers))
+        kept = list(dict.fromkeys([*checkpoint.fingerprint["keyed"], *stored]))
+        if step_id in kept:
+            return 0
+        there = [*kept, *self.tables()]
+        listed = f"steps that do: {', '.join(map(repr, there))}" if there else "no step does"
+        raise CheckpointError(
+            f"{checkpoint.root}: step {step_id!r} keeps no state at epoch {self.epoch}; {listed}"
+        )
+
     def rows(self) -> Iterator[tuple[str, int, int, bytes]]:
         """Yield all segments: name, shard, number and content."""
         yield from self._rows("segments")
-
-    def _shard(self, key: str, step_id: str) -> int:
-        hashes = hash_keys(key_array([key], step_id))
-        return int(shard_of(hashes, self.checkpoint.layout.shards)[0])
 
     def _rows(
         self,
@@ -182,6 +231,11 @@ def _chosen(
     yield from frame.select(*columns).toLocalIterator()
 
 
+def shard_of_key(key: str, step_id: str, shards: int) -> int:
+    """Return the shard of a key of a step."""
+    return int(shard_of(hash_keys(key_array([key], step_id)), shards)[0])
+
+
 def totals(headers: dict[int, Header]) -> StepTotals:
     """Return the totals of the headers of a step's shards."""
     every = list(headers.values())
@@ -202,39 +256,40 @@ def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> lis
         CheckpointError: if the segment cannot be read, or has another format.
     """
     where = f"the state of step {step_id!r}: segment {number} of shard {shard}"
-    if kind_of(content) == WINDOWS:
-        return _apart(content, where, shard)
-    if kind_of(content) == IDS:
-        return [KeySnapshot(*kept, shard) for kept in _of_ids(content, where)]
+    decode = {WINDOWS: _windows_by_key, IDS: _ids_by_key}.get(kind_of(content), _whole_keys)
     try:
-        stored = WholeKeys.decode(content, where, load_inert)
-        rows = zip(stored.keys, stored.snapshots, stored.due_us.tolist(), strict=True)
-        kept = [KeySnapshot(key, bytes(snapshot), due, shard) for key, snapshot, due in rows]
-        if stored.windows:
-            counts = map(StateCounts._make, stored.counts)
-            kept = [one._replace(counts=of) for one, of in zip(kept, counts, strict=True)]
-    except (pickle.UnpicklingError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{where} cannot be read: {error}") from error
-    return kept
-
-
-def _apart(content: bytes, where: str, shard: int) -> list[KeySnapshot]:
-    """Return the keys of a columnar segment, each with a segment of only this key."""
-    try:
-        columns = SegmentContent.decode(content, load_inert)
-        keys = zip(split_by_key(columns), counts_by_key(columns), strict=True)
-        return [KeySnapshot(*of_key, shard, counts) for of_key, counts in keys]
-    except (pickle.UnpicklingError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{where} cannot be read: {error}") from error
-
-
-def _of_ids(content: bytes, where: str) -> list[tuple[str, bytes, int]]:
-    """Return the keys of a segment of ids in columns, each with its pickled snapshot."""
-    try:
-        states = snapshots_of_segment(IdSegment.decode(content, load_inert))
-        return [(key, pickle.dumps(state, 5), due_us) for key, state, due_us in states]
+        return [
+            KeySnapshot(key, snapshot, due_us, shard, counts)
+            for key, snapshot, due_us, counts in decode(content, where)
+        ]
     except (pickle.UnpicklingError, pa.ArrowInvalid, TypeError, ValueError) as error:
         raise CheckpointError(f"{where} cannot be read: {error}") from error
+
+
+_KeyInSegment: TypeAlias = tuple[str, bytes, int, StateCounts | None]
+"""A key, its snapshot, its due time and its counts."""
+
+
+def _whole_keys(content: bytes, where: str) -> Iterator[_KeyInSegment]:
+    stored = WholeKeys.decode(content, where, load_inert)
+    counts: Iterable[StateCounts | None] = [None] * len(stored.keys)
+    if stored.windows:
+        counts = map(StateCounts._make, stored.counts)
+    dues = stored.due_us.tolist()
+    return zip(stored.keys, map(bytes, stored.snapshots), dues, counts, strict=True)
+
+
+def _windows_by_key(content: bytes, _: str) -> Iterator[_KeyInSegment]:
+    """Yield the keys of a columnar segment, each with a segment of only this key."""
+    columns = SegmentContent.decode(content, load_inert)
+    for of_key, counts in zip(split_by_key(columns), counts_by_key(columns), strict=True):
+        yield *of_key, counts
+
+
+def _ids_by_key(content: bytes, _: str) -> Iterator[_KeyInSegment]:
+    """Yield the keys of a segment of ids in columns, each with its pickled snapshot."""
+    for key, state, due_us in snapshots_of_segment(IdSegment.decode(content, load_inert)):
+        yield key, pickle.dumps(state, 5), due_us, None
 
 
 def load_snapshot(kept: KeySnapshot, step_id: str) -> Any:
@@ -252,3 +307,59 @@ def load_snapshot(kept: KeySnapshot, step_id: str) -> Any:
     except pickle.UnpicklingError as error:
         problem = f"the state of step {step_id!r}: key {kept.key!r} cannot be read: {error}"
         raise CheckpointError(problem) from error
+
+
+class TableValue(NamedTuple):
+    """A value of a key.
+
+    Attributes:
+        key: the key.
+        at_us: the time from which the value holds, in µs; 0 in a table without history.
+        value: the value, with `Inert` objects in the place of objects that are not plain; ``None``
+            where the key was removed.
+        content: the pickled value; ``None`` where the key was removed.
+    """
+
+    key: str
+    at_us: int
+    value: Any
+    content: bytes | None
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A version of a table.
+
+    Attributes:
+        step: the table's step.
+        version: the version.
+        contents: the values by key, pickled. A history may have values that `keep` lets the next
+            run drop.
+        size: the size of the pickled values and their keys, in bytes.
+    """
+
+    step: str
+    version: TableVersion
+    contents: Contents
+    size: int
+
+    @property
+    def has_history(self) -> bool:
+        """True if the table has the values of earlier times."""
+        return isinstance(self.contents, History)
+
+    def values(self) -> Iterator[TableValue]:
+        """Yield the values by key, those of one key by time.
+
+        Raises:
+            CheckpointError: if a value cannot be read.
+        """
+        for key, content, at_us in sorted(self.contents.changes(), key=lambda each: each.key):
+            yield TableValue(key, at_us, self._loaded(key, content), content)
+
+    def _loaded(self, key: str, content: bytes | None) -> Any:
+        try:
+            return None if content is None else load_inert(content)
+        except pickle.UnpicklingError as error:
+            problem = f"table {self.step!r}: the value of key {key!r} cannot be read: {error}"
+            raise CheckpointError(problem) from error

@@ -8,8 +8,12 @@ import json
 import os
 import zipfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from flow.engine.checkpoint.checkpoint import CHANGE, NAME, check_settled
+from flow.engine.checkpoint.lock import NAME as LOCK
+from flow.engine.checkpoint.lock import CheckpointLock
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, first_line
@@ -27,12 +31,37 @@ class CheckpointFiles(Storage):
     Args:
         spark: the session whose Hadoop configuration is used.
         root: the directory, a path or a URI.
+
+    Attributes:
+        IDENTITY: the name of the checkpoint's identity.
+        CHANGE: the name of the journal of a tool that changes the checkpoint.
+        LOCK: the name of the lock.
     """
+
+    IDENTITY = NAME
+    CHANGE = CHANGE
+    LOCK = LOCK
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         super().__init__(spark, root)
         self.session = spark
         self._spark_conf: Any = spark._jsc.sc().conf()
+
+    def locked(self, *, changes: bool = True) -> AbstractContextManager[object]:
+        """Return the lock of the checkpoint, for a block that changes it.
+
+        Args:
+            changes: False for a block that only reads; it needs the lock if a run may hold it.
+        """
+        return CheckpointLock(self) if changes or self.exists(LOCK) else contextlib.nullcontext()
+
+    def check_settled(self) -> None:
+        """Check that no interrupted tool has left the checkpoint changed in part.
+
+        Raises:
+            CheckpointError: if a tool has; the error has the command that finishes the change.
+        """
+        check_settled(self)
 
     def text(self, name: str) -> str:
         """Read a text file.

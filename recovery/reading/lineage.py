@@ -9,17 +9,14 @@ names the id of its version; versions count from 1, so that batch n makes versio
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
 
 from flow.errors import CheckpointError, first_line
-from recovery.reading.checkpoint import CheckpointReader
+from recovery.reading.checkpoint import CheckpointReader, StateIds
 from recovery.reading.places import Here, lost
 from recovery.reading.problems import FileProblem
-
-if TYPE_CHECKING:
-    from recovery.reading.epochs import CommitLog
 
 
 @dataclass
@@ -47,8 +44,8 @@ class StateFiles:
             return [*found, problem]
         return [*found, *self._states(commit, self.checkpoint.batch(epoch) + 1, codec)]
 
-    def _states(self, commit: CommitLog, version: int, codec: str) -> Iterator[FileProblem]:
-        for operator, ids in sorted(commit.state.items()):
+    def _states(self, of: StateIds, version: int, codec: str) -> Iterator[FileProblem]:
+        for operator, ids in sorted(of.items()):
             yield from self._operator(operator)
             for partition, id_ in enumerate(ids):
                 folder = f"{self.checkpoint.identity.spark}/state/{operator}/{partition}"
@@ -58,12 +55,7 @@ class StateFiles:
         """Yield the problems of an operator's metadata."""
         folder = f"{self.checkpoint.identity.spark}/state/{operator}/_metadata/v2"
         names = [f"{folder}/{name}" for name in self.checkpoint.files.names(folder)]
-        for name in names or [f"{folder}/0"]:
-            if name not in self._whole:
-                self._whole[name] = self._schema_problem(name)
-            problem = self._whole[name]
-            if problem is not None:
-                yield problem
+        return self._found(names or [f"{folder}/0"], self._schema_problem)
 
     def _schema_problem(self, name: str) -> FileProblem | None:
         """Return the problem of an operator's metadata, or of the schemas that the metadata names.
@@ -93,9 +85,14 @@ class StateFiles:
 
     def seen(self, names: list[str], codec: str) -> Iterator[FileProblem]:
         """Yield the problems of files of the state; each file is read once."""
+        return self._found(names, partial(self._problem_of, codec=codec))
+
+    def _found(
+        self, names: list[str], check: Callable[[str], FileProblem | None]
+    ) -> Iterator[FileProblem]:
         for name in names:
             if name not in self._whole:
-                self._whole[name] = self._problem_of(name, codec)
+                self._whole[name] = check(name)
             problem = self._whole[name]
             if problem is not None:
                 yield problem

@@ -205,7 +205,8 @@ def _metadata(text: str, here: Here) -> str:
     described = json.loads(content)
     for store in described["stateStoreInfo"]:
         store["stateSchemaFilePaths"] = [here.path(one) for one in store["stateSchemaFilePaths"]]
-    return f"{version}\n{_compact(described)}"
+    compact = json.dumps(described, separators=(",", ":"), ensure_ascii=False)
+    return f"{version}\n{compact}"
 
 
 def _offset(text: str, here: Here) -> str:
@@ -234,7 +235,3 @@ def _moved(offset: Json, here: Here) -> Json:
         return offset
     moved = {**offset, "read": here.input(offset["read"])}
     return {**moved, "seed": here.path(offset["seed"])} if "seed" in offset else moved
-
-
-def _compact(content: Json) -> str:
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, TypeAlias
 
-from flow.errors import CheckpointError, first_line
+from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, first_line, shorten
 
 
 class FileProblem(CheckpointError):
@@ -32,3 +33,30 @@ def java_reason(error: BaseException) -> str:
         java = java.getCause()
     message = java.getMessage() or java.getClass().getSimpleName()
     return str(message).strip().splitlines()[0]
+
+
+PathLike: TypeAlias = "str | os.PathLike[str]"
+
+
+def directory_path(path: object, what: str) -> str:
+    """Return the text of a directory's path or URI.
+
+    Args:
+        path: the path, text or an `os.PathLike`.
+        what: the name of the object that needs the path, for errors.
+
+    Raises:
+        FlowTypeError: if the path is not text.
+        FlowBuildError: if the path is empty.
+    """
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise FlowTypeError(
+            f"{what} needs a directory's path, got {type(path).__name__} {shorten(path)}"
+        )
+    if not text.strip():
+        raise FlowBuildError(
+            f"{what} needs a directory's path, got an empty one: "
+            "name a directory that no other flow uses"
+        )
+    return text

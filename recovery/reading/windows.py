@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import flow_windowing
+from flow.engine.progress.stream_progress import StepProgress
 from flow.errors import FlowError
 from flow.instants import MIN_US, NEVER, NO_PROGRESS, Moment, datetime_us, from_us
 from flow_windowing import Windower
@@ -15,11 +16,9 @@ from flow_windowing.interval.rules import RIGHT
 from flow_windowing.rules.key_state import DriverState, IntervalState
 from flow_windowing.rules.tags import mark_of, side_of
 from flow_windowing.rules.waiting import Waiting
+from recovery.reading.epoch_state import EpochState
 from recovery.reading.inert import load_inert
 from recovery.reading.rendering import plain, time_text
-
-if TYPE_CHECKING:
-    from flow.engine.progress.stream_progress import StepProgress
 
 Json: TypeAlias = Any
 
@@ -52,6 +51,17 @@ class WindowingStep:
     moment: Moment
     progress: StepProgress | None = None
 
+    @classmethod
+    def of(cls, state: EpochState, step_id: str) -> WindowingStep:
+        """Return the description of a step that may be a windowing step."""
+        checkpoint = state.checkpoint
+        config = checkpoint.fingerprint["keyed"].get(step_id, {}).get("config")
+        return cls(
+            config if isinstance(config, dict) else {},
+            checkpoint.log(state.epoch).moment,
+            state.progress(checkpoint.state_name(step_id)),
+        )
+
     def watermark_us(self, state: DriverState | IntervalState, due_us: int) -> int | None:
         """Return a key's watermark at the epoch's end; ``None`` for a custom clock.
 
@@ -70,13 +80,9 @@ class WindowingStep:
                 waits = _holds_values(state)
                 passed_us = max(0, self.moment.inputs_us - set_at_us)
                 own_us = base_us if waits and due_us >= NEVER else base_us + passed_us
-                return max(more[1], min(own_us, self._bound_us)) if len(more) > 1 else own_us
+                bound_us = NEVER if progress is None else progress.bound.bound_us
+                return max(more[1], min(own_us, bound_us)) if len(more) > 1 else own_us
         return None
-
-    @property
-    def _bound_us(self) -> int:
-        """The upper bound of held watermarks."""
-        return NEVER if self.progress is None else self.progress.bound.bound_us
 
     def windows(self, state: DriverState) -> Iterator[OpenWindow]:
         """Yield the open windows of a key, in order of their ids."""
@@ -88,10 +94,8 @@ class WindowingStep:
 
     def view(self, state: DriverState, due_us: int) -> Json:
         """Return the state of a key as JSON."""
-        watermark_us = self.watermark_us(state, due_us)
         shown: dict[str, Json] = {
-            "watermark": None if watermark_us is None else time_text(watermark_us),
-            "clock": plain(state.clock),
+            **self._clock_view(state, due_us),
             "windows": [_window_view(one) for one in self.windows(state)],
             "waiting": [_timed(one.timestamp_us, one.value) for one in waiting_values(state)],
         }
@@ -109,7 +113,6 @@ class WindowingStep:
 
         In an interval join, a value that has had a partner is ``matched``.
         """
-        watermark_us = self.watermark_us(state, due_us)
         is_interval = "direction" not in self.config
         sides: dict[str, list[Json]] = {"left": [], "right": []}
         for timestamp_us, tag, value in sorted(state.retained, key=lambda one: one[:2]):
@@ -117,8 +120,12 @@ class WindowingStep:
             if is_interval:
                 shown["matched"] = bool(mark_of(tag))
             sides["right" if side_of(tag) == RIGHT else "left"].append(shown)
+        return {**self._clock_view(state, due_us), **sides}
+
+    def _clock_view(self, state: DriverState | IntervalState, due_us: int) -> Json:
+        watermark_us = self.watermark_us(state, due_us)
         watermark = None if watermark_us is None else time_text(watermark_us)
-        return {"watermark": watermark, "clock": plain(state.clock), **sides}
+        return {"watermark": watermark, "clock": plain(state.clock)}
 
     def _value(self, snapshot: Any) -> Any:
         """Return the state of a window's logic, without the logic's wrapping."""

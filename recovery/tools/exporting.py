@@ -1,9 +1,11 @@
-"""Export of a step's state, or of a table, to a Parquet file."""
+"""Export of a step's state, or of a table, to a Parquet file, and the import of state from one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import os
+import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -16,14 +18,20 @@ from flow.connectors.files.places.place import locate, raise_as
 from flow.errors import CheckpointError
 from flow.instants import NEVER, from_us
 from flow.keyed.due import held_watermark_us
+from flow.keyed.segments import WINDOWS, kind_of
+from flow_windowing.columnar.storage.segments import SegmentContent
+from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 from flow_windowing.rules.key_state import DriverState
 from recovery.reading.checkpoint import open_checkpoint
-from recovery.reading.epoch_state import EpochState, KeySnapshot, load_snapshot
-from recovery.reading.paths import PathLike
+from recovery.reading.epoch_state import (
+    EpochState,
+    TableState,
+    TableValue,
+    load_snapshot,
+)
+from recovery.reading.problems import PathLike
 from recovery.reading.rendering import plain
-from recovery.reading.tables import TableState, TableValue, read_table, tables_at
 from recovery.reading.windows import WindowingStep
-from recovery.tools.inspecting import keys_of_step, windowing_step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,12 +123,11 @@ def export(
     """
     checkpoint = open_checkpoint(path, spark)
     state = EpochState(checkpoint, checkpoint.chosen(epoch))
-    version = tables_at(checkpoint, state.epoch).get(step)
-    if version is None:
-        total = keys_of_step(state, step)
+    table = state.table(step)
+    if table is None:
+        total = state.key_count(step)
         rows, schema = _step_rows(state, step)
     else:
-        table = read_table(checkpoint, step, version)
         total = len(table.contents)
         rows, schema = _table_rows(table)
     written = _write(rows, schema, str(file))
@@ -128,16 +135,32 @@ def export(
 
 
 def _step_rows(state: EpochState, step_id: str) -> tuple[Iterator[Row], pa.Schema]:
-    """Return the rows of a keyed step, and the schema of the file."""
-    name = state.checkpoint.state_name(step_id)
-    shape = _Shape.of(state.keys(name), step_id)
-    rows = _rows(state.keys(name), step_id, windowing_step(state, step_id), shape)
-    return rows, shape.schema()
+    """Return the rows of a keyed step, and the schema of the file, after a read of all keys."""
+    name, windowing = state.checkpoint.state_name(step_id), WindowingStep.of(state, step_id)
+    kinds = {_kind(load_snapshot(kept, step_id)) for kept in state.keys(name)}
+    is_windowed = kinds == {DriverState}
+    kind = _column_type(kinds)
+
+    def rows() -> Iterator[Row]:
+        for kept in state.keys(name):
+            is_due = kept.due_us < NEVER and held_watermark_us(kept.due_us) is None
+            due = from_us(kept.due_us) if is_due else None
+            snapshot = load_snapshot(kept, step_id)
+            if is_windowed:
+                parts = _window_rows(snapshot, windowing)
+            else:
+                parts = [{"state": _json(snapshot) if kind is None else snapshot}]
+            for part in parts:
+                yield {"key": kept.key, "due": due, "snapshot": kept.snapshot, **part}
+
+    columns = _WINDOW if is_windowed else [pa.field("state", pa.string() if kind is None else kind)]
+    return rows(), pa.schema([_KEY, _DUE, *columns, _SNAPSHOT])
 
 
 def _table_rows(table: TableState) -> tuple[Iterator[Row], pa.Schema]:
     """Return the rows of a table, and the schema of the file."""
-    kind = _column_type(value.value for value in table.values() if value.content is not None)
+    kinds = {_kind(value.value) for value in table.values() if value.content is not None}
+    kind = _column_type(kinds)
     times = [_FROM] if table.has_history else []
     fields = [
         *(_KEY, *times),
@@ -154,37 +177,8 @@ def _table_rows(table: TableState) -> tuple[Iterator[Row], pa.Schema]:
     return map(row, table.values()), pa.schema(fields)
 
 
-@dataclass
-class _Shape:
-    """The columns of a step's state.
-
-    Attributes:
-        windowed: True for a windowing step.
-        kind: the type of all keys' states; ``None`` if states are written as JSON.
-    """
-
-    windowed: bool = False
-    kind: pa.DataType | None = None
-
-    @classmethod
-    def of(cls, keys: Iterator[KeySnapshot], step_id: str) -> _Shape:
-        """Read all keys to find the columns."""
-        snapshots = (load_snapshot(kept, step_id) for kept in keys)
-        kinds = {_kind(snapshot) for snapshot in snapshots}
-        return cls(windowed=True) if kinds == {DriverState} else cls(kind=_common_type(kinds))
-
-    def schema(self) -> pa.Schema:
-        """Return the schema of the file."""
-        state = pa.field("state", pa.string() if self.kind is None else self.kind)
-        return pa.schema([_KEY, _DUE, *(_WINDOW if self.windowed else [state]), _SNAPSHOT])
-
-
-def _column_type(values: Iterable[Any]) -> pa.DataType | None:
-    """Return the type of a column of values; ``None`` for JSON."""
-    return _common_type({_kind(value) for value in values})
-
-
-def _common_type(kinds: set[type]) -> pa.DataType | None:
+def _column_type(kinds: set[type]) -> pa.DataType | None:
+    """Return the type of a column of values of these kinds; ``None`` for JSON."""
     return _FLAT.get(*kinds) if len(kinds) == 1 else None
 
 
@@ -197,21 +191,6 @@ def _kind(snapshot: Any) -> type:
     if type(snapshot) is datetime and snapshot.tzinfo is None:
         return object
     return type(snapshot) if type(snapshot) in _FLAT else object
-
-
-def _rows(
-    keys: Iterator[KeySnapshot], step_id: str, windowing: WindowingStep, shape: _Shape
-) -> Iterator[Row]:
-    for kept in keys:
-        is_due = kept.due_us < NEVER and held_watermark_us(kept.due_us) is None
-        due = from_us(kept.due_us) if is_due else None
-        row: Row = {"key": kept.key, "due": due, "snapshot": kept.snapshot}
-        snapshot = load_snapshot(kept, step_id)
-        if shape.windowed:
-            for window in _window_rows(snapshot, windowing):
-                yield {**row, **window}
-        else:
-            yield {**row, "state": _json(snapshot) if shape.kind is None else snapshot}
 
 
 def _window_rows(state: DriverState, windowing: WindowingStep) -> list[Row]:
@@ -240,3 +219,48 @@ def _write(rows: Iterator[Row], schema: pa.Schema, file: str) -> int:
                 writer.write_table(pa.Table.from_pylist(batch, schema))
                 count += len(batch)
     return count
+
+
+def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[str, Any]:
+    """Read each key's state from a Parquet file with a column ``key``.
+
+    The column ``state`` has plain values. A trusted file of `export` may have the column
+    ``snapshot`` with pickles instead.
+
+    Args:
+        file: the file, a path or a URI.
+        trust: True to read pickled snapshots, which may run any code; only for exports that you
+            made.
+
+    Raises:
+        CheckpointError: when the file cannot be read, lacks these columns, or has only pickles and
+            is not trusted.
+    """
+    where = os.fspath(file)
+    with raise_as(CheckpointError, f"{where} cannot be read"):
+        place = locate(where)
+        table = pq.read_table(place.path, filesystem=place.filesystem)
+    names = table.column_names
+    if "key" not in names or not {"state", "snapshot"} & set(names):
+        raise CheckpointError(
+            f"{where} has the columns {', '.join(names)}: a seed needs 'key', and 'state' or the "
+            "'snapshot' of an export"
+        )
+    keys = table.column("key").to_pylist()
+    if trust and "snapshot" in names:
+        snapshots = table.column("snapshot").to_pylist()
+        return {key: _snapshot(content) for key, content in zip(keys, snapshots, strict=True)}
+    if "state" not in names:
+        raise CheckpointError(
+            f"{where} holds pickled snapshots alone, which may run any code when they are read: "
+            "if you have exported it yourself, say so with --trust"
+        )
+    return dict(zip(keys, table.column("state").to_pylist(), strict=True))
+
+
+def _snapshot(content: bytes) -> Any:
+    """Read a snapshot of a step that runs key by key, or of a columnar step."""
+    if kind_of(content) != WINDOWS:
+        return pickle.loads(content)
+    ((_, state, _),) = snapshots_of_content(SegmentContent.decode(content))
+    return state

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from flow.errors import CheckpointError
 from flow_windowing.rules.key_state import DriverState, IntervalState
 from recovery.reading.checkpoint import open_checkpoint
-from recovery.reading.epoch_state import EpochState, KeySnapshot, load_snapshot, totals
-from recovery.reading.paths import PathLike
+from recovery.reading.epoch_state import (
+    EpochState,
+    TableState,
+    TableValue,
+    load_snapshot,
+)
+from recovery.reading.problems import PathLike
 from recovery.reading.rendering import due_text, indented, plain, time_text
-from recovery.reading.tables import TableState, TableValue, read_table, tables_at
 from recovery.reading.windows import WindowingStep
 
 if TYPE_CHECKING:
@@ -96,26 +100,32 @@ def inspect(
     """
     checkpoint = open_checkpoint(path, spark)
     state = EpochState(checkpoint, checkpoint.chosen(epoch))
-    version = tables_at(checkpoint, state.epoch).get(step)
-    if version is None:
-        total = keys_of_step(state, step)
+    table = state.table(step)
+    if table is None:
+        total, number = state.key_count(step), None
         found = _step_keys(state, step, key)
     else:
-        table = read_table(checkpoint, step, version)
-        total = len(table.contents)
+        total, number = len(table.contents), table.version.number
         found = _table_keys(table, key)
     keys = tuple(islice(found, limit))
     if key is not None and not keys:
         raise CheckpointError(f"step {step!r} keeps nothing of key {key!r} at epoch {state.epoch}")
     now = time_text(checkpoint.log(state.epoch).moment.now_us)
-    number = None if version is None else version.number
     return StepState(step, state.epoch, now, total, keys, number)
 
 
 def _step_keys(state: EpochState, step_id: str, key: str | None) -> Iterator[KeyState]:
     """Yield the keys of a step with their states; a given key alone."""
-    view = KeyView(state, step_id)
-    return map(view.shown, state.keys(state.checkpoint.state_name(step_id), key))
+    windowing = WindowingStep.of(state, step_id)
+    for kept in state.keys(state.checkpoint.state_name(step_id), key):
+        snapshot = load_snapshot(kept, step_id)
+        if isinstance(snapshot, DriverState):
+            shown = windowing.view(snapshot, kept.due_us)
+        elif isinstance(snapshot, IntervalState):
+            shown = windowing.interval_view(snapshot, kept.due_us)
+        else:
+            shown = plain(snapshot)
+        yield KeyState(kept.key, due_text(kept.due_us), shown)
 
 
 def _table_keys(table: TableState, key: str | None) -> Iterator[KeyState]:
@@ -129,57 +139,6 @@ def _table_keys(table: TableState, key: str | None) -> Iterator[KeyState]:
 def _table_value(table: TableState, value: TableValue) -> Json:
     shown = plain(value.value)
     return {"from": time_text(value.at_us), "value": shown} if table.has_history else shown
-
-
-def keys_of_step(state: EpochState, step_id: str) -> int:
-    """Return the number of a step's keys.
-
-    Raises:
-        CheckpointError: if the checkpoint has no such step; the error lists the steps with state.
-    """
-    checkpoint = state.checkpoint
-    headers = state.headers()
-    name = checkpoint.state_name(step_id)
-    if name in headers:
-        return totals(headers[name]).keys
-    kept = list(dict.fromkeys([*checkpoint.keyed, *map(checkpoint.step_of, sorted(headers))]))
-    if step_id in kept:
-        return 0
-    there = [*kept, *tables_at(checkpoint, state.epoch)]
-    listed = f"steps that do: {', '.join(map(repr, there))}" if there else "no step does"
-    raise CheckpointError(
-        f"{checkpoint.root}: step {step_id!r} keeps no state at epoch {state.epoch}; {listed}"
-    )
-
-
-class KeyView:
-    """A view of the keys of a step."""
-
-    def __init__(self, state: EpochState, step_id: str) -> None:
-        self._step_id = step_id
-        self._windowing = windowing_step(state, step_id)
-
-    def shown(self, kept: KeySnapshot) -> KeyState:
-        """Return the state of a key."""
-        snapshot = load_snapshot(kept, self._step_id)
-        if isinstance(snapshot, DriverState):
-            shown = self._windowing.view(snapshot, kept.due_us)
-        elif isinstance(snapshot, IntervalState):
-            shown = self._windowing.interval_view(snapshot, kept.due_us)
-        else:
-            shown = plain(snapshot)
-        return KeyState(kept.key, due_text(kept.due_us), shown)
-
-
-def windowing_step(state: EpochState, step_id: str) -> WindowingStep:
-    """Return the description of a step that may be a windowing step."""
-    checkpoint = state.checkpoint
-    config = checkpoint.keyed.get(step_id, {}).get("config")
-    return WindowingStep(
-        config if isinstance(config, dict) else {},
-        checkpoint.log(state.epoch).moment,
-        state.progress(checkpoint.state_name(step_id)),
-    )
 
 
 def _lines(found: StepState) -> Iterator[str]:

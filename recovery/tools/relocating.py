@@ -7,15 +7,14 @@ is refused after an interrupted relocation; a second relocation replaces the rem
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint
-from recovery.reading.paths import PathLike
 from recovery.reading.places import Rewritten, rewritten
+from recovery.reading.problems import PathLike
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,13 +66,9 @@ def relocate(path: PathLike, *, yes: bool = False, spark: SparkSession | None = 
         CheckpointError: when the directory is not a checkpoint, a file of it is not whole, or a run
             is using it; the checkpoint is then unchanged.
     """
-    from flow.engine.checkpoint.checkpoint import check_settled
-    from flow.engine.checkpoint.lock import NAME, CheckpointLock
-
     checkpoint = open_checkpoint(path, spark)
-    locking = yes or checkpoint.files.exists(NAME)
-    with CheckpointLock(checkpoint.files) if locking else nullcontext():
-        check_settled(checkpoint.files)
+    with checkpoint.files.locked(changes=yes):
+        checkpoint.files.check_settled()
         checkpoint = open_checkpoint(path, checkpoint.spark)  # Read again under the lock.
         changed = list(rewritten(checkpoint))
         relocation = _planned(checkpoint, changed, yes)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flow.checks import check_whole
 from flow.errors import CheckpointError
 from recovery.identity.fingerprint import without_places
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint
 from recovery.reading.epoch_state import EpochState
-from recovery.reading.paths import PathLike
+from recovery.reading.problems import PathLike
+from recovery.tools.seeding import UnplacedState, check_layout, store_seeds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from recovery.tools.relayout import UnplacedState
 
 Json: TypeAlias = Any
 
@@ -70,22 +68,14 @@ def rescale(
             inputs are read by Spark itself, whose offsets cannot be moved.
         FlowBuildError: when a number is not a positive whole number.
     """
-    for name, count in (("shards", shards), ("partitions", partitions)):
-        if count is not None:
-            check_whole(name, count, 1)
-    from flow.engine.checkpoint.checkpoint import check_settled
-    from flow.engine.checkpoint.lock import CheckpointLock
-
+    check_layout(shards, partitions)
     kept = open_checkpoint(path, spark)
-    with CheckpointLock(kept.files):
-        check_settled(kept.files)
+    with kept.files.locked():
+        kept.files.check_settled()
         return _rescale(kept, shards, partitions)
 
 
 def _rescale(kept: CheckpointReader, shards: int | None, partitions: int | None) -> Rescaled:
-    from flow.engine.checkpoint.checkpoint import NAME
-    from recovery.tools.relayout import check_seeds, seeds_of, write_seeds
-
     epoch, before = kept.newest, kept.identity
     log = kept.log(epoch)
     if log.sparks:
@@ -104,17 +94,10 @@ def _rescale(kept: CheckpointReader, shards: int | None, partitions: int | None)
         begun=None if kept.begun is None else kept.log(kept.begun).offset.to_json(),
         dropping=(),
         earlier=(),
-        recovery={
-            **before.recovery,
-            "fingerprint": without_places(before.recovery["fingerprint"]),
-        },
+        recovery={**before.recovery, "fingerprint": without_places(kept.fingerprint)},
     )
-    for name in (after.seed, after.spark):  # An interrupted attempt may have left these.
-        kept.files.remove(name)
-    root = f"{kept.root}/{after.seed}"
-    write_seeds(root, (seed for state in states for seed in seeds_of(state, after.shards)))
-    check_seeds(root, states, after.shards)
-    kept.files.write(NAME, after.to_json())
+    kept.files.remove(after.spark)  # An interrupted attempt may have left it.
+    store_seeds(kept.files, after, states)
     keys = sum(len(state.keys) for state in states)
     left = f"{kept.root}/{before.spark}"
     return Rescaled(epoch, after.shards, after.partitions, keys, left)
@@ -122,12 +105,10 @@ def _rescale(kept: CheckpointReader, shards: int | None, partitions: int | None)
 
 def read_states(kept: CheckpointReader, epoch: int) -> list[UnplacedState]:
     """Return the state of all steps at the end of an epoch."""
-    from recovery.tools.relayout import UnplacedState
-
     state = EpochState(kept, epoch)
     states: list[UnplacedState] = []
     headers = state.headers()
-    names = dict.fromkeys([*headers, *map(kept.state_name, kept.keyed)])
+    names = dict.fromkeys([*headers, *map(kept.state_name, kept.fingerprint["keyed"])])
     for name in names:
         if name in kept.identity.dropping:
             continue

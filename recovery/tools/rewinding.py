@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,7 +24,7 @@ from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, spans
 from recovery.reading.lineage import check_state
-from recovery.reading.paths import PathLike
+from recovery.reading.problems import PathLike
 from recovery.reading.rendering import command, time_text
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 Json: TypeAlias = Any
 
 NOTE = "how-to-undo.txt"
-IDENTITY = "flow.json"
 _SNAPSHOT = re.compile(r"(\d+)_[^.]+\.zip(?:\.crc)?")
 
 
@@ -100,15 +98,12 @@ def rewind(
         CheckpointError: when the epoch is not retained, its state is not whole, or a run is using
             the checkpoint; the checkpoint is then unchanged.
     """
-    from flow.engine.checkpoint.checkpoint import CHANGE
-    from flow.engine.checkpoint.lock import NAME, CheckpointLock
-
     checkpoint = open_checkpoint(path, spark)
     _check_resumable(checkpoint, epoch)
-    locking = yes or checkpoint.files.exists(NAME)
-    with CheckpointLock(checkpoint.files) if locking else nullcontext():
-        if checkpoint.files.exists(CHANGE):
-            begun = _begun(checkpoint.files, yes)
+    files = checkpoint.files
+    with files.locked(changes=yes):
+        if files.exists(files.CHANGE):
+            begun = _begun(files, yes)
             if begun.epoch == epoch:
                 return begun
         checkpoint = open_checkpoint(path, checkpoint.spark)  # Read again under the lock.
@@ -117,7 +112,7 @@ def rewind(
         check_state(checkpoint, epoch)
         if yes and planned.moved:
             _begin(checkpoint, planned)
-            _finish(checkpoint.files)
+            _finish(files)
     return planned
 
 
@@ -136,20 +131,16 @@ def _begun(files: CheckpointFiles, yes: bool) -> Rewind:
     Raises:
         CheckpointError: when `yes` is False; the error has the command that finishes the rewind.
     """
-    from flow.engine.checkpoint.checkpoint import check_settled
-
     if not yes:
-        check_settled(files)
+        files.check_settled()
     begun = Rewind.from_json(_journal(files)["rewind"])
     _finish(files)
     return begun
 
 
 def _journal(files: CheckpointFiles) -> Json:
-    from flow.engine.checkpoint.checkpoint import CHANGE
-
-    journal = files.read(CHANGE)
-    check_format(f"{files.root}/{CHANGE}", journal.get("version"))
+    journal = files.read(files.CHANGE)
+    check_format(f"{files.root}/{files.CHANGE}", journal.get("version"))
     return journal
 
 
@@ -165,7 +156,7 @@ def _planned(checkpoint: CheckpointReader, epoch: int, done: bool) -> Rewind:
         moved=(
             *_logs(checkpoint, undone),
             *_snapshots(checkpoint, epoch),
-            *((IDENTITY,) if undone or restores_steps else ()),
+            *((checkpoint.files.IDENTITY,) if undone or restores_steps else ()),
         ),
         restores_steps=restores_steps,
         backup=f"rewound-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}",
@@ -211,31 +202,26 @@ def _begin(checkpoint: CheckpointReader, planned: Rewind) -> None:
     Raises:
         CheckpointError: if the backup folder exists.
     """
-    from flow.engine.checkpoint.checkpoint import CHANGE
-
     files = checkpoint.files
     if files.exists(planned.backup):
         raise CheckpointError(f"{checkpoint.root}/{planned.backup} exists already: try again")
-    epoch = planned.epoch
     journal = {
         "version": VERSION,
-        "finish": command("rewind", checkpoint.root, "--epoch", epoch, "--yes"),
+        "finish": command("rewind", checkpoint.root, "--epoch", planned.epoch, "--yes"),
         "rewind": planned.to_json(),
-        "identity": checkpoint.identity.set_back(epoch).to_json(),
+        "identity": checkpoint.identity.set_back(planned.epoch).to_json(),
     }
-    files.write(CHANGE, journal)
+    files.write(files.CHANGE, journal)
 
 
 def _finish(files: CheckpointFiles) -> None:
     """Finish the plan in the journal; an interrupted rewind may have done a part."""
-    from flow.engine.checkpoint.checkpoint import CHANGE
-
     journal = _journal(files)
     planned = Rewind.from_json(journal["rewind"])
     files.write_text(f"{planned.backup}/{NOTE}", _note(planned))
     for name in planned.moved:
         kept = f"{planned.backup}/{name}"
-        if name == IDENTITY:
+        if name == files.IDENTITY:
             if not files.exists(kept):
                 files.write_text(kept, files.text(name))
             files.write(name, journal["identity"])
@@ -243,7 +229,7 @@ def _finish(files: CheckpointFiles) -> None:
             files.move(name, kept)
         else:
             files.remove_checksum(name)  # A kill may have moved the file and not its checksum.
-    files.remove(CHANGE)
+    files.remove(files.CHANGE)
 
 
 def _note(planned: Rewind) -> str:

@@ -1,28 +1,46 @@
-"""Seeding: a new checkpoint for a flow, from state that the caller provides."""
+"""Seeding: a new checkpoint for a flow, from state that the caller provides.
+
+The state of a new layout is in *seeds*, Parquet files with the keys of steps by new shards and
+segments. The first run on the layout loads them; `rescale` makes seeds too.
+"""
 
 from __future__ import annotations
 
 import os
 import pickle
 import uuid
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
 from flow.checks import check_whole
+from flow.columns.chunks import key_array
+from flow.connectors.files.places.place import locate
 from flow.dataflow import Dataflow
+from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
+from flow.engine.state.layout import lay_out
+from flow.engine.state.seeding import SCHEMA, Seed
+from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
 from flow.keyed.state_counts import StateCounts
 from flow.keyed.step import Stateful
 from recovery.identity.admitting import admit
-from recovery.reading.paths import directory_path
+from recovery.reading.checkpoint import files_in
+from recovery.reading.epoch_state import KeySnapshot, decode_segment, shard_of_key
+from recovery.reading.problems import directory_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from recovery.reading.epoch_state import KeySnapshot
-    from recovery.tools.relayout import UnplacedState
+    from flow.engine.checkpoint.checkpoint import Identity
+    from recovery.reading.files import CheckpointFiles
 
 
 def seed(
@@ -58,9 +76,7 @@ def seed(
     """
     if not isinstance(flow, Dataflow):
         raise FlowTypeError(f"seed needs a Dataflow, got {type(flow).__name__} {shorten(flow)}")
-    for name, count in (("shards", shards), ("partitions", partitions)):
-        if count is not None:
-            check_whole(name, count, 1)
+    check_layout(shards, partitions)
     root, plan = directory_path(path, "seed"), compile_flow(flow)
     unplaced = [_state_of(plan, step_id, keys) for step_id, keys in states.items()]
     return _seed(root, plan, unplaced, shards, partitions, spark)
@@ -74,41 +90,27 @@ def _seed(
     partitions: int | None,
     spark: SparkSession | None,
 ) -> int:
-    from flow.engine.checkpoint.checkpoint import NAME, Identity
-    from flow.engine.checkpoint.lock import CheckpointLock
-    from flow.engine.checkpoint.storage import Storage
-    from flow.engine.packets.shards import DEFAULT_SHARDS
-    from flow.engine.spark.session.session import SparkSettings, make_session
-    from flow.engine.spark.session.versions import check_streaming
-    from recovery.tools.relayout import check_seeds, seeds_of, write_seeds
+    from flow.engine.checkpoint.checkpoint import Identity
 
-    check_streaming()
-    session = spark or make_session("recovery", SparkSettings())
-    storage = Storage(session, path)
-    with CheckpointLock(storage):
-        if storage.exists(NAME) or storage.names("spark"):
-            raise CheckpointError(f"{storage.root} holds a checkpoint already: seed another one")
-        dealt = partitions or min(session.sparkContext.defaultParallelism, 32)
+    files = files_in(path, spark)
+    with files.locked():
+        if files.exists(files.IDENTITY) or files.names("spark"):
+            raise CheckpointError(f"{files.root} holds a checkpoint already: seed another one")
+        dealt = partitions or min(files.session.sparkContext.defaultParallelism, 32)
         identity = Identity(
             plan.flow_id,
             uuid.uuid4().hex,
             shards or max(DEFAULT_SHARDS, dealt),
             dealt,
             generation=1,
-            spark_version=session.version,
+            spark_version=files.session.version,
             recovery=admit(None, plan, path, (), drop_removed=False).kept,
         )
-        storage.remove(identity.seed)  # An interrupted attempt may have left it.
-        root = f"{storage.root}/{identity.seed}"
-        write_seeds(root, (one for state in states for one in seeds_of(state, identity.shards)))
-        check_seeds(root, states, identity.shards)
-        storage.write(NAME, identity.to_json())
+        store_seeds(files, identity, states)
     return sum(len(state.keys) for state in states)
 
 
 def _state_of(plan: Plan, step_id: str, keys: Mapping[str, Any]) -> UnplacedState:
-    from recovery.tools.relayout import UnplacedState
-
     step = plan.steps.get(step_id)
     if step is None or not isinstance(step.operator, Stateful):
         keyed = (name for name, one in plan.steps.items() if isinstance(one.operator, Stateful))
@@ -121,8 +123,6 @@ def _state_of(plan: Plan, step_id: str, keys: Mapping[str, Any]) -> UnplacedStat
 
 def _snapshot(step_id: str, operator: Stateful, key: str, state: Any) -> KeySnapshot:
     """Return a key's pickled snapshot, due time and counts, from a logic built from the state."""
-    from recovery.reading.epoch_state import KeySnapshot
-
     try:
         logic = operator.builder(state)
         made, due_us = logic.snapshot(), int(logic.notify_at_us())
@@ -131,3 +131,146 @@ def _snapshot(step_id: str, operator: Stateful, key: str, state: Any) -> KeySnap
     except Exception as error:
         problem = f"cannot go on from a state that it is seeded with: {brief(error)}"
         raise step_error(step_id, problem, key=key, item=state) from error
+
+
+FILES = 32
+"""The number of files, which tasks read in parallel."""
+_ROWS = 1_000
+
+
+@dataclass(frozen=True)
+class UnplacedState:
+    """The state of a step without a layout.
+
+    Attributes:
+        step_id: the step.
+        name: the name of the step's state.
+        keys: the step's keys.
+        progress: the encoded stream progress, for a step that has it.
+        settings: the step's settings in headers, if all shards agree; else empty.
+    """
+
+    step_id: str
+    name: str
+    keys: list[KeySnapshot]
+    progress: bytes | None = None
+    settings: str = ""
+
+
+def check_layout(shards: int | None, partitions: int | None) -> None:
+    """Check the arguments of a layout, of which ``None`` leaves the choice to the tool.
+
+    Raises:
+        FlowBuildError: when a number is not a positive whole number.
+    """
+    for name, count in (("shards", shards), ("partitions", partitions)):
+        if count is not None:
+            check_whole(name, count, 1)
+
+
+def store_seeds(files: CheckpointFiles, identity: Identity, states: list[UnplacedState]) -> None:
+    """Write the seeds of a generation, then its identity.
+
+    Seeds that an interrupted attempt has left are replaced.
+
+    Raises:
+        CheckpointError: if a key is missing in the seeds, duplicate or different.
+    """
+    files.remove(identity.seed)
+    root = f"{files.root}/{identity.seed}"
+    write_seeds(root, (seed for state in states for seed in seeds_of(state, identity.shards)))
+    check_seeds(root, states, identity.shards)
+    files.write(files.IDENTITY, identity.to_json())
+
+
+def seeds_of(state: UnplacedState, shards: int) -> Iterator[Seed]:
+    """Yield the seeds of a step's state in a layout with `shards` shards."""
+    step_id, name = state.step_id, state.name
+    dealt: dict[int, dict[str, tuple[bytes, int]]] = defaultdict(dict)
+    keys = [kept.key for kept in state.keys]
+    numbers = shard_of(hash_keys(key_array(keys, step_id)), shards).tolist()
+    for shard, kept in zip(numbers, state.keys, strict=True):
+        dealt[shard][kept.key] = kept.snapshot, kept.due_us
+    known = {kept.key: kept.counts for kept in state.keys if kept.counts is not None}
+    for shard, of_shard in sorted(dealt.items()):
+        counts = {key: known[key] for key in of_shard if key in known}
+        is_counted = len(counts) == len(of_shard)
+        header, segments = lay_out(
+            of_shard, step_id, state.settings, counts if is_counted else None
+        )
+        yield Seed(step_id, shard, name, None, header.encode())
+        for number, segment in enumerate(segments):
+            content = segment.encode()
+            if content is not None:
+                yield Seed(step_id, shard, name, number, content)
+    if state.progress is not None:
+        for shard in range(shards):
+            yield Seed(step_id, shard, name, PROGRESS_SEGMENT, state.progress)
+
+
+def write_seeds(root: str, seeds: Iterable[Seed]) -> None:
+    """Write seeds to a new directory; without seeds, a file without rows.
+
+    So a missing directory, or a directory without files, is damage.
+    """
+    place = locate(root)
+    filesystem, path = place.filesystem, place.path
+    filesystem.create_dir(path)
+    rows: dict[int, list[Seed]] = defaultdict(list, {0: []})
+    writers: dict[int, pq.ParquetWriter] = {}
+    try:
+        for seed in seeds:
+            number = seed.shard % FILES
+            rows[number].append(seed)
+            if len(rows[number]) >= _ROWS:
+                _write(writers, filesystem, path, number, rows.pop(number))
+        for number, left in rows.items():
+            _write(writers, filesystem, path, number, left)
+    finally:
+        for writer in writers.values():
+            writer.close()
+
+
+def check_seeds(root: str, states: Iterable[UnplacedState], shards: int) -> None:
+    """Read written seeds, and compare them with the original state.
+
+    Raises:
+        CheckpointError: if a key is missing, duplicate or different.
+    """
+    found: dict[str, dict[str, tuple[bytes, int]]] = defaultdict(dict)
+    for seed in read_seed_rows(root):
+        if seed.number is None or seed.number == PROGRESS_SEGMENT:
+            continue
+        for kept in decode_segment(seed.content, seed.shard, seed.number, seed.step):
+            shard = shard_of_key(kept.key, seed.step, shards)
+            if kept.key in found[seed.name] or shard != seed.shard:
+                raise CheckpointError(f"{root}: key {kept.key!r} is not where it belongs")
+            found[seed.name][kept.key] = kept.snapshot, kept.due_us
+    for state in states:
+        wanted = {kept.key: (kept.snapshot, kept.due_us) for kept in state.keys}
+        if found.get(state.name, {}) != wanted:
+            raise CheckpointError(f"{root}: step {state.step_id!r} has not kept all its keys")
+
+
+def read_seed_rows(root: str) -> Iterator[Seed]:
+    """Yield the seeds in a directory."""
+    place = locate(root)
+    filesystem = place.filesystem
+    for info in filesystem.get_file_info(fs.FileSelector(place.path)):
+        table = pq.read_table(info.path, filesystem=filesystem, schema=SCHEMA)
+        for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            yield Seed(*row)
+
+
+def _write(
+    writers: dict[int, pq.ParquetWriter],
+    filesystem: fs.FileSystem,
+    path: str,
+    number: int,
+    rows: list[Seed],
+) -> None:
+    if number not in writers:
+        name = f"{path}/part-{number:02d}.parquet"
+        writers[number] = pq.ParquetWriter(name, SCHEMA, filesystem=filesystem)
+    columns = {field.name: [getattr(row, field.name) for row in rows] for field in SCHEMA}
+    writers[number].write_table(pa.table(columns, SCHEMA))

@@ -11,12 +11,10 @@ from flow.engine.feed.offsets import EpochOffset
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.state_counts import StateCounts
-from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, spans
+from recovery.reading.checkpoint import CheckpointReader, EpochLog, open_checkpoint, spans
 from recovery.reading.epoch_state import EpochState, StepTotals, totals
-from recovery.reading.epochs import EpochLog
-from recovery.reading.paths import PathLike
+from recovery.reading.problems import PathLike
 from recovery.reading.rendering import time_text
-from recovery.reading.tables import read_table, tables_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,7 +157,7 @@ def status(path: PathLike, *, spark: SparkSession | None = None) -> CheckpointSt
         in_use=_in_use(checkpoint),
         sources=tuple(_sources(checkpoint, log)),
         steps=() if last is None else tuple(_steps(EpochState(checkpoint, last))),
-        tables=() if last is None else tuple(_tables(checkpoint, last)),
+        tables=() if last is None else tuple(_tables(EpochState(checkpoint, last))),
     )
 
 
@@ -168,19 +166,20 @@ def _sources(checkpoint: CheckpointReader, log: EpochLog | None) -> Iterator[Sou
     start = EpochOffset.from_json(checkpoint.identity.start or {}) if log is None else log.offset
     at = {checkpoint.step_of(name): offset for name, offset in start.at.items()}
     sparks = [] if log is None else list(log.sparks)
-    unread = [name for name in checkpoint.inputs if name not in at]
+    inputs = checkpoint.fingerprint["inputs"]
+    unread = [name for name in inputs if name not in at]
     if sparks and len(unread) == len(sparks):
         at.update(zip(unread, sparks, strict=True))
         sparks = []
-    for name in dict.fromkeys([*checkpoint.inputs, *at]):
+    for name in dict.fromkeys([*inputs, *at]):
         yield SourceStatus(name, at.get(name))
     for number, offset in enumerate(sparks):
         yield SourceStatus(f"Spark's source {number + 1}", offset)
 
 
-def _tables(checkpoint: CheckpointReader, epoch: int) -> Iterator[TableStatus]:
-    for step_id, version in tables_at(checkpoint, epoch).items():
-        found = read_table(checkpoint, step_id, version)
+def _tables(state: EpochState) -> Iterator[TableStatus]:
+    for step_id, version in state.tables().items():
+        found = state.table_at(step_id, version)
         read = None if version.read_at_us is None else time_text(version.read_at_us)
         yield TableStatus(step_id, version.number, len(found.contents), found.size, read)
 
@@ -189,11 +188,12 @@ def _steps(state: EpochState) -> Iterator[StepStatus]:
     """Yield the keyed steps in the order of the flow, then the steps that were removed."""
     checkpoint = state.checkpoint
     by_step = {checkpoint.step_of(name): totals(one) for name, one in state.headers().items()}
-    for step_id in dict.fromkeys([*checkpoint.keyed, *sorted(by_step)]):
+    keyed = checkpoint.fingerprint["keyed"]
+    for step_id in dict.fromkeys([*keyed, *sorted(by_step)]):
         kept = by_step.get(step_id)
         if kept is None:  # A step without keys has no headers.
-            is_counted = checkpoint.keyed[step_id]["counted"]
-            kept = StepTotals(0, 0, 0, NEVER, StateCounts() if is_counted else None)
+            counts = StateCounts() if keyed[step_id]["counted"] else None
+            kept = StepTotals(0, 0, 0, NEVER, counts)
         windows, values = (None, None) if kept.counts is None else kept.counts
         due = time_text(kept.due_us)
         yield StepStatus(step_id, kept.keys, kept.size, kept.segments, windows, values, due)
@@ -201,15 +201,14 @@ def _steps(state: EpochState) -> Iterator[StepStatus]:
 
 def _in_use(checkpoint: CheckpointReader) -> str | None:
     """Return the process that holds the checkpoint's lock, in words."""
-    from flow.engine.checkpoint.lock import NAME
-
-    if not checkpoint.files.exists(NAME):
+    files = checkpoint.files
+    if not files.exists(files.LOCK):
         return None
     try:
-        holder = checkpoint.files.read(NAME)
+        holder = files.read(files.LOCK)
         return f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
     except (CheckpointError, KeyError, TypeError):
-        return f"{NAME}, which cannot be read"
+        return f"{files.LOCK}, which cannot be read"
 
 
 def _lines(found: CheckpointStatus) -> Iterator[str]:
@@ -230,30 +229,26 @@ def _lines(found: CheckpointStatus) -> Iterator[str]:
         yield ""
         yield from table(_COLUMNS, [_step_row(one) for one in found.steps])
     if found.tables:
-        rows: list[tuple[str, ...]] = [
-            (one.step, f"{one.version:,}", f"{one.keys:,}", f"{one.bytes:,}", one.read or "")
-            for one in found.tables
-        ]
         yield ""
-        yield from table(("table", "version", "keys", "bytes", "read at"), rows)
+        yield from table(
+            ("table", "version", "keys", "bytes", "read at"),
+            [
+                (one.step, *map(_number, (one.version, one.keys, one.bytes)), one.read or "")
+                for one in found.tables
+            ],
+        )
 
 
 _COLUMNS = ("step", "keys", "bytes", "segments", "open windows", "buffered values", "next due")
 
 
 def _step_row(one: StepStatus) -> tuple[str, ...]:
-    windows, values = (
-        "" if count is None else f"{count:,}" for count in (one.open_windows, one.buffered_values)
-    )
-    return (
-        one.step,
-        f"{one.keys:,}",
-        f"{one.bytes:,}",
-        f"{one.segments:,}",
-        windows,
-        values,
-        one.due or "never",
-    )
+    counts = (one.keys, one.bytes, one.segments, one.open_windows, one.buffered_values)
+    return (one.step, *map(_number, counts), one.due or "never")
+
+
+def _number(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
 
 
 def _epochs_line(found: CheckpointStatus) -> str:
@@ -277,15 +272,13 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
     total  1,000
     sum        7
     """
-    every = [head, *rows]
-    widths = [max(len(row[at]) for row in every) for at in range(len(head))]
-    right = [all(_is_number(row[at]) for row in rows) for at in range(len(head))]
-    for row in every:
-        cells = [
-            cell.rjust(width) if number else cell.ljust(width)
-            for cell, width, number in zip(row, widths, right, strict=True)
-        ]
-        yield "  ".join(cells).rstrip()
+    columns = []
+    for title, *cells in zip(head, *rows, strict=True):
+        width = max(map(len, (title, *cells)))
+        align = str.rjust if all(map(_is_number, cells)) else str.ljust
+        columns.append([align(cell, width) for cell in (title, *cells)])
+    for line in zip(*columns, strict=True):
+        yield "  ".join(line).rstrip()
 
 
 def _is_number(cell: str) -> bool:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from flow.engine.checkpoint.source_log import LogFiles, entries_of, missing_page, summary_of
+from flow.engine.feed.offsets import EpochOffset
+from flow.engine.progress.stream_progress import StepProgress
+from flow.engine.tables.files import SEAL, files_of, folder_of
 from flow.errors import CheckpointError, first_line
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, open_files
 from recovery.reading.epoch_state import EpochState, KeySnapshot, decode_segment, load_snapshot
 from recovery.reading.lineage import StateFiles, newest_whole
-from recovery.reading.paths import PathLike
 from recovery.reading.places import lost_inputs
-from recovery.reading.problems import FileProblem, java_reason
+from recovery.reading.problems import FileProblem, PathLike, java_reason
 from recovery.reading.rendering import command
 
 if TYPE_CHECKING:
@@ -73,7 +76,7 @@ def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem
         return [Problem("flow.json", _about(error, "flow.json", files), way_out)]
     return [
         *_journal(files),
-        *_logs(checkpoint),
+        *_logs(checkpoint, {epoch: epoch != checkpoint.begun for epoch in checkpoint.logged}),
         *_beside(files),
         *_seed(checkpoint),
         *_tables(checkpoint, checkpoint.logged),
@@ -83,11 +86,10 @@ def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem
 
 def _journal(files: CheckpointFiles) -> Iterator[Problem]:
     """Yield a problem if a tool was interrupted and has to finish its plan."""
-    from flow.engine.checkpoint.checkpoint import CHANGE
-
-    if files.exists(CHANGE):
+    if files.exists(files.CHANGE):
         problem = "says that a tool was cut off while it changed the checkpoint"
-        yield Problem(CHANGE, problem, f"do the rest with: {files.read(CHANGE)['finish']}")
+        way_out = f"do the rest with: {files.read(files.CHANGE)['finish']}"
+        yield Problem(files.CHANGE, problem, way_out)
 
 
 def check(path: PathLike, spark: SparkSession) -> None:
@@ -100,8 +102,11 @@ def check(path: PathLike, spark: SparkSession) -> None:
         CheckpointError: when a file is missing, truncated or changed; the error has the solution.
     """
     checkpoint = open_checkpoint(path, spark)
+    # Of logs, Spark reads those of the last two epochs. It begins an epoch after the commit of the
+    # epoch before.
+    newest, begun = _newest(checkpoint), checkpoint.begun or 0
     problems = [
-        *_last_logs(checkpoint),
+        *_logs(checkpoint, {epoch: newest < epoch < begun for epoch in checkpoint.logged[-2:]}),
         *_lost(checkpoint.files),
         *_seed(checkpoint),
         *_tables(checkpoint, checkpoint.logged[-1:]),
@@ -112,23 +117,6 @@ def check(path: PathLike, spark: SparkSession) -> None:
         raise CheckpointError("\n".join(lines))
 
 
-def _last_logs(checkpoint: CheckpointReader) -> Iterator[Problem]:
-    """Yield the problems of the logs of the last two epochs, which Spark reads at its start.
-
-    The logs of the newest finished epoch are left out: they are checked together with its state.
-    """
-    newest = checkpoint.committed[-1] if checkpoint.committed else -1
-    for epoch in checkpoint.logged[-2:]:
-        if epoch != newest:
-            # Spark begins an epoch after the commit of the epoch before.
-            has_commit = newest < epoch < (checkpoint.begun or 0)
-            for read in (checkpoint.log, checkpoint.commit) if has_commit else (checkpoint.log,):
-                try:
-                    read(epoch)
-                except CheckpointError as error:
-                    yield _log_problem(checkpoint, error, epoch, newest)
-
-
 def _about(error: CheckpointError, name: str, files: CheckpointFiles) -> str:
     """Return the first line of an error, without the file's name."""
     line = first_line(error)
@@ -137,17 +125,25 @@ def _about(error: CheckpointError, name: str, files: CheckpointFiles) -> str:
     return line.removesuffix(f": {FROM_A_COPY}")
 
 
-def _logs(checkpoint: CheckpointReader) -> Iterator[Problem]:
-    """Yield the problems of the logs of all epochs but the newest finished one.
+def _newest(checkpoint: CheckpointReader) -> int:
+    """Return the newest finished epoch; -1 if no epoch is finished."""
+    return checkpoint.committed[-1] if checkpoint.committed else -1
 
-    The logs of the newest finished epoch are checked together with its state.
+
+def _logs(checkpoint: CheckpointReader, epochs: Mapping[int, bool]) -> Iterator[Problem]:
+    """Yield the problems of the logs of epochs.
+
+    The logs of the newest finished epoch are left out: they are checked together with its state.
+
+    Args:
+        checkpoint: the checkpoint.
+        epochs: the epochs, each with True if the commit is checked too.
     """
-    newest = checkpoint.committed[-1] if checkpoint.committed else -1
-    for epoch in checkpoint.logged:
+    newest = _newest(checkpoint)
+    for epoch, has_commit in epochs.items():
         if epoch == newest:
             continue
-        begun = epoch == checkpoint.begun
-        for read in (checkpoint.log,) if begun else (checkpoint.log, checkpoint.commit):
+        for read in (checkpoint.log, checkpoint.commit) if has_commit else (checkpoint.log,):
             try:
                 read(epoch)
             except CheckpointError as error:
@@ -202,8 +198,6 @@ def _tables(checkpoint: CheckpointReader, epochs: list[int]) -> Iterator[Problem
     The versions at the start of a generation, and those of the epoch that was interrupted before
     it, are needed until an epoch of the generation is logged.
     """
-    from flow.engine.feed.offsets import EpochOffset
-    from flow.engine.tables.versions import SEAL, files_of, folder_of
 
     def read(files: CheckpointFiles, name: str) -> None:
         SEAL.open(name, files.read_checked(name))
@@ -222,16 +216,11 @@ def _tables(checkpoint: CheckpointReader, epochs: list[int]) -> Iterator[Problem
         for file in files_of(version)
     ]
     for name in dict.fromkeys(names):
-        if checkpoint.files.exists(name):
-            yield from _checked(checkpoint.files, name, read)
-        else:
-            yield Problem(name, "is missing", FROM_A_COPY)
+        yield from _checked(checkpoint.files, name, read)
 
 
 def _source_log(files: CheckpointFiles, folder: str) -> Iterator[Problem]:
     """Yield the problems of a source's log: of its summary, and of the pages after the summary."""
-    from flow.engine.checkpoint.source_log import LogFiles, missing_page
-
     log = LogFiles.of(files.names(folder))
     if log.summary is not None:
         yield from _checked(files, f"{folder}/{log.summary.name}", _read_summary)
@@ -245,14 +234,10 @@ def _source_log(files: CheckpointFiles, folder: str) -> Iterator[Problem]:
 
 
 def _read_summary(files: CheckpointFiles, name: str) -> None:
-    from flow.engine.checkpoint.source_log import summary_of
-
     summary_of(name, files.read_bytes(name))
 
 
 def _count_entries(files: CheckpointFiles, name: str) -> int:
-    from flow.engine.checkpoint.source_log import entries_of
-
     return len(entries_of(name, files.read(name)))
 
 
@@ -278,8 +263,7 @@ def _state_files(checkpoint: CheckpointReader) -> list[Problem]:
         return []
     newest = checkpoint.newest
     broken = StateFiles(checkpoint).problems(newest)
-    other = newest_whole(checkpoint, newest) if broken else None
-    way_out = FROM_A_COPY if other is None else _rewind_to(checkpoint, other)
+    way_out = _way_back(checkpoint, newest) if broken else ""
     return [Problem(one.file, one.problem, one.way_out or way_out) for one in broken]
 
 
@@ -293,8 +277,7 @@ def _state(checkpoint: CheckpointReader) -> Iterator[Problem]:
     try:
         yield from _contents(EpochState(checkpoint, newest))
     except CheckpointError as error:
-        other = newest_whole(checkpoint, newest)
-        way_out = FROM_A_COPY if other is None else _rewind_to(checkpoint, other)
+        way_out = _way_back(checkpoint, newest)
         reason = first_line(error) if error.__cause__ is None else java_reason(error.__cause__)
         yield Problem("", f"the state of epoch {newest} cannot be read: {reason}", way_out)
 
@@ -327,10 +310,14 @@ def _keys(content: bytes, shard: int, number: int, step_id: str) -> list[KeySnap
     """
     if number >= 0:
         return decode_segment(content, shard, number, step_id)
-    from flow.engine.progress.stream_progress import StepProgress
-
     StepProgress.decode(content, step_id)
     return []
+
+
+def _way_back(checkpoint: CheckpointReader, epoch: int) -> str:
+    """Return the solution for an epoch whose state is not whole."""
+    other = newest_whole(checkpoint, epoch)
+    return FROM_A_COPY if other is None else _rewind_to(checkpoint, other)
 
 
 def _rewind_to(checkpoint: CheckpointReader, epoch: int) -> str:

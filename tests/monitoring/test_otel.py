@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Metric
 
 from flow import EnvironmentProblem, Summary
 from flow.errors import StepError
-from flow.monitoring.metrics import METRICS, MetricType
+from flow.monitoring.metrics import METRICS
 from flow.monitoring.otel import OpenTelemetryMetrics
 from tests.support.monitored import epoch_report, hourly_flow, recorded
 
@@ -78,7 +78,7 @@ def test_counters_are_monotonic_sums_with_units(observed: Observed) -> None:
     observed.metrics(REPORTS[0])
     found = observed.read()
     for name, one in found.items():
-        assert isinstance(one.data, Sum) == (BY_NAME[name].type is MetricType.COUNTER)
+        assert isinstance(one.data, Sum) == BY_NAME[name].is_counter
         assert not isinstance(one.data, Sum) or one.data.is_monotonic
         assert one.description == BY_NAME[name].meaning
     assert found["flow_step_busy_seconds"].unit == "s"

@@ -13,10 +13,16 @@ from flow.engine.epoch.late_items import MAX_ITEMS, LateItem
 from flow.engine.epoch.watermark_lag import WatermarkLag
 from flow.engine.plan.compiler import compile_flow
 from flow.errors import StepError
-from flow.monitoring.as_json import late_json, status_json
-from flow.monitoring.graph import GraphEdge, graph_of
 from flow.monitoring.recorder import HISTORY_EPOCHS, Recorder
-from flow.monitoring.status import ErrorStatus, RunState, StepStatus
+from flow.monitoring.status import (
+    ErrorStatus,
+    GraphEdge,
+    RunState,
+    StepStatus,
+    graph_of,
+    late_json,
+    status_json,
+)
 from flow.testing import TestingSink, TestingSource
 from tests.support.monitored import SIZES, Clock, epoch_report, hourly_plan, recorded
 

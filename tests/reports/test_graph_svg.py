@@ -12,8 +12,7 @@ import pytest
 
 import flow.operators as op
 from flow import Dataflow, Summary
-from flow.reports.graph_layout import Node, lay_out
-from flow.reports.graph_svg import to_svg
+from flow.reports.graph_svg import Node, lay_out, to_svg
 from flow.testing import TestingSink
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -27,8 +27,7 @@ from flow.keyed.step import Stateful
 from flow.operators.building import add_step
 from flow.reports.failure_text import describe_failure, users_place, users_trace
 from flow.reports.loss_warnings import DropWarnings, LateWarnings
-from flow.reports.progress import Progress
-from flow.reports.status_line import StatusLine
+from flow.reports.progress import Progress, StatusLine
 from flow.reports.summary_table import summary_table
 from flow.testing import TestingSink, TestingSource
 from tests.support.logics import Diary

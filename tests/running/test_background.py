@@ -25,7 +25,7 @@ from flow import (
     Summary,
     run,
 )
-from flow.reports.cell import CellInterrupted, CellLine
+from flow.reports.progress import CellInterrupted, CellLine
 from flow.runs.background import OnEpoch
 from flow.testing import TestingSink, TestingSource
 from tests.support.clock import Clock

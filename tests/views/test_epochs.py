@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flow.errors import FlowBuildError, SinkError, StepError
 from flow.views import ViewSink, open
+from flow.views.views_file import asking
 from flow_windowing import Retracted
 from tests.support.sampling import sampled
 from tests.support.views import ViewRuns, hour
@@ -83,7 +84,7 @@ def test_the_undo_log_has_kept_epochs_only(runs: ViewRuns) -> None:
     runs.keep_epochs = 3
     for number in range(9):
         runs.epoch([("ann", number)])
-    with open(runs.directory)._reading() as ask:
+    with asking(open(runs.directory).path) as ask:
         assert ask("SELECT at_epoch FROM undo_1") == [(6,), (7,), (8,)]
 
 

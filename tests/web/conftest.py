@@ -18,8 +18,7 @@ from flow.views import ViewSink
 from flow.web.access import Access
 from flow.web.hub import Hub
 from flow.web.inside import Inside
-from flow.web.live_page import LivePage
-from flow.web.server import PageServer
+from flow.web.server import LivePage, PageServer
 from tests.support.browsing import Browser, headless_chromium
 from tests.support.monitored import recorded
 

@@ -268,7 +268,7 @@ def test_a_click_on_a_step_shows_why_it_runs_key_by_key(
 
 SERVING = """
 import sys, time
-from flow.web.live_page import live_page
+from flow.web.server import live_page
 from tests.support.monitored import epoch_report, hourly_plan
 
 with live_page(sys.argv[1], hourly_plan(), "streaming") as page:

@@ -16,8 +16,8 @@ from flow.errors import StepError
 from flow.web import hub as hub_module
 from flow.web import server as server_module
 from flow.web.hub import Hub
-from flow.web.live_page import live_page
 from flow.web.requests import SILENCE_SECONDS
+from flow.web.server import live_page
 from tests.support.monitored import epoch_report, hourly_plan, recorded
 from tests.web.conftest import Site
 

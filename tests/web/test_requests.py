@@ -17,9 +17,8 @@ from flow.config.web_address import WebAddress
 from flow.errors import FlowBuildError, StepError
 from flow.web.access import TOKEN_VARIABLE, Access
 from flow.web.hub import Hub
-from flow.web.live_page import live_page
-from flow.web.pages import FILES, content
-from flow.web.server import PageServer
+from flow.web.requests import CONTENT_TYPES, FILES, content
+from flow.web.server import PageServer, live_page
 from tests.support.monitored import PHASES, SCRIPT, epoch_report, hourly_flow, hourly_plan, recorded
 from tests.web.conftest import Site
 
@@ -28,8 +27,8 @@ ASSETS = Path(str(flow.web.hub.__file__)).parent / "assets"
 
 
 def test_every_file_of_the_page_is_served_with_its_type(site: Site) -> None:
-    for path, (name, kind) in FILES.items():
-        answer = site.ask(path)
+    for path, name in FILES.items():
+        answer, kind = site.ask(path), CONTENT_TYPES[name.rpartition(".")[2]]
         assert (answer.status, answer.headers["Content-Type"]) == (200, kind)
         assert answer.body == content(name)
 
@@ -38,11 +37,11 @@ def test_all_files_are_served_but_the_request_for_a_token_and_licences() -> None
     present = {path.relative_to(ASSETS).as_posix() for path in ASSETS.rglob("*") if path.is_file()}
     licences = {name for name in present if name.endswith(".txt")}
     assert len(licences) == 2
-    assert present - licences - {"login.html"} == {name for name, _ in FILES.values()}
+    assert present - licences - {"login.html"} == set(FILES.values())
 
 
 def test_no_other_file_is_served(site: Site) -> None:
-    for path in ("/../pages.py", "/%2e%2e/pages.py", "/login.html", "/vendor/"):
+    for path in ("/../hub.py", "/%2e%2e/hub.py", "/login.html", "/vendor/"):
         assert site.ask(path).status == 404, path
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from flow.views import ViewSink
-from flow.web.views import view_answer
+from flow.web.inside import view_answer
 from tests.support.monitored import SCRIPT
 from tests.support.views import STEP, ViewRuns
 from tests.web.conftest import Site

@@ -19,8 +19,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.errors import FlowBuildError, shorten
-from flow_windowing.aggregates.aggregator import FieldAggregator
-from flow_windowing.aggregates.form import Form
+from flow_windowing.aggregates.aggregator import FieldAggregator, Form
 from flow_windowing.aggregates.numbers import check_share, float_of
 from flow_windowing.contract.arrival import Arrival
 
@@ -62,6 +61,7 @@ class ApproxQuantile(FieldAggregator[Bins, "float | None"]):
     """
 
     form = Form(ignores_order=True, ignores_arrival=True)
+    _result_type = pa.float64()
 
     q: float = None  # type: ignore[assignment]  # Fields after `field` need a default.
     accuracy: float = 0.01
@@ -82,10 +82,6 @@ class ApproxQuantile(FieldAggregator[Bins, "float | None"]):
     def _log_width(self) -> float:
         """The logarithm of the factor by which the bounds of bins grow."""
         return math.log1p(self.accuracy) - math.log1p(-self.accuracy)
-
-    @override
-    def result_type(self, field_type: Any) -> Any:
-        return pa.float64()
 
     @override
     def initialize(self) -> Bins:

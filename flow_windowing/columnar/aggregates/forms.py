@@ -6,15 +6,17 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from flow_windowing.aggregates.aggregator import Aggregator, FieldAggregator, form_of
-from flow_windowing.aggregates.form import (
+from flow_windowing.aggregates.aggregator import (
+    Aggregator,
     CountForm,
     EdgeForm,
     ExtremeForm,
+    FieldAggregator,
     Form,
     MeanForm,
     SumForm,
     TotalForm,
+    form_of,
 )
 from flow_windowing.columnar.aggregates.edges import RealEdges, WholeEdges
 from flow_windowing.columnar.aggregates.extremes import RealExtremes, WholeExtremes

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import flow_windowing as win
-from flow_windowing.aggregates.aggregator import Aggregator, form_of
-from flow_windowing.aggregates.form import Form
+from flow_windowing.aggregates.aggregator import Aggregator, Form, form_of
 from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free
 from tests.support.columns import Epoch, Step, as_dicts, as_records, equal_rows, outcome
 

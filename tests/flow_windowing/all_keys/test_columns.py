@@ -231,7 +231,7 @@ def test_nan_has_the_first_rank_and_equal_results_are_ranked_by_key() -> None:
 
 
 def test_columns_are_reduced_before_rows_become_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flow_windowing.all_keys.ranking import RankChunk
+    from flow_windowing.all_keys import RankChunk
 
     seen: list[int] = []
     rank = RankChunk.__call__

@@ -7,7 +7,7 @@ from itertools import permutations
 from flow.instants import Moment
 from flow.keyed.logic import DISCARD
 from flow_windowing import Aggregator, WindowMetadata
-from flow_windowing.all_keys.merging import CLOSED, DOWN, MergeBuilder, Partial
+from flow_windowing.all_keys import CLOSED, DOWN, MergeBuilder, Partial
 
 
 class Joined(Aggregator[str, str, str]):

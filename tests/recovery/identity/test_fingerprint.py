@@ -20,8 +20,7 @@ from flow.errors import FlowBuildError
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import Count, EventClock, Mean, SessionWindower, Sum, TumblingWindower
 from recovery import RecoveryConfig
-from recovery.identity.description import describe
-from recovery.identity.fingerprint import Effect, compare, fingerprint, without_places
+from recovery.identity.fingerprint import Effect, compare, describe, fingerprint, without_places
 
 Build = Callable[[Any], Any]
 

@@ -8,8 +8,7 @@ import pytest
 
 from flow import CheckpointError
 from flow.engine.checkpoint.checkpoint import Identity
-from recovery.reading.checkpoint import CheckpointReader
-from recovery.reading.epochs import CommitLog, EpochLog
+from recovery.reading.checkpoint import CheckpointReader, EpochLog, StateIds
 from recovery.reading.lineage import StateFiles, check_state, newest_whole
 from recovery.reading.problems import FileProblem
 
@@ -71,8 +70,8 @@ class StubReader(CheckpointReader):
     def log(self, epoch: int) -> EpochLog:
         return EpochLog(cast("Any", None), (), "zstd")
 
-    def commit(self, epoch: int) -> CommitLog:
-        return CommitLog({0: (IDS[epoch + 1],)})
+    def commit(self, epoch: int) -> StateIds:
+        return {0: (IDS[epoch + 1],)}
 
 
 def kept(files: Files) -> StubReader:

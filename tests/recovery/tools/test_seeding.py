@@ -16,7 +16,7 @@ from flow import CheckpointError, Dataflow, StepError, run
 from flow.errors import FlowBuildError
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
-from recovery.tools.importing import read_states
+from recovery.tools.exporting import read_states
 from recovery.tools.seeding import seed
 
 STATES = {"total": {"a": 10, "c": 30}, "last": {"c": (7,)}}
