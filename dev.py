@@ -244,12 +244,31 @@ def install(place: Environment, extras: set[str]) -> list[str]:
     place.stamp.unlink(missing_ok=True)
     names = sorted(extras | held)
     say(f"installing the project with {', '.join(names)} (the first time takes minutes) ...")
+    spark = [f"pyspark=={place.spark}.*"] if place.spark else []
+    install_packages(place, [*spark, "--editable", f"{ROOT}[{','.join(names)}]"])
+    return names
+
+
+def install_packages(place: Environment, packages: list[str]) -> None:
+    """Installs packages with uv, which takes a fifth of pip's processor time.
+
+    uv does not read pip's settings, such as an index: where it fails, pip installs the packages.
+    """
     # Python compiles the modules that it imports; all of them would take half a minute.
     pip = [str(place.python), "-m", "pip", "install", "--quiet", "--no-input", "--no-compile"]
-    spark = [f"pyspark=={place.spark}.*"] if place.spark else []
-    project = f"{ROOT}[{','.join(names)}]"
-    quietly([*pip, "--disable-pip-version-check", *spark, "--editable", project])
-    return names
+    pip.append("--disable-pip-version-check")
+    uv = [str(place.python), "-m", "uv", "pip", "install", "--quiet"]
+    with tempfile.TemporaryDirectory(prefix="flow-setup-") as folder:
+        # PySpark is built from its sources. Its jars are compressed already: a wheel stores them.
+        settings = Path(folder) / "distutils.cfg"
+        settings.write_text("[bdist_wheel]\ncompression = stored\n")
+        variables = {**os.environ, "DIST_EXTRA_CONFIG": str(settings)}
+        try:
+            quietly([*pip, "uv"])
+            quietly([*uv, "--python", str(place.python), *packages], variables)
+        except SetupError:
+            say("installing with pip, as uv has failed ...")
+            quietly([*pip, *packages], variables)
 
 
 def start_preparation(place: Environment) -> subprocess.Popen[str]:
@@ -266,9 +285,9 @@ def end_preparation(place: Environment, names: list[str], child: subprocess.Pope
     place.write_stamp(names)
 
 
-def quietly(command: list[str]) -> None:
+def quietly(command: list[str], env: dict[str, str] | None = None) -> None:
     """Runs a command and shows its output only when it fails."""
-    child = captured(command)
+    child = captured(command, env)
     output, _ = child.communicate()
     if child.returncode:
         say(output)

@@ -128,3 +128,21 @@ def test_an_environment_is_prepared_while_the_next_is_installed() -> None:
         "install .venv-spark-4.2 dev examples",
         *("end .venv-spark-4.1", "end .venv", "no network"),
     ], done.stderr
+
+
+INSTALLING = """
+import dev
+def quietly(command, env=None):
+    print(*command[2:4], command[-1])
+    if command[2] == "uv":
+        raise dev.SetupError("no index")
+dev.quietly = quietly
+dev.install_packages(dev.Environment(), ["numpy"])
+"""
+
+
+def test_pip_installs_what_uv_does_not() -> None:
+    assert python("-c", INSTALLING).stdout.splitlines() == [
+        *("pip install uv", "uv pip numpy", "installing with pip, as uv has failed ..."),
+        "pip install numpy",
+    ]

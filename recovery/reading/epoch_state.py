@@ -17,8 +17,7 @@ from flow.engine.state.header import Header
 from flow.engine.state.packed import unpack
 from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.engine.tables.contents import Contents, History, Newest
-from flow.engine.tables.files import decode, files_of, folder_of
-from flow.engine.tables.versions import TableVersion
+from flow.engine.tables.versions import TableVersion, decode, files_of, folder_of
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.segments import IDS, WINDOWS, WholeKeys, kind_of

@@ -6,18 +6,16 @@ error that would recur, logs no stack trace, and the user receives the original 
 
 from __future__ import annotations
 
-import os
 import pickle
 import traceback
-from pathlib import Path
+from types import FrameType
 from typing import TypeVar
 
 from flow.errors import RAISED, FlowError, SourceError, error_message
 
 ExceptionT = TypeVar("ExceptionT", bound=BaseException)
 
-_HOME = Path(__file__).resolve().parents[3]
-_OWN = tuple(f"{_HOME / name}{os.sep}" for name in ("flow", "flow_windowing", "recovery"))
+_OWN = ("flow", "flow_windowing", "recovery")
 
 
 def encode_failure(error: FlowError) -> bytes:
@@ -40,9 +38,15 @@ def decode_failure(payload: bytes) -> FlowError:
 
 def user_trace(error: BaseException) -> str:
     """Return the frames of a traceback outside this project, innermost last."""
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(_OWN)]
+    trace = error.__traceback__
+    frames = zip(traceback.extract_tb(trace), traceback.walk_tb(trace), strict=True)
+    # By module, as compiled modules in a worker's zip name the files that they were compiled from.
+    theirs = [shown for shown, (frame, _) in frames if _package(frame) not in _OWN]
     return "".join(traceback.format_list(theirs)).rstrip()
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def naming(step_id: str, error: SourceError) -> SourceError:

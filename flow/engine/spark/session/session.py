@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import marshal
 import os
 import re
 import sys
@@ -10,6 +11,8 @@ import threading
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.machinery import SourceFileLoader
+from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,8 @@ from flow.errors import (
 
 PACKAGES = ("flow", "flow_windowing", "recovery")
 """The packages of this project, which workers on other machines get."""
+_UNCHECKED = 0b01
+"""Flags of a compiled form with its source's hash, which Python does not check."""
 _sent: set[str] = set()
 """The ids of the applications, or sessions of Spark Connect, whose workers have the packages."""
 
@@ -386,11 +391,27 @@ def send_files(spark: Any, files: Iterable[str | os.PathLike[str]]) -> None:
 
 
 def _zipped() -> Path:
-    """Write the packages of this project to a zip file."""
+    """Write the packages of this project to a zip file, each module also in its compiled form.
+
+    Python stores no compiled form of a module that it imports from a zip, so each worker would
+    compile the packages again. A worker with another version of Python compiles the sources.
+    """
     home = Path(__file__).resolve().parents[4]
     path = new_directory("code-") / "flow_packages.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in PACKAGES:
             for file in sorted((home / package).rglob("*.py")):
-                archive.write(file, file.relative_to(home))
+                name = file.relative_to(home)
+                archive.write(file, name)
+                archive.writestr(str(name.with_suffix(".pyc")), _compiled(file))
     return path
+
+
+def _compiled(file: Path) -> bytes:
+    """Return a compiled module that Python does not compare with its source (PEP 552).
+
+    Python reads the form that it has stored, or compiles and stores the module.
+    """
+    code = SourceFileLoader(file.stem, str(file)).get_code(file.stem)
+    flags = _UNCHECKED.to_bytes(4, "little")
+    return MAGIC_NUMBER + flags + source_hash(file.read_bytes()) + marshal.dumps(code)

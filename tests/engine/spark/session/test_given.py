@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -90,6 +91,39 @@ def test_workers_of_a_cluster_get_the_packages_once(monkeypatch: pytest.MonkeyPa
         with ready_for_a_run(cluster):
             assert cluster.sparkContext.pythonExec == "python3", "a path on another machine"
     assert [Path(path).name for path in sent] == ["flow_packages.zip"] * 2
+
+
+FAILING = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import flow.operators as op
+from flow import Dataflow, StepError
+from flow.engine.epoch.failures import user_trace
+from flow.testing import TestDriver, TestingSink, TestingSource
+flow = Dataflow("failing")
+inverse = op.map("inverse", op.input("in", flow, TestingSource([])), lambda n: 1 / n)
+op.output("out", inverse, TestingSink([]))
+try:
+    TestDriver(flow).send("in", [0])
+except StepError as error:
+    print(op.__file__.removeprefix(sys.argv[1]), user_trace(error.__cause__), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    ("magic", "suffix"),
+    [(MAGIC_NUMBER, ".pyc"), (b"none", ".py")],
+    ids=["this Python", "another Python"],
+)
+def test_workers_compile_the_packages_only_if_their_python_is_another(
+    magic: bytes, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trace of the user's frames has none of the compiled modules either."""
+    monkeypatch.setattr(code, "MAGIC_NUMBER", magic)
+    assert printed_by("-c", FAILING, code._zipped()).splitlines() == [
+        f"/flow/operators/__init__{suffix}",
+        '  File "<string>", line 9, in <lambda>',
+    ]
 
 
 def hourly() -> tuple[Dataflow, list[Any]]:
