@@ -212,11 +212,9 @@ def test_an_as_of_join_of_windows_and_values_loses_nothing() -> None:
 def resumable(timestamp: Any, *, is_read: bool) -> Dataflow:
     flow = Dataflow("resumed")
     keyed = op.key_on("keyed", op.input("in", flow, TestingSource([])), "user")
-    sums = win.aggregate_window(
-        *("sums", keyed, win.EventClock("at", "0s"), win.TumblingWindower("1m")),
-        timestamp=timestamp,
-        n=win.Sum("n"),
-    )
+    # Values in timestamp order: the value of ``slow`` is buffered, not in a window.
+    clock, minutes = win.EventClock("at", "1m"), win.TumblingWindower("1m")
+    sums = win.collect_window("sums", keyed, clock, minutes, timestamp=timestamp)
     op.output("sums.out", sums.down, TestingSink([]))
     if is_read:
         all_sums = op.map("all", sums.down, lambda item: ("all", item[1][0].timestamp))
@@ -233,8 +231,8 @@ def resumable(timestamp: Any, *, is_read: bool) -> Dataflow:
 def test_holds_in_state_follow_a_changed_flow(before: Dataflow, forms: tuple[bool, bool]) -> None:
     """A reader is new, or results have another timestamp, or the step has another form.
 
-    The window of ``slow`` is open, and its result lies in an hour that the result of ``fast`` would
-    close.
+    The value of ``slow`` is buffered, and its result lies in an hour that the result of ``fast``
+    would close.
     """
     first = {"user": "slow", "at": 3 * HOUR - 30, "n": 1}
     after = resumable("open", is_read=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -104,18 +104,10 @@ def source_positions(source: int, order: int, first_row: int, count: int) -> Pos
 def sources_at(pos: Positions) -> Positions:
     """Return the number of the source partition in each position; -1 for a position without one.
 
-    Positions of items that a timer emits have no source partition, nor have those that
-    `without_sources` returns.
+    Positions of items that a timer emits have no source partition.
     """
-    numbers = pos & MAX_SOURCES
-    has_source = (pos >= 0) & (pos < AFTER_ITEMS) & (numbers < MAX_SOURCES)
-    return np.where(has_source, numbers, -1)
-
-
-def without_sources(chunk: Chunk) -> Chunk:
-    """Return a chunk whose positions have no source partition; the order of items is the same."""
-    is_of_item = (chunk.pos >= 0) & (chunk.pos < AFTER_ITEMS)
-    return replace(chunk, pos=np.where(is_of_item, chunk.pos | MAX_SOURCES, chunk.pos))
+    has_source = (pos >= 0) & (pos < AFTER_ITEMS)
+    return np.where(has_source, pos & MAX_SOURCES, -1)
 
 
 def value_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:

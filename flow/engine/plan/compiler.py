@@ -149,7 +149,6 @@ def find_reads(plan: Plan) -> Plan:
         plan,
         steps=found.steps,
         reads=found.of_steps,
-        origins=found.of_streams,
         holding={name: frozenset(ports) for name, ports in holding.items()},
         waits=found.waits,
     )

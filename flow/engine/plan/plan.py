@@ -79,7 +79,6 @@ class Plan:
             read all fields.
         feeds: the inputs whose items reach each step, in order of declaration.
         reads: the origins of the items that each step reads.
-        origins: the origins of the items of each stream.
         holding: the numbers of the streams of each step that steps in event time read, without
             late values.
         waits: the wait in µs of each step that waits longer than its clock says, as its inputs lag
@@ -104,7 +103,6 @@ class Plan:
     fields_read: Mapping[str, frozenset[str]] = field(default_factory=dict)
     feeds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     reads: Mapping[str, Reads] = field(default_factory=dict)
-    origins: Mapping[StreamId, Reads] = field(default_factory=dict)
     holding: Mapping[str, frozenset[int]] = field(default_factory=dict)
     waits: Mapping[str, int] = field(default_factory=dict)
     lowered: Mapping[str, Lowering] = field(default_factory=dict)
@@ -200,19 +198,6 @@ class Plan:
         """Return the rule of the holds in a step's state; empty for a step without holds."""
         results, ports = self.keyed(step_id).results, self.holding.get(step_id)
         return f"{results.rule} {sorted(ports)}" if results is not None and ports else ""
-
-    def loses_sources(self, step_id: str, stream: StreamId) -> bool:
-        """Return True if items of a stream lose the number of their source partition at a step.
-
-        Results do not say how far a source partition has been read. They lose the number where a
-        step is held, and where results and plain items pass a step together.
-        """
-        origin = self.origins.get(stream)
-        if origin is None or not origin.results or origin.plain:
-            return False
-        reads = self.reads[step_id]
-        is_timed = _follows_inputs(self.steps[step_id])
-        return bool(reads.results) and (is_timed or bool(reads.plain))
 
     def sources_of(self, read: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
         """Return the source partitions of an epoch in the order of their numbers.

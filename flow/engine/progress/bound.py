@@ -11,6 +11,8 @@ fastest partition would make items of the other partitions late. Rules:
 - A step whose results the step reads holds its watermarks at the least timestamp that a result may
   still have, see `flow.engine.progress.holds`. An epoch is then one moment: all of its items are
   judged by the watermarks at its start, and the bound does not change with the position.
+- Results count as items of the source partitions that they come from. The step's wait is at least
+  the spread of the lags of all that it reads, so no plain item on time lies below their measure.
 
 The bound changes with the position in the epoch. A shard stores the progress of each partition that
 is behind; a partition that is not behind starts the next epoch without progress.

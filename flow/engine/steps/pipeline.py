@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flow.columns.chunks import SOURCE_BITS, Chunk, in_order, without_sources
+from flow.columns.chunks import SOURCE_BITS, Chunk, in_order
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import SourcePartition, TaskContext
 from flow.engine.epoch.work import WorkPhase
@@ -62,8 +62,8 @@ class Pipeline:
         with self._context.work.timed(WorkPhase.LEVELS):
             self._push(stream, chunk)
 
-    def _push(self, made_at: StreamId, chunk: Chunk) -> None:
-        todo: list[tuple[StreamId, Chunk]] = [(made_at, chunk)]
+    def _push(self, stream: StreamId, chunk: Chunk) -> None:
+        todo: list[tuple[StreamId, Chunk]] = [(stream, chunk)]
         while todo:
             stream, chunk = todo.pop()
             if not len(chunk):
@@ -71,7 +71,7 @@ class Pipeline:
             arrived: list[tuple[StreamId, Chunk]] = []
             for hop in self._plan.hops_of(stream):
                 if isinstance(hop, Edge):
-                    self._buffer(hop, chunk, made_at)
+                    self._buffer(hop, chunk)
                 else:
                     arrived.extend(self._run(hop, chunk))
             todo.extend(reversed(arrived))
@@ -128,11 +128,9 @@ class Pipeline:
         self._context.count(step.step_id, "out", sum(len(out) for _, out in output))
         return output
 
-    def _buffer(self, edge: Edge, chunk: Chunk, made_at: StreamId) -> None:
+    def _buffer(self, edge: Edge, chunk: Chunk) -> None:
         if edge.kind is EdgeKind.OUTPUT:
             self._context.count(edge.step_id, "in", len(chunk))
-        elif self._plan.loses_sources(edge.step_id, made_at):
-            chunk = without_sources(chunk)
         self._buffered.setdefault(edge.dest, []).append(chunk)
         self.buffered_items += len(chunk)
 

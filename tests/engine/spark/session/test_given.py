@@ -119,8 +119,8 @@ def test_workers_compile_the_packages_only_if_their_python_is_another(
     magic: bytes, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trace of the user's frames has none of the compiled modules either."""
-    monkeypatch.setattr(code, "MAGIC_NUMBER", magic)
-    assert printed_by("-c", FAILING, code._zipped()).splitlines() == [
+    monkeypatch.setattr(session, "MAGIC_NUMBER", magic)
+    assert printed_by("-c", FAILING, session._zipped()).splitlines() == [
         f"/flow/operators/__init__{suffix}",
         '  File "<string>", line 9, in <lambda>',
     ]
