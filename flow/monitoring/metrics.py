@@ -110,6 +110,12 @@ def _lags(status: RunStatus) -> Iterator[Sample]:
                 yield Sample((step_id, name), getattr(step.lag, name))
 
 
+def _bounds(status: RunStatus) -> Iterator[Sample]:
+    for step_id, step in status.steps.items():
+        if step.held_at is not None:
+            yield Sample((step_id, step.held_by), step.held_at)
+
+
 def _behind(status: RunStatus) -> Iterator[Sample]:
     for step_id, counts in status.behind.items():
         for partition, count in capped(counts).items():
@@ -198,6 +204,12 @@ METRICS = (
         "lag of watermarks behind system time, `least`, `median` and `greatest` of the keys that "
         "the last epoch with values touched",
         _lags,
+    ),
+    Metric(
+        *("flow_step_bound_seconds", "seconds", ("step", "set_by")),
+        "event time since 1970 that a step's watermarks may reach, where another step or a source "
+        "partition that is behind holds them",
+        _bounds,
     ),
     Metric(
         *("flow_source_behind_items", "items", ("step", "partition")),

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from flow.engine.epoch.context import LateSource
+from flow.engine.epoch.context import LateSource, StepBound
 from flow.engine.epoch.late_items import MAX_ITEMS, LateItem
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.epoch.watermark_lag import WatermarkLag
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowError, StepError, error_message, shorten
+from flow.instants import NO_PROGRESS
 from flow.monitoring.status import (
     EpochStatus,
     ErrorStatus,
@@ -180,11 +181,22 @@ class Recorder:
                 self._busy_since(before, step_id) / seconds if seconds > 0 else 0.0,
                 self._active_at.get(step_id),
                 self._lags.get(step_id),
+                *self._held(report.bounds.get(step_id), self.status.steps[step_id], now),
                 self._late.advice.get(step_id, ""),
                 self._late.items.get(step_id, ()),
             )
             for step_id in self.status.steps
         }
+
+    def _held(
+        self, bound: StepBound | None, before: StepStatus, now: float
+    ) -> tuple[str, float | None, float | None]:
+        """Return what holds a step, its bound, and since when the two have been the same."""
+        if bound is None:
+            return "", None, None
+        at = None if bound.bound_us <= NO_PROGRESS else bound.bound_us / 1e6
+        is_same = (before.held_by, before.held_at) == (bound.setter, at)
+        return bound.setter, at, before.held_since if is_same else now
 
     def _busy_since(self, before: _Sample, step_id: str) -> float:
         return self._busy.get(step_id, 0.0) - before.busy.get(step_id, 0.0)

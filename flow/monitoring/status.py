@@ -50,6 +50,9 @@ class StepStatus:
         active_at: the time of the last epoch with items for the step, in seconds since 1970;
             ``None`` before the first.
         lag: the lag of the watermarks of the keys that the last such epoch touched.
+        held_by: what holds the step's watermarks, in words; empty if nothing does.
+        held_at: the bound of its watermarks, in seconds since 1970; ``None`` for the beginning.
+        held_since: the time at which this bound was first seen, in seconds since 1970.
         late_advice: the longer wait that the late values of the run needed, and their main source,
             as a sentence; empty without late values.
         late_items: the newest late values, in a run that shows values.
@@ -62,6 +65,9 @@ class StepStatus:
     busy_share: float = 0.0
     active_at: float | None = None
     lag: WatermarkLag | None = None
+    held_by: str = ""
+    held_at: float | None = None
+    held_since: float | None = None
     late_advice: str = ""
     late_items: tuple[LateItem, ...] = ()
 
@@ -373,6 +379,9 @@ def _step(step: StepStatus) -> dict[str, Any]:
         "busy_share": round(step.busy_share, 6),
         "active_at": step.active_at,
         "lag": None if step.lag is None else step.lag._asdict(),
+        "held_by": step.held_by,
+        "held_at": step.held_at,
+        "held_since": step.held_since,
         "late_advice": step.late_advice,
     }
 

@@ -9,7 +9,8 @@ import json
 import re
 
 from flow.dataflow import Dataflow, Operator, Step
-from flow.engine.plan.compiler import assign_levels
+from flow.durations import duration_text
+from flow.engine.plan.compiler import assign_levels, find_feeds, find_reads
 from flow.engine.plan.plan import Plan
 from flow.keyed.step import KeyByKey, Lowering, Stateful
 from flow.operators.edges import Input, Output
@@ -23,8 +24,9 @@ def to_mermaid(flow: Dataflow) -> str:
     """Draw a flow as a Mermaid flowchart.
 
     Inputs are rounded, outputs are cylinders, tables are slanted, and edges carry the port's name
-    unless that is ``down``. The label of a keyed step has its lowering. The flow need not be
-    complete, so it may lack an output.
+    unless that is ``down``. The label of a keyed step has its lowering; a dotted arrow leads from a
+    step in event time to the step that it holds. The flow need not be complete, so it may lack an
+    output.
 
     >>> import flow.operators as op
     >>> from flow.testing import TestingSource
@@ -56,7 +58,31 @@ def to_mermaid(flow: Dataflow) -> str:
         for up in step.ups:
             port = "" if up.port == "down" else f'|"{_label(up.port)}"|'
             lines.append(f"    {names[up.step_id]} {arrow}{port} {names[step.step_id]}")
+    for step_id, (holders, waits_us) in held_steps(flow).items():
+        wait = f", which waits {duration_text(waits_us)}" if waits_us else ""
+        lines += [f'    {names[up]} -.->|"holds{wait}"| {names[step_id]}' for up in holders]
     return "\n".join(lines)
+
+
+def held_steps(flow: Dataflow) -> dict[str, tuple[list[str], int]]:
+    """Return the steps that other steps in event time hold.
+
+    Returns:
+        Each held step with the steps that hold it, and the wait in µs that it needs by the lags of
+        what it reads, 0 if that of its clock is long enough.
+    """
+    steps = {step.step_id: step for step in flow.steps}
+    inputs = tuple(name for name, step in steps.items() if isinstance(step.operator, Input))
+    tables = tuple(name for name, step in steps.items() if isinstance(step.operator, Table))
+    plan = find_reads(find_feeds(Plan(flow.flow_id, "", steps, inputs, tables=tables)))
+    return {
+        name: (
+            sorted({stream.step_id for stream in plan.reads[name].results}),
+            plan.waits.get(name, 0),
+        )
+        for name in plan.timed
+        if plan.reads[name].results
+    }
 
 
 def to_json(flow: Dataflow) -> str:
@@ -69,7 +95,7 @@ def to_json(flow: Dataflow) -> str:
     >>> json.loads(to_json(flow))["steps"]
     [{'step_id': 'numbers', 'operator': 'input', 'ups': [], 'level': 0}]
     """
-    levels = levels_of(flow)
+    levels, held = levels_of(flow), held_steps(flow)
     steps = [
         {
             "step_id": step.step_id,
@@ -77,10 +103,15 @@ def to_json(flow: Dataflow) -> str:
             "ups": [{"step_id": up.step_id, "port": up.port} for up in step.ups],
             "level": levels[step.step_id],
             **_lowering_as_json(step),
+            **_holds_as_json(held.get(step.step_id)),
         }
         for step in flow.steps
     ]
     return json.dumps({"flow_id": flow.flow_id, "steps": steps}, indent=2, ensure_ascii=False)
+
+
+def _holds_as_json(held: tuple[list[str], int] | None) -> dict[str, object]:
+    return {} if held is None else {"held_by": held[0], "waits_us": held[1]}
 
 
 def lowering_text(operator: Stateful) -> str:

@@ -1,4 +1,4 @@
-"""Log warnings of dropped and late values, at a limited rate."""
+"""Log warnings of dropped and late values, and of holds that do not move, at a limited rate."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from flow.durations import duration_text
-from flow.engine.epoch.context import LateSource, Stats
+from flow.engine.epoch.context import LateSource, Stats, StepBound
 from flow.engine.epoch.lateness import ENOUGH, wait_needed_us
 from flow.engine.plan.plan import Plan
+from flow.engine.plan.reads import Reads
 from flow.errors import printable
+from flow.instants import from_us
 from flow.reports.progress import RateLimit, Seconds
 
 logger = logging.getLogger("flow")
@@ -59,6 +62,7 @@ class LateWarnings:
             for down in step.downs[1:]
             if down.port == "late" and not plan.hops_of(down)
         }
+        self._reads = {step_id: plan.reads.get(step_id, Reads()) for step_id in self._limits}
         self._counts: Counter[str] = Counter()
         self._lateness: dict[str, Counter[int]] = {step_id: Counter() for step_id in self._limits}
         self._sources: dict[str, Counter[LateSource]] = {name: Counter() for name in self._limits}
@@ -78,10 +82,84 @@ class LateWarnings:
                 were = "1 value was" if count == 1 else f"{count:,} values were"
                 message = "step %r: %s late and nothing reads its `late` stream%s"
                 lateness, sources = self._lateness[step_id], self._sources[step_id]
-                logger.warning(message, step_id, were, wait_advice(lateness, sources))
+                advice = results_advice(self._reads[step_id]) or wait_advice(lateness, sources)
+                logger.warning(message, step_id, were, advice)
                 self._counts[step_id] = 0
                 lateness.clear()
                 sources.clear()
+
+
+class HoldWarnings:
+    """Warnings of steps that wait for another step whose hold does not move, at a limited rate.
+
+    A step waits patiently for a minute more than the greatest lag of the results that it reads.
+    Each further warning of a hold comes after four times as long.
+
+    Args:
+        plan: the compiled flow.
+        clock: the clock that measures how long a hold has not moved.
+    """
+
+    def __init__(self, plan: Plan, clock: Seconds = time.monotonic) -> None:
+        self._patience = {
+            name: 60 + reads.greatest_us / 1e6
+            for name, reads in plan.reads.items()
+            if reads.results
+        }
+        self._clock = clock
+        self._held: dict[str, _Held] = {}
+
+    def __call__(self, stats: Stats) -> None:
+        """Compare an epoch's bounds with those before, and warn of those that have not moved."""
+        now, before, self._held = self._clock(), self._held, {}
+        for step_id, bound in stats.bounds.items():
+            if bound.partition >= 0 or step_id not in self._patience:
+                continue
+            held = before.get(step_id)
+            if held is None or held.bound != bound:
+                held = _Held(bound, now, self._patience[step_id])
+            if now - held.since >= held.patience:
+                waited = duration_text(round(now - held.since) * 1_000_000)
+                time_held = from_us(bound.bound_us).isoformat()
+                logger.warning(_HOLD_MESSAGE, step_id, waited, bound.setter, time_held)
+                held = held._replace(patience=4 * held.patience)
+            self._held[step_id] = held
+
+
+class _Held(NamedTuple):
+    """A bound that does not move, the time since when, and the seconds until the next warning."""
+
+    bound: StepBound
+    since: float
+    patience: float
+
+
+_HOLD_MESSAGE = (
+    "step %r has waited %s for %s, whose results may still have the time %s: they leave as its "
+    "watermarks pass them, or earlier with timestamp='close' where sessions go on, with a shorter "
+    "wait, or with on_idle='advance' where keys fall silent"
+)
+
+
+def results_advice(reads: Reads) -> str:
+    """Return what keeps late results on time, as a clause; empty if late values may be others.
+
+    >>> results_advice(Reads(ignored=frozenset({StreamId("sessions", "down")})))
+    ": they are results of step 'sessions', which upstream='hold' on the clock keeps on time"
+    """
+    if reads.plain and not reads.ignored:
+        return ""
+    names = ", ".join(sorted({repr(stream.step_id) for stream in reads.ignored | reads.results}))
+    if reads.ignored:
+        return (
+            f": they are results of step {names}, which upstream='hold' on the clock keeps on time"
+        )
+    if not reads.results:
+        return ""
+    return (
+        f": they are results of step {names}, made of values that were late there, or of windows "
+        "whose length is not known"
+    )
 
 
 def wait_advice(

@@ -10,7 +10,7 @@ from flow.engine.epoch.watermark_lag import watermark_lags
 from flow.engine.feed.feed import Feed
 from flow.engine.plan.plan import Plan
 from flow.instants import from_us
-from flow.reports.loss_warnings import DropWarnings, LateWarnings
+from flow.reports.loss_warnings import DropWarnings, HoldWarnings, LateWarnings
 from flow.runs.background import OnEpoch
 
 
@@ -27,6 +27,7 @@ class EpochReports:
     ) -> None:
         self._warn_of_drops = DropWarnings()
         self._warn_of_late = LateWarnings(plan)
+        self._warn_of_holds = HoldWarnings(plan)
         self._readers = [reader for reader in (on_page, on_epoch) if reader is not None]
         self.behind: dict[str, dict[str, int]] = {}
 
@@ -34,6 +35,7 @@ class EpochReports:
         """Report an epoch; a batch has no feed."""
         self._warn_of_drops(stats)
         self._warn_of_late(stats)
+        self._warn_of_holds(stats)
         if feed is not None:
             self.behind = {step_id: counts for step_id, counts in feed.behind.items() if counts}
         if self._readers:
@@ -53,6 +55,7 @@ def report_of(epoch: int, stats: Stats, feed: Feed | None) -> EpochReport:
         busy={step_id: ns / 1e9 for step_id, ns in stats.busy_ns.items()},
         lags=watermark_lags(stats.lags),
         workers=stats.workers,
+        bounds=stats.bounds,
         lateness=stats.lateness,
         late_sources=stats.late_sources,
         late_items=tuple(stats.late_items),

@@ -66,6 +66,7 @@ class StepTotals:
         segments: the number of segments.
         due_us: the least due time of a key.
         counts: the open windows and buffered values; ``None`` if they are not counted.
+        hold_us: the least hold of a key.
     """
 
     keys: int
@@ -73,6 +74,7 @@ class StepTotals:
     segments: int
     due_us: int
     counts: StateCounts | None
+    hold_us: int = NEVER
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,7 @@ def totals(headers: dict[int, Header]) -> StepTotals:
         segments=sum(one.segments for one in every),
         due_us=min((int(one.dues.min()) for one in every), default=NEVER),
         counts=StateCounts.total(one.total for one in every) if is_counted else None,
+        hold_us=min((int(one.holds.min(initial=NEVER)) for one in every), default=NEVER),
     )
 
 

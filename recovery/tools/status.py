@@ -50,6 +50,8 @@ class StepStatus:
             retains; ``None`` as for `open_windows`.
         due: the least due time of a key, RFC 3339; ``None`` without timers. The time is event time
             for a step with one watermark for all keys, and else system time.
+        hold: the least timestamp that a result may still have, RFC 3339; ``None`` for a step that
+            holds no other.
     """
 
     step: str
@@ -59,6 +61,7 @@ class StepStatus:
     open_windows: int | None
     buffered_values: int | None
     due: str | None
+    hold: str | None = None
 
 
 @dataclass(frozen=True)
@@ -195,8 +198,9 @@ def _steps(state: EpochState) -> Iterator[StepStatus]:
             counts = StateCounts() if keyed[step_id]["counted"] else None
             kept = StepTotals(0, 0, 0, NEVER, counts)
         windows, values = (None, None) if kept.counts is None else kept.counts
-        due = time_text(kept.due_us)
-        yield StepStatus(step_id, kept.keys, kept.size, kept.segments, windows, values, due)
+        sizes = kept.keys, kept.size, kept.segments
+        times = time_text(kept.due_us), time_text(kept.hold_us)
+        yield StepStatus(step_id, *sizes, windows, values, *times)
 
 
 def _in_use(checkpoint: CheckpointReader) -> str | None:
@@ -228,6 +232,9 @@ def _lines(found: CheckpointStatus) -> Iterator[str]:
     if found.steps:
         yield ""
         yield from table(_COLUMNS, [_step_row(one) for one in found.steps])
+        for one in found.steps:
+            if one.hold is not None:
+                yield f"step {one.step} holds the steps that read its results at {one.hold}"
     if found.tables:
         yield ""
         yield from table(

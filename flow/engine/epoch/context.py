@@ -148,6 +148,12 @@ class StepBound(NamedTuple):
     set_by: str
     partition: int = -1
 
+    @property
+    def setter(self) -> str:
+        """What sets the bound, in words."""
+        of_input = f"source partition {self.partition} of input {self.set_by!r}"
+        return f"step {self.set_by!r}" if self.partition < 0 else of_input
+
 
 OPEN_WINDOWS, BUFFERED_VALUES = "open_windows", "buffered_values"
 """The gauges of a step whose windows and buffered values are counted."""

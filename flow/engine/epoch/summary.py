@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from flow.displays import Displayed
-from flow.engine.epoch.context import LateSource, Stats
+from flow.engine.epoch.context import LateSource, Stats, StepBound
 from flow.engine.epoch.late_items import LateItem
 from flow.engine.epoch.watermark_lag import WatermarkLag
 
@@ -34,6 +34,8 @@ class EpochReport:
             step's time has that of its state, an input's that of its source.
         lags: the lag of watermarks behind system time, by step; of the keys that the epoch touched.
         workers: the memory of each Python worker that took part, in bytes, by worker.
+        bounds: the bound of the watermarks of each step that other steps, or source partitions that
+            are behind, hold at the end of the epoch.
         lateness: the number of late values, by (step, lateness in microseconds, rounded up).
         late_sources: the number of late values by origin, where several source partitions feed a
             step.
@@ -56,6 +58,7 @@ class EpochReport:
     busy: Mapping[str, float] = field(default_factory=dict)
     lags: Mapping[str, WatermarkLag] = field(default_factory=dict)
     workers: Mapping[str, int] = field(default_factory=dict)
+    bounds: Mapping[str, StepBound] = field(default_factory=dict)
     lateness: Mapping[tuple[str, int], int] = field(default_factory=dict)
     late_sources: Mapping[LateSource, int] = field(default_factory=dict)
     late_items: Sequence[LateItem] = ()

@@ -28,6 +28,7 @@ class Reads:
         results: the streams of steps in event time whose items arrive, without another step in
             event time on their way.
         plain: the inputs whose items arrive in this way.
+        ignored: the streams of results that arrive at a step in event time that takes no holds.
         is_moment: True if a step on the way keeps items back, so that the order in which items of
             an epoch arrive means nothing.
         least_us, greatest_us: the least and the greatest lag of the results behind the values at
@@ -36,6 +37,7 @@ class Reads:
 
     results: frozenset[StreamId] = frozenset()
     plain: frozenset[str] = frozenset()
+    ignored: frozenset[StreamId] = frozenset()
     is_moment: bool = False
     least_us: int = NEVER
     greatest_us: int = 0
@@ -44,6 +46,7 @@ class Reads:
         return Reads(
             self.results | other.results,
             self.plain | other.plain,
+            self.ignored | other.ignored,
             self.is_moment or other.is_moment,
             min(self.least_us, other.least_us),
             max(self.greatest_us, other.greatest_us),
@@ -99,7 +102,7 @@ def reads_of(
             reads = Reads(plain=frozenset({name}))
         elif isinstance(step.operator, Stateful) and step.operator.follows_inputs:
             if not step.operator.takes_holds:
-                reads = Reads(plain=frozenset(feeds[name]))
+                reads = Reads(plain=frozenset(feeds[name]), ignored=reads.results)
             step = _with_wait(step, step.operator, reads, found.waits)
         found.steps[name], found.of_steps[name] = step, reads
         for port, stream in enumerate(step.downs):
@@ -127,7 +130,7 @@ def _emitted(step: Step, reads: Reads, port: int, stream: StreamId) -> Reads:
     results = operator.results
     if results is not None and isinstance(operator.builder, LogicBuilder):
         lags_us = _lags_us(reads, operator.builder.wait_us, results, stream.port == LATE_PORT)
-        return Reads(frozenset({stream}), frozenset(), True, *lags_us)
+        return Reads(frozenset({stream}), frozenset(), frozenset(), True, *lags_us)
     if operator.follows_inputs or not operator.keeps_back(port):
         return reads
     return replace(reads, is_moment=True)

@@ -182,6 +182,8 @@ function showStep() {
   rows.push(...Object.entries(gauges).map(([name, size]) => [name.replaceAll("_", " "), whole(size)]));
   rows.push(["work of workers", duration(busy)]);
   if (lag) rows.push(["watermark lag", `least ${duration(lag.least)}, median ${duration(lag.median)}, greatest ${duration(lag.greatest)}, of ${whole(lag.keys)} keys`]);
+  const { held_by: by, held_at: at, held_since: since } = status.steps[chosen];
+  if (by) rows.push(["held by", `${by}, at ${at === null ? "the beginning" : new Date(at * 1000).toISOString()}, for ${duration(status.last_commit_at - since)}`]);
   if (advice) rows.push(["late values", advice]);
   const list = element("dl");
   pairs(list, rows);
