@@ -223,6 +223,8 @@ class LogicBuilder:
         return None
 
 
+_PLAIN = LogicBuilder()
+
 _LATER_CALLS = ("on_notify", "on_epoch_end", "on_end")
 """The calls of a `KeyLogic` in which it emits without a value."""
 
@@ -248,34 +250,9 @@ class Stateful(Operator):
     emits: tuple[str, ...] = ("down",)
 
     @property
-    def progress(self) -> Progress | None:
-        """The builder's `LogicBuilder.progress`."""
-        return self.builder.progress if isinstance(self.builder, LogicBuilder) else None
-
-    @property
-    def holds(self) -> Progress | None:
-        """The builder's `LogicBuilder.holds`."""
-        return self.builder.holds if isinstance(self.builder, LogicBuilder) else None
-
-    @property
-    def follows_inputs(self) -> bool:
-        """The builder's `LogicBuilder.follows_inputs`."""
-        return isinstance(self.builder, LogicBuilder) and self.builder.follows_inputs
-
-    @property
-    def settings(self) -> str:
-        """The builder's `LogicBuilder.settings`."""
-        return self.builder.settings if isinstance(self.builder, LogicBuilder) else ""
-
-    @property
-    def takes_holds(self) -> bool:
-        """The builder's `LogicBuilder.takes_holds`."""
-        return isinstance(self.builder, LogicBuilder) and self.builder.takes_holds
-
-    @property
-    def results(self) -> TimedResults | None:
-        """The builder's `LogicBuilder.results`."""
-        return self.builder.results if isinstance(self.builder, LogicBuilder) else None
+    def declared(self) -> LogicBuilder:
+        """The capabilities that the builder declares; a function declares none."""
+        return self.builder if isinstance(self.builder, LogicBuilder) else _PLAIN
 
     def keeps_back(self, port: int) -> bool:
         """Return True if items of a stream may leave in a later epoch than their values arrive.
@@ -290,11 +267,6 @@ class Stateful(Operator):
         if not (isinstance(builder, type) and issubclass(builder, KeyLogic)):
             return True
         return any(getattr(builder, name) is not getattr(KeyLogic, name) for name in _LATER_CALLS)
-
-    @property
-    def counter(self) -> StateCounter | None:
-        """The builder's `LogicBuilder.counter`."""
-        return self.builder.counter if isinstance(self.builder, LogicBuilder) else None
 
     def lower(self) -> Lowering:
         """Return the lowering to columns, or the reason for running key by key."""

@@ -146,7 +146,7 @@ def _keyed(plan: Plan, step: Step, operator: Stateful, level: int) -> Json:
         "level": level,
         "sides": operator.sides,
         "config": describe(operator.builder),
-        "counted": operator.counter is not None,
+        "counted": operator.declared.counter is not None,
         "from": sides_of(plan, step) if operator.sides > 1 else [],
     }
 

@@ -126,7 +126,11 @@ def _snapshot(step_id: str, operator: Stateful, key: str, state: Any) -> KeySnap
     try:
         logic = operator.builder(state)
         made, due_us = logic.snapshot(), int(logic.notify_at_us())
-        counts = None if operator.counter is None else StateCounts(*operator.counter(made))
+        counts = (
+            None
+            if operator.declared.counter is None
+            else StateCounts(*operator.declared.counter(made))
+        )
         return KeySnapshot(key, pickle.dumps(made, 5), due_us, 0, counts)
     except Exception as error:
         problem = f"cannot go on from a state that it is seeded with: {brief(error)}"

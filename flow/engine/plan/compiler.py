@@ -262,7 +262,7 @@ def _is_end(step: Step) -> bool:
 
 
 def _follows_inputs(step: Step) -> bool:
-    return isinstance(step.operator, Stateful) and step.operator.follows_inputs
+    return isinstance(step.operator, Stateful) and step.operator.declared.follows_inputs
 
 
 def _needs_shuffle(step: Step) -> bool:

@@ -172,7 +172,7 @@ class Plan:
                 and then a step that reads plain items has a bound if several inputs feed it.
         """
         operator = self.steps[step_id].operator
-        if not isinstance(operator, Stateful) or operator.holds is None:
+        if not isinstance(operator, Stateful) or operator.declared.holds is None:
             return False
         if self.is_moment(step_id):
             return True
@@ -183,7 +183,7 @@ class Plan:
         """Return True if a step has a bound, or needs one for the hold of its results."""
         if self.has_bound(step_id, many):
             return True
-        return step_id in self.holding and self.keyed(step_id).holds is not None
+        return step_id in self.holding and self.keyed(step_id).declared.holds is not None
 
     def is_moment(self, step_id: str) -> bool:
         """Return True if all items of an epoch are one moment for a step in event time.
@@ -191,12 +191,12 @@ class Plan:
         The step reads results of another such step, or items that a step has kept back.
         """
         operator = self.steps[step_id].operator
-        is_held = isinstance(operator, Stateful) and operator.takes_holds
+        is_held = isinstance(operator, Stateful) and operator.declared.takes_holds
         return is_held and self.reads[step_id].is_moment
 
     def hold_rule(self, step_id: str) -> str:
         """Return the rule of the holds in a step's state; empty for a step without holds."""
-        results, ports = self.keyed(step_id).results, self.holding.get(step_id)
+        results, ports = self.keyed(step_id).declared.results, self.holding.get(step_id)
         return f"{results.rule} {sorted(ports)}" if results is not None and ports else ""
 
     def sources_of(self, read: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
@@ -258,4 +258,4 @@ def _is_frame(step: Step) -> bool:
 
 
 def _follows_inputs(step: Step) -> bool:
-    return isinstance(step.operator, Stateful) and step.operator.follows_inputs
+    return isinstance(step.operator, Stateful) and step.operator.declared.follows_inputs

@@ -16,7 +16,7 @@ from operator import or_
 from flow.dataflow import Step, StreamId
 from flow.instants import NEVER
 from flow.keyed.logic import LATE_PORT
-from flow.keyed.step import LogicBuilder, Stateful, TimedResults
+from flow.keyed.step import Stateful, TimedResults
 from flow.operators.edges import Input
 
 
@@ -100,8 +100,8 @@ def reads_of(
         reads = reduce(or_, ups, Reads())
         if isinstance(step.operator, Input):
             reads = Reads(plain=frozenset({name}))
-        elif isinstance(step.operator, Stateful) and step.operator.follows_inputs:
-            if not step.operator.takes_holds:
+        elif isinstance(step.operator, Stateful) and step.operator.declared.follows_inputs:
+            if not step.operator.declared.takes_holds:
                 reads = Reads(plain=frozenset(feeds[name]), ignored=reads.results)
             step = _with_wait(step, step.operator, reads, found.waits)
         found.steps[name], found.of_steps[name] = step, reads
@@ -112,8 +112,8 @@ def reads_of(
 
 def _with_wait(step: Step, operator: Stateful, reads: Reads, waits: dict[str, int]) -> Step:
     """Return a step in event time whose wait is at least the spread of its inputs' lags."""
-    builder = operator.builder
-    if not isinstance(builder, LogicBuilder) or not operator.takes_holds:
+    builder = operator.declared
+    if not builder.takes_holds:
         return step
     wait_us = reads.wait_us(builder.wait_us)
     if wait_us <= builder.wait_us:
@@ -127,11 +127,11 @@ def _emitted(step: Step, reads: Reads, port: int, stream: StreamId) -> Reads:
     operator = step.operator
     if not isinstance(operator, Stateful):
         return reads
-    results = operator.results
-    if results is not None and isinstance(operator.builder, LogicBuilder):
-        lags_us = _lags_us(reads, operator.builder.wait_us, results, stream.port == LATE_PORT)
+    results, wait_us = operator.declared.results, operator.declared.wait_us
+    if results is not None:
+        lags_us = _lags_us(reads, wait_us, results, stream.port == LATE_PORT)
         return Reads(frozenset({stream}), frozenset(), frozenset(), True, *lags_us)
-    if operator.follows_inputs or not operator.keeps_back(port):
+    if operator.declared.follows_inputs or not operator.keeps_back(port):
         return reads
     return replace(reads, is_moment=True)
 

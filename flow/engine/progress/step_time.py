@@ -85,7 +85,7 @@ class StepTime:
             moment = replace(moment, progress_us=timeline.after_us)
             self.due_before = DueLimit(timeline.before_us)
             self.due_after = DueLimit(timeline.after_us)
-        elif operator.follows_inputs:
+        elif operator.declared.follows_inputs:
             self.due_before = DueLimit(start.inputs_now_us, start.bound_us)
             self.due_after = DueLimit(moment.inputs_now_us, moment.bound_us)
         else:
@@ -161,9 +161,9 @@ def step_time(
     if not isinstance(operator, Stateful):
         raise TypeError(f"step {name!r} is not keyed")
     feeds = plan.feeds.get(name, ())
-    moment = _moment(control, feeds) if operator.follows_inputs else control.moment
+    moment = _moment(control, feeds) if operator.declared.follows_inputs else control.moment
     is_bounded, is_moment = plan.has_bound(name, control.many), plan.is_moment(name)
-    progress = operator.progress
+    progress = operator.declared.progress
     is_measured = plan.measures_bound(name, control.many)
     if progress is None and not is_measured:
         return StepTime(operator, moment, is_moment=is_moment)

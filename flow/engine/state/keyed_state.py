@@ -12,9 +12,9 @@ from flow.keyed.step import OverColumns
 def states_in(store: StateStore, plan: Plan, step_id: str) -> KeyStates | ShardTable:
     """Return the state of a keyed step in a store."""
     operator, lowering = plan.keyed(step_id), plan.lowering_of(step_id)
-    rule, settings = plan.hold_rule(step_id), operator.settings
+    rule, settings = plan.hold_rule(step_id), operator.declared.settings
     if isinstance(lowering, OverColumns):
-        is_counted = operator.counter is not None
+        is_counted = operator.declared.counter is not None
         return SegmentedTable(store, step_id, lowering.shard_logic, settings, is_counted, rule)
     return key_states_in(store, plan, step_id)
 
@@ -23,7 +23,9 @@ def key_states_in(store: StateStore, plan: Plan, step_id: str) -> SegmentedState
     """Return the state of a keyed step in a store, key by key."""
     operator, rule = plan.keyed(step_id), plan.hold_rule(step_id)
     holding = plan.holding.get(step_id, frozenset())
-    return SegmentedStates(store, step_id, operator.builder, operator.settings, rule, holding)
+    return SegmentedStates(
+        store, step_id, operator.builder, operator.declared.settings, rule, holding
+    )
 
 
 def live_states(plan: Plan, step_id: str) -> KeyStates | ShardTable:

@@ -138,7 +138,7 @@ class KeyedStep:
         No value on time lies below the bound of the step's watermarks, so late values have it as
         their hold.
         """
-        step_id, results = self.step.step_id, self.plan.keyed(self.step.step_id).results
+        step_id, results = self.step.step_id, self.plan.keyed(self.step.step_id).declared.results
         ports = self.plan.holding.get(step_id)
         if ports is None or results is None:
             return {}
@@ -171,7 +171,7 @@ class KeyedStep:
                 stats.bounds[step_id] = StepBound(time.bound.after_us, *name)
         stats.gauges[step_id, "keys"] += self.state.count()
         stats.gauges[step_id, "state_bytes"] += self.state.size()
-        if self.plan.keyed(step_id).counter is not None:
+        if self.plan.keyed(step_id).declared.counter is not None:
             counts = self.state.counts()
             stats.gauges[step_id, OPEN_WINDOWS] += counts.windows
             stats.gauges[step_id, BUFFERED_VALUES] += counts.values

@@ -184,11 +184,11 @@ class Pipeline:
     def _new_hold_meter(self, edge: Edge) -> HoldMeter | None:
         context, operator = self._context, self._plan.steps[edge.step_id].operator
         many = None if context.control is None else context.control.many
-        if not isinstance(operator, Stateful) or operator.holds is None:
+        if not isinstance(operator, Stateful) or operator.declared.holds is None:
             return None
         if not self._plan.measures_bound(edge.step_id, many):
             return None
-        return HoldMeter(edge, operator.holds, context.moment, self._sources)
+        return HoldMeter(edge, operator.declared.holds, context.moment, self._sources)
 
     @property
     def _sources(self) -> Sequence[SourcePartition]:
@@ -206,7 +206,7 @@ class Pipeline:
 
     def _new_meter(self, edge: Edge) -> Meter | None:
         operator = self._plan.steps[edge.step_id].operator
-        if not isinstance(operator, Stateful) or operator.progress is None:
+        if not isinstance(operator, Stateful) or operator.declared.progress is None:
             return None
         in_columns = isinstance(self._plan.lowering_of(edge.step_id), OverColumns)
         control = self._context.control
@@ -216,7 +216,7 @@ class Pipeline:
         if self._partition.is_source:
             growth = self._growths.setdefault(edge.step_id, growth)
         moment = self._context.moment
-        return Meter(edge, operator.progress, self._partition, moment, in_columns, growth)
+        return Meter(edge, operator.declared.progress, self._partition, moment, in_columns, growth)
 
     def _encode(self, edge: Edge, chunk: Chunk) -> Iterator[tuple[int, bytes]]:
         made_by = edge.stream.step_id
