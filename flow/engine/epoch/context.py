@@ -150,7 +150,7 @@ class StepBound(NamedTuple):
 
     @property
     def setter(self) -> str:
-        """What sets the bound, in words."""
+        """The step or the source partition that sets the bound, in words."""
         of_input = f"source partition {self.partition} of input {self.set_by!r}"
         return f"step {self.set_by!r}" if self.partition < 0 else of_input
 
