@@ -347,12 +347,15 @@ def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _split_pairs(items: list[Any], pos: Positions, step_id: str) -> Pairs:
     """Return pairs as separate keys and values, after a check of each item and key."""
-    for item in items if not set(map(type, items)) <= {tuple} else ():
-        if not isinstance(item, tuple):
-            _fail_pair(item, step_id)
-    for item in items if not set(map(len, items)) <= {2} else ():
-        if len(item) != 2:
-            _fail_pair(item, step_id)
+    are_pairs = set(map(type, items)) <= {tuple} and set(map(len, items)) <= {2}
+    for item in () if are_pairs else items:
+        if not isinstance(item, tuple) or len(item) != 2:
+            raise step_error(
+                step_id,
+                f"needs (key, value) pairs, got {type(item).__name__}: "
+                "put a key before each item with op.key_on",
+                item=item,
+            )
     keys = [key for key, _ in items]
     return Pairs(checked_keys(keys, items, step_id), [value for _, value in items], pos)
 
@@ -375,15 +378,6 @@ def checked_keys(keys: list[Any], items: Sequence[Any], step_id: str) -> list[st
             )
     # A subclass such as a text enum may override `__str__`.
     return [str.__str__(key) for key in keys]
-
-
-def _fail_pair(item: Any, step_id: str) -> None:
-    raise step_error(
-        step_id,
-        f"needs (key, value) pairs, got {type(item).__name__}: "
-        "put a key before each item with op.key_on",
-        item=item,
-    )
 
 
 def key_array(keys: list[str], step_id: str) -> pa.Array:

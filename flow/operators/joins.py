@@ -34,11 +34,6 @@ class JoinState:
 
     sides: list[list[Any]] = field(default_factory=list)
 
-    @classmethod
-    def empty(cls, sides: int) -> JoinState:
-        """Return a state in which no side has a value."""
-        return cls([[] for _ in range(sides)])
-
     def insert(self, side: int, value: Any, mode: InsertMode) -> None:
         """Add a value to a side, or replace or skip it, as the insert mode requires."""
         values = self.sides[side]
@@ -123,10 +118,9 @@ def join(
 
 
 class _JoinLogic(Expirable):
-    def __init__(self, insert_mode: InsertMode, emit_mode: EmitMode, state: JoinState) -> None:
-        self._insert_mode = insert_mode
-        self._emit_mode = emit_mode
-        self._state = state
+    def __init__(self, config: _JoinBuilder, state: JoinState | None) -> None:
+        self._config = config
+        self._state = state or JoinState([[] for _ in range(config.sides)])
 
     def on_item(
         self,
@@ -134,15 +128,15 @@ class _JoinLogic(Expirable):
         moment: Moment,  # noqa: ARG002
     ) -> tuple[Iterable[tuple[Any, ...]], Keep]:
         side, plain = value
-        self._state.insert(side, plain, self._insert_mode)
-        if self._emit_mode == "running":
+        self._state.insert(side, plain, self._config.insert_mode)
+        if self._config.emit_mode == "running":
             return self._state.rows(), KEEP
-        if self._emit_mode == "complete" and self._state.complete:
+        if self._config.emit_mode == "complete" and self._state.complete:
             return self._state.rows(), DISCARD
         return (), KEEP
 
     def on_end(self, moment: Moment) -> tuple[Iterable[tuple[Any, ...]], Keep]:  # noqa: ARG002
-        return (self._state.rows(), DISCARD) if self._emit_mode == "final" else ((), KEEP)
+        return (self._state.rows(), DISCARD) if self._config.emit_mode == "final" else ((), KEEP)
 
     def on_expired(self) -> Iterable[tuple[Any, ...]]:
         return self._state.rows()
@@ -162,5 +156,4 @@ class _JoinBuilder:
         return self.emit_mode == "final"
 
     def __call__(self, state: JoinState | None) -> _JoinLogic:
-        restored = JoinState.empty(self.sides) if state is None else state
-        return _JoinLogic(self.insert_mode, self.emit_mode, restored)
+        return _JoinLogic(self, state)

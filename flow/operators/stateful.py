@@ -210,16 +210,15 @@ class _CollectLogic(StatefulLogic[Any, list[Any], tuple[list[Any], int]]):
 
     detaches = True
 
-    def __init__(self, timeout_us: int, max_size: int, state: tuple[list[Any], int] | None) -> None:
-        self._timeout_us = timeout_us
-        self._max_size = max_size
+    def __init__(self, config: _CollectBuilder, state: tuple[list[Any], int] | None) -> None:
+        self._config = config
         self._values, self._due_us = state or ([], NEVER)
 
     def on_item(self, value: Any, moment: Moment) -> tuple[Iterable[list[Any]], Keep]:
         if not self._values:
-            self._due_us = moment.now_us + self._timeout_us
+            self._due_us = moment.now_us + self._config.timeout_us
         self._values.append(value)
-        return self._emit() if len(self._values) >= self._max_size else ((), KEEP)
+        return self._emit() if len(self._values) >= self._config.max_size else ((), KEEP)
 
     def on_notify(self, moment: Moment) -> tuple[Iterable[list[Any]], Keep]:  # noqa: ARG002
         return self._emit()
@@ -245,7 +244,7 @@ class _CollectBuilder:
     max_size: int
 
     def __call__(self, state: Any) -> _CollectLogic:
-        return _CollectLogic(self.timeout_us, self.max_size, state)
+        return _CollectLogic(self, state)
 
 
 class _FoldLogic(StatefulLogic[Any, Any, Any]):

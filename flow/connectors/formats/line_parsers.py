@@ -198,14 +198,10 @@ def _count_objects(data: bytes) -> int | None:
         ends = np.flatnonzero(text == _LINE_END)
         if (text[ends - 1] == _CLOSES).all() and (text[ends[:-1] + 1] == _OPENS).all():
             return len(ends)
-    lines = [line for line in map(_strip, data.split(b"\n")) if line]
+    lines = [line for one in data.split(b"\n") if (line := one.strip(_WHITESPACE))]
     if all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
         return len(lines)
     return None
-
-
-def _strip(line: bytes) -> bytes:
-    return line.strip(_WHITESPACE)
 
 
 def _read_json(data: bytes, schema: pa.Schema) -> Any:

@@ -159,7 +159,15 @@ class KafkaSink(Sink[Any]):
             check_choice("guarantee", self.guarantee, _PROMISES)
         object.__setattr__(self, "guarantee", Guarantee(self.guarantee))
         object.__setattr__(self, "properties", as_properties(self.properties, _OWN_PROPERTIES))
-        object.__setattr__(self, "encoding", self._make_encoding())
+        encoding = Encoding(
+            self.key,
+            self.value,
+            self.headers,
+            self.timestamp,
+            serializer_of("key_format", self.key_format),
+            serializer_of("value_format", self.value_format),
+        )
+        object.__setattr__(self, "encoding", encoding)
         object.__setattr__(self, "lays_out", self.encoding.columnar)
 
     def __repr__(self) -> str:
@@ -221,16 +229,6 @@ class KafkaSink(Sink[Any]):
     @property
     def _exactly_once(self) -> bool:
         return self.guarantee is Guarantee.EXACTLY_ONCE
-
-    def _make_encoding(self) -> Encoding:
-        return Encoding(
-            self.key,
-            self.value,
-            self.headers,
-            self.timestamp,
-            serializer_of("key_format", self.key_format),
-            serializer_of("value_format", self.value_format),
-        )
 
     def _check_topic(self, topic: Topic) -> None:
         if topic.exists():

@@ -232,7 +232,7 @@ class FileList:
         return self.first + len(self._files)
 
     def __getitem__(self, number: int) -> File:
-        return self._files[number - self.first]
+        return File(*self._files[number - self.first][:3])
 
     @property
     def late(self) -> int:
@@ -267,12 +267,11 @@ class FileList:
         content = self._log.summary()
         summary = FileSummary() if content is None else FileSummary.decode(content)
         self.first, self._seen = summary.first, summary.seen
-        self._files = [File(store, path, size) for store, path, size, _ in summary.files]
-        self._mtimes = [mtime for *_, mtime in summary.files]
+        self._files = [ListedFile(*file) for file in summary.files]
         entries = self._log.entries()
         for entry in entries:
-            self._files += [File.from_json(file) for file in entry["files"]]
-            self._mtimes += entry["mtimes"]
+            listed = zip(entry["files"], entry["mtimes"], strict=True)
+            self._files += [ListedFile._make((*file, mtime)) for file, mtime in listed]
         self._recent = {digest_of(file.store, file.path) for file in self._files}
         return content is not None or bool(entries)
 
@@ -340,12 +339,10 @@ class FileList:
 
     def _append(self, listed: list[ListedFile]) -> None:
         filled = [file for file in listed if file.size]
-        files = [File(file.store, file.path, file.size) for file in filled]
         mtimes = [file.mtime for file in filled]
-        self._log.append({"files": [file.to_json() for file in files], "mtimes": mtimes})
-        self._files += files
-        self._mtimes += mtimes
-        self._recent.update(digest_of(file.store, file.path) for file in files)
+        self._log.append({"files": [list(file[:3]) for file in filled], "mtimes": mtimes})
+        self._files += filled
+        self._recent.update(digest_of(file.store, file.path) for file in filled)
 
     def _compact_if_due(self) -> None:
         """Replace the log by a summary if enough files are finished."""
@@ -359,7 +356,7 @@ class FileList:
             digest_of(file.store, file.path) for file in self._files[:finished]
         )
         self.first, self._seen = summary.first, summary.seen
-        del self._files[:finished], self._mtimes[:finished]
+        del self._files[:finished]
         # The rows of the table have changed: the mask is invalid until the next listing.
         self._present = None
 
@@ -371,20 +368,16 @@ class FileList:
         """
         seen = self._seen.copy()
         if self._present is not None and self._now_us is not None:
-            newest_us = max(self._newest_ns, seen.newest_ns, max(self._mtimes)) // 1_000
+            newest_ns = max(self._newest_ns, seen.newest_ns, *(file.mtime for file in self._files))
             # A file with a modification time in the future must not expire all others.
-            until_us = min(newest_us, self._now_us)
+            until_us = min(newest_ns // 1_000, self._now_us)
             seen.expire(max(0, until_us - self._late_us) * 1_000, self._present)
             seen.fill_mtimes(until_us * 1_000)
         seen.add(self._names(finished))
-        rest = zip(self._files[finished:], self._mtimes[finished:], strict=True)
-        files = [(file.store, file.path, file.size, mtime) for file, mtime in rest]
-        return FileSummary(self.first + finished, seen, files)
+        return FileSummary(self.first + finished, seen, self._files[finished:])
 
     def _names(self, count: int) -> Iterator[tuple[str, str, int]]:
         """Yield the names of the first files listed in full, and of the targets of links."""
-        for file, mtime in zip(self._files[:count], self._mtimes[:count], strict=True):
-            for store, path in dict.fromkeys(
-                [(file.store, file.path), file_identity(file.store, file.path)]
-            ):
-                yield store, path, mtime
+        for store, path, _, mtime in self._files[:count]:
+            for name in dict.fromkeys([(store, path), file_identity(store, path)]):
+                yield *name, mtime

@@ -93,7 +93,9 @@ class Marker:
 
     def to_bytes(self) -> bytes:
         """Return the marker as the content of its file."""
-        schema = None if self.schema is None else _serialized(self.schema)
+        schema = None
+        if self.schema is not None:
+            schema = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
         content = {"format": VERSION, "runs": self.runs, "step": self.step, "schema": schema}
         return json.dumps(content, indent=1).encode()
 
@@ -363,10 +365,6 @@ def _part_names(parts: Sequence[Part], suffix: str) -> list[str]:
         counts[partition] += 1
         names.append(f"part-{partition:05d}{number}{suffix}")
     return names
-
-
-def _serialized(schema: pa.Schema) -> str:
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
 X = TypeVar("X")

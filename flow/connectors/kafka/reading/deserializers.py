@@ -66,11 +66,18 @@ class Deserializer(ABC):
         """Return the reason why a piece cannot be part of a column; ``None`` if it can."""
         if data is None:
             return None if self.accepts_null else "there is nothing (a tombstone)"
+        problem = self.read_problem(data)
+        if problem is not None or self.column([data]) is not None:
+            return problem
+        return self._misfit(data)
+
+    def read_problem(self, data: bytes) -> str | None:
+        """Return the reason why `read` refuses a piece; ``None`` if it does not."""
         try:
             self.read(data)
         except ValueError as error:
             return str(error)
-        return None if self.column([data]) is not None else self._misfit(data)
+        return None
 
     def _misfit(self, data: bytes) -> str:  # noqa: ARG002
         """Return the reason why a piece that can be read does not fit the column."""

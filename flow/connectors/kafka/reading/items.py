@@ -136,12 +136,7 @@ class ObjectItems(Items):
 
     @override
     def _problem(self, form: Deserializer, data: bytes | None) -> str | None:
-        try:
-            if data is not None:
-                form.read(data)
-        except ValueError as error:
-            return str(error)
-        return None
+        return None if data is None else form.read_problem(data)
 
 
 class RecordItems(Items):
