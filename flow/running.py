@@ -20,8 +20,7 @@ from flow.config.effective import (
     of_program,
     recovery_of_program,
 )
-from flow.config.fields import FIELD
-from flow.config.flow_config import EngineName, FlowConfig, Trigger
+from flow.config.flow_config import FIELD, EngineName, FlowConfig, Trigger
 from flow.config.sessions import session_for
 from flow.config.web_address import missing_package
 from flow.dataflow import Dataflow

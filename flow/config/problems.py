@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from flow.config.effective import DEFAULT, EffectiveConfig, Setting
-from flow.config.fields import FIELD, LEAST_DRIVER_MEMORY, OWN_FIELD, is_secret
+from flow.config.flow_config import FIELD, LEAST_DRIVER_MEMORY, OWN_FIELD, is_secret
 from flow.config.machine import Machine, size_bytes, size_text
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.spark.session.settings import (

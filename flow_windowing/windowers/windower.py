@@ -14,10 +14,10 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
+from flow.checks import KnownArguments
 from flow.durations import Duration, natural_us
 from flow.errors import FlowBuildError, FlowTypeError, TimestampError, shorten
 from flow.instants import NEVER, datetime_us
-from flow.wrong_names import KnownArguments
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.lateness import has_closed
 

@@ -38,8 +38,8 @@ from flow.engine.spark.session.access import (
     job_tags,
 )
 from flow.engine.spark.session.failures import JVM_ERRORS, disks_of, jvm_needed, spark_problem
-from flow.engine.spark.session.query_conf import query_conf
-from flow.engine.spark.session.spark_log import SPARK_LOG
+from flow.engine.spark.session.jvm_start import SPARK_LOG
+from flow.engine.spark.session.session import query_conf
 from flow.engine.spark.shipping import LastStage, Layout, ShippedPlan, TaskWriting, end_partition
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import live_states

@@ -57,9 +57,8 @@ from flow.engine.spark.session.failures import (
     jvm_needed,
     spark_problem,
 )
-from flow.engine.spark.session.query_conf import query_conf
-from flow.engine.spark.session.session import check_python_of
-from flow.engine.spark.session.spark_log import SPARK_LOG
+from flow.engine.spark.session.jvm_start import SPARK_LOG
+from flow.engine.spark.session.session import check_python_of, query_conf
 from flow.engine.spark.session.versions import installed_version
 from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, end_partition
 from flow.engine.spark.ticker import FeedServer, TickReading

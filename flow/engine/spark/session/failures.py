@@ -26,7 +26,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.access import is_local, is_remote
-from flow.engine.spark.session.spark_log import SPARK_LOG
+from flow.engine.spark.session.jvm_start import SPARK_LOG
 from flow.errors import CheckpointError, EngineError, FlowError, error_message, first_line
 
 JVM_ERRORS = (Py4JError, ConnectionError)

@@ -14,8 +14,7 @@ from flow import run
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
 from flow.engine.spark.session import jvm_start, session
 from flow.engine.spark.session.jvm_start import submitted_conf
-from flow.engine.spark.session.query_conf import query_conf
-from flow.engine.spark.session.session import SparkSettings
+from flow.engine.spark.session.session import SparkSettings, query_conf
 from flow.engine.spark.session.settings import QUERY_CONF
 from flow.testing import TestingSink, TestingSource
 from tests.support.one_stream import a_flow, as_read
