@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from flow.checks import check_flag, wrong_type
 from flow.config.effective import (
@@ -258,7 +258,8 @@ def run_configured(
     config = effective.config()
     plan = _planned(flow, config)
     check_portable(plan.for_workers().steps)
-    drain = _is_bounded(plan) if config.drain is None else config.drain
+    is_bounded = all(source_of(plan.steps[name]).bounded for name in plan.inputs)
+    drain = is_bounded if config.drain is None else config.drain
     is_batch = _chooses_batch(plan, config)
     if not is_batch:
         check_streaming()
@@ -322,25 +323,18 @@ def _check_arguments(flow: object, config: object) -> None:
         raise wrong_type("config must be a FlowConfig", config)
 
 
-def _check_on_epoch(on_epoch: object) -> None:
+def _check_on_epoch(on_epoch: Any) -> None:
     """Raise a `FlowTypeError` unless `on_epoch` is None or takes one argument."""
-    if on_epoch is not None and not _takes_one_argument(on_epoch):
+    try:
+        if on_epoch is not None:
+            inspect.signature(on_epoch).bind(None)
+    except TypeError:
         raise FlowTypeError(
             "on_epoch must be a function of one argument, an EpochReport; "
             f"got {type(on_epoch).__name__} {shorten(on_epoch)}"
-        )
-
-
-def _takes_one_argument(function: object) -> bool:
-    if not callable(function):
-        return False
-    try:
-        inspect.signature(function).bind(None)
-    except TypeError:
-        return False
+        ) from None
     except ValueError:  # Some built-in functions have no signature.
-        return True
-    return True
+        pass
 
 
 @contextlib.contextmanager
@@ -407,10 +401,6 @@ def _chooses_batch(plan: Plan, config: FlowConfig) -> bool:
         can_be_batch = all(each.bounded and not each.needs_streaming for each in sources)
         return can_be_batch and not asks_for_streaming
     return config.engine == "batch"
-
-
-def _is_bounded(plan: Plan) -> bool:
-    return all(source_of(plan.steps[name]).bounded for name in plan.inputs)
 
 
 def _interval(trigger: Trigger | None) -> str | None:

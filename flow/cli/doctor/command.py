@@ -174,8 +174,8 @@ def configuration_findings(effective: EffectiveConfig) -> Iterator[Finding]:
         *_variable_findings(os.environ),
     ]
     if not findings:
-        names = [*effective.settings, *(f"conf {name}" for name in effective.conf)]
-        given = [f"{name} ({_origin(effective, name)})" for name in names]
+        given = [f"{name} ({each.origin})" for name, each in effective.settings.items()]
+        given += [f"conf {name} ({each.origin})" for name, each in effective.conf.items()]
         findings = [ok(SUBJECT, f"set: {', '.join(given)}" if given else "defaults")]
     yield from findings
 
@@ -190,11 +190,6 @@ def machine_findings(effective: EffectiveConfig) -> Iterator[Finding]:
         memory = "memory unknown" if machine.usable is None else size_text(machine.usable)
         cpus = "1 CPU" if machine.cpus == 1 else f"{machine.cpus} CPUs"
         yield ok("Machine", f"{machine.place} has {cpus}, {memory}")
-
-
-def _origin(effective: EffectiveConfig, name: str) -> str:
-    key = name.removeprefix("conf ")
-    return effective.conf[key].origin if key in effective.conf else effective.origin(name)
 
 
 def _variable_findings(environ: Mapping[str, str]) -> Iterator[Finding]:

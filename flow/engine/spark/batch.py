@@ -174,7 +174,8 @@ def run_batch(
     run_id = uuid.uuid4().hex
     outputs = EpochOutputs(plan, job.layout, run_id, lambda _: None, count, timer)
     writing = TaskWriting(outputs.run_id, outputs.left_out(), is_batch=True)
-    frame_conf = query_conf(spark, job.layout.partitions, only_packets=_only_packets(plan, writing))
+    only_packets = not (plan.frames or writing.left_out)
+    frame_conf = query_conf(spark, job.layout.partitions, only_packets=only_packets)
     log_start = SPARK_LOG.size()
     outputs.open(resuming=False)
     stop = stop or StopFlag()
@@ -216,11 +217,6 @@ def _cancelled_by(spark: SparkSession, stop: StopFlag) -> Iterator[None]:
         ended.set()
         with contextlib.suppress(*JVM_ERRORS):
             remove_tag(tag)
-
-
-def _only_packets(plan: Plan, writing: TaskWriting) -> bool:
-    """Return True if all rows that Spark itself processes are packets."""
-    return not plan.frames and not writing.left_out
 
 
 def check_bounded(

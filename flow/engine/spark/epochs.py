@@ -69,7 +69,9 @@ class EpochOutputs:
         """
         self._check_targets()
         for edge, of_frames in self._frames().items():
-            self._schemas[edge] = self._schema_of(edge, of_frames)
+            owner = f"step {edge.step_id!r}: its DataFrameSink"
+            schema = frame_schema(self.plan.steps, edge.stream, of_frames.schema, owner)
+            self._schemas[edge] = schema
         opened: list[Edge] = []
         try:
             for edge in self.plan.outputs:
@@ -138,11 +140,6 @@ class EpochOutputs:
         """Return the sinks that take Spark data frames, by edge."""
         sinks = {edge: sink_of(self.plan, edge) for edge in self.plan.outputs}
         return {edge: sink for edge, sink in sinks.items() if isinstance(sink, DataFrameSink)}
-
-    def _schema_of(self, edge: Edge, sink: DataFrameSink) -> StructType | str:
-        """Return the schema of a sink's data frames."""
-        owner = f"step {edge.step_id!r}: its DataFrameSink"
-        return frame_schema(self.plan.steps, edge.stream, sink.schema, owner)
 
     def _decoded(self, packets: list[Packet]) -> tuple[Stats, dict[int, list[Any]]]:
         """Print the lines of inspectors; return the statistics, and the sinks' messages by edge.

@@ -388,15 +388,13 @@ class StreamingRun:
         feed.note(stats)
         if self._progress_log is not None:
             self._progress_log.write(epoch, feed.progress)
-        feed.foreign_busy = bool(self.plan.frames) and self._foreign_moved(epoch)
+        if self.plan.frames:  # Their offsets may advance even without rows.
+            before, after = self._foreign_offsets(epoch - 1), self._foreign_offsets(epoch)
+            feed.foreign_busy = before != after
         if self._summary.epochs:
             self._checkpoint.committed()
         self._summary.add(stats)
         self.on_epoch(epoch, stats, feed)
-
-    def _foreign_moved(self, epoch: int) -> bool:
-        """Return True if an epoch advanced the offsets of Spark's sources, even without rows."""
-        return self._foreign_offsets(epoch) != self._foreign_offsets(epoch - 1)
 
     def _foreign_offsets(self, epoch: int) -> list[bytes]:
         """Return the offset of each of Spark's sources after an epoch, as Spark logs it."""

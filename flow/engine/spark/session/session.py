@@ -452,15 +452,11 @@ def query_conf(
     finally:
         # If the JVM has ended, the original failure must stay visible.
         with contextlib.suppress(*JVM_ERRORS):
-            _put_back(spark, before)
-
-
-def _put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
-    for name, old in before.items():
-        if old is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, old)
+            for name, old in before.items():
+                if old is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, old)
 
 
 @contextlib.contextmanager
