@@ -176,7 +176,6 @@ def run_batch(
     writing = TaskWriting(outputs.run_id, outputs.left_out(), is_batch=True)
     only_packets = not (plan.frames or writing.left_out)
     frame_conf = query_conf(spark, job.layout.partitions, only_packets=only_packets)
-    log_start = SPARK_LOG.size()
     outputs.open(resuming=False)
     stop = stop or StopFlag()
     try:
@@ -187,7 +186,7 @@ def run_batch(
         raise
     except Exception as error:
         if not stop.asked.is_set():
-            cause = spark_problem(error, disks, lambda: SPARK_LOG.written_since(log_start))
+            cause = spark_problem(error, disks)
             problem = f"the Spark job failed: {cause} (Spark's log: {SPARK_LOG})"
             raise EngineError(problem) from error
     finally:

@@ -145,7 +145,6 @@ class StreamingRun:
         self._checkpoint = checkpoint
         self._summary = Summary(self.plan.flow_id, "streaming")
         self._disks = disks_of(self.spark, checkpoint.storage.root)
-        self._log_start = SPARK_LOG.size()
         self._watch = CheckpointWatch(checkpoint.storage, identity.spark, self._lock)
         self._layout = Layout(identity.shards, identity.partitions, len(self.plan.levels))
         self.plan = keep_static_frames(checkpoint.fitted(self.plan), checkpoint.storage)
@@ -233,7 +232,7 @@ class StreamingRun:
         except FlowError:
             raise
         except Exception as error:
-            cause = full_disk_problem(error, self._disks, self._logged_since) or first_line(error)
+            cause = full_disk_problem(error, self._disks) or first_line(error)
             problem = f"the streaming query did not start: {cause} (Spark's log: {SPARK_LOG})"
             raise EngineError(problem) from error
 
@@ -357,12 +356,8 @@ class StreamingRun:
             self._watch.check()
         except CheckpointError as problem_of_files:
             return problem_of_files
-        problem = spark_problem(error, self._disks, self._logged_since)
+        problem = spark_problem(error, self._disks)
         return EngineError(f"the streaming query failed: {problem} (Spark's log: {SPARK_LOG})")
-
-    def _logged_since(self) -> str:
-        """Return Spark's log of this run, if this process has started Spark."""
-        return SPARK_LOG.written_since(self._log_start)
 
     def _stop_query(self, query: StreamingQuery, server: FeedServer) -> None:
         """Stop between epochs: the feed answers only after the stop has begun."""
