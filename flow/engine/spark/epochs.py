@@ -72,18 +72,14 @@ class EpochOutputs:
             owner = f"step {edge.step_id!r}: its DataFrameSink"
             schema = frame_schema(self.plan.steps, edge.stream, of_frames.schema, owner)
             self._schemas[edge] = schema
-        opened: list[Edge] = []
-        try:
+        with contextlib.ExitStack() as opened:
             for edge in self.plan.outputs:
-                opened.append(edge)
                 sink = sink_of(self.plan, edge)
+                opened.callback(sink.close)
                 with _guarded(edge.step_id, "opening its sink"):
                     sink.attach(OutputContext(self.plan.flow_id, edge.step_id, self.checkpoint))
                     sink.open(self.run_id, resuming)
-        except BaseException:
-            for edge in opened:
-                sink_of(self.plan, edge).close()
-            raise
+            opened.pop_all()
 
     def _check_targets(self) -> None:
         """Check that no two outputs write to the same target."""
@@ -122,7 +118,8 @@ class EpochOutputs:
             frame = frame.persist()
         try:
             to_driver = frame.filter(~F.col("dest").isin(*self.left_out())) if frames else frame
-            stats, messages = self._decoded(_collected(to_driver))
+            rows = zip(*(column.to_pylist() for column in to_driver.toArrow().columns), strict=True)
+            stats, messages = self._decoded([Packet(*row) for row in rows])
             self.timer.end_job(stats.work_ns)
             self.on_written(epoch)
             for edge, sink in frames.items():
@@ -189,11 +186,6 @@ def _guarded(step_id: str, what: str) -> Iterator[None]:
     except (Exception, SystemExit, GeneratorExit) as error:
         problem = f"{what} raised {type(error).__name__}: {first_line(error)}"
         raise StepError(step_id, problem) from error
-
-
-def _collected(frame: DataFrame) -> list[Packet]:
-    table: pa.Table = frame.toArrow()
-    return [Packet(*row) for row in zip(*(column.to_pylist() for column in table.columns))]  # noqa: B905
 
 
 def frame_schema(

@@ -35,10 +35,10 @@ from flow.engine.feed.retained_offsets import (
 )
 from flow.engine.feed.sources import keep_static_frames, planners_of
 from flow.engine.feed.stop import StopFlag
-from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
 from flow.engine.planning.tables import Tables, table_files
+from flow.engine.spark.batch import BatchSettings
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.frames import (
     check_frames_with_tables,
@@ -73,26 +73,18 @@ logger = logging.getLogger("flow")
 
 
 @dataclass(frozen=True)
-class StreamingSettings:
-    """Settings of a streaming run.
+class StreamingSettings(BatchSettings):
+    """Settings of a streaming run; shards and partitions are those of a new checkpoint.
 
     Attributes:
         recovery: recovery settings; ``None`` for a temporary checkpoint.
         trigger: interval between starts of epochs, in Spark's text form; ``None`` for no pause.
         only_available: True to stop once no source has new data.
-        drain: True to end the input when all sources have ended.
-        system_time: the clock.
-        shards: number of shards of a new checkpoint.
-        partitions: number of partitions of each level of a new checkpoint.
     """
 
     recovery: Recovery | None = None
     trigger: str | None = None
     only_available: bool = False
-    drain: bool = True
-    system_time: SystemTime = wall_time
-    shards: int | None = None
-    partitions: int | None = None
 
 
 @dataclass
