@@ -1,4 +1,4 @@
-"""`run`: check the arguments, choose an engine, and run a flow on a Spark session."""
+"""`run`: check the arguments, choose an engine, run a flow on a session, and report its epochs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from flow.checks import check_flag, wrong_type
 from flow.config.effective import (
@@ -20,14 +20,16 @@ from flow.config.effective import (
     of_program,
     recovery_of_program,
 )
-from flow.config.fields import FIELD
-from flow.config.flow_config import EngineName, FlowConfig, Trigger
+from flow.config.flow_config import FIELD, EngineName, FlowConfig, Trigger
 from flow.config.sessions import session_for
 from flow.config.web_address import missing_package
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
 from flow.engine.checkpoint.admission import Recovery
+from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import EpochReport, Summary
+from flow.engine.epoch.watermark_lag import watermark_lags
+from flow.engine.feed.feed import Feed
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import FixedTime, SystemTime, wall_time
 from flow.engine.plan.compiler import compile_flow
@@ -35,10 +37,10 @@ from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
 from flow.engine.steps.reading import source_of
 from flow.errors import FlowBuildError, FlowTypeError, shorten
-from flow.instants import Instant, instant_us
+from flow.instants import Instant, from_us, instant_us
+from flow.reports.loss_warnings import DropWarnings, HoldWarnings, LateWarnings
 from flow.reports.progress import CellLine
 from flow.runs.background import BackgroundRun, OnEpoch
-from flow.runs.epoch_reports import EpochReports
 from flow.signals import plainly_interrupted, stopping_on_signals
 
 if TYPE_CHECKING:
@@ -259,7 +261,8 @@ def run_configured(
     config = effective.config()
     plan = _planned(flow, config)
     check_portable(plan.for_workers().steps)
-    drain = _is_bounded(plan) if config.drain is None else config.drain
+    is_bounded = all(source_of(plan.steps[name]).bounded for name in plan.inputs)
+    drain = is_bounded if config.drain is None else config.drain
     is_batch = _chooses_batch(plan, config)
     if not is_batch:
         check_streaming()
@@ -323,25 +326,18 @@ def _check_arguments(flow: object, config: object) -> None:
         raise wrong_type("config must be a FlowConfig", config)
 
 
-def _check_on_epoch(on_epoch: object) -> None:
+def _check_on_epoch(on_epoch: Any) -> None:
     """Raise a `FlowTypeError` unless `on_epoch` is None or takes one argument."""
-    if on_epoch is not None and not _takes_one_argument(on_epoch):
+    try:
+        if on_epoch is not None:
+            inspect.signature(on_epoch).bind(None)
+    except TypeError:
         raise FlowTypeError(
             "on_epoch must be a function of one argument, an EpochReport; "
             f"got {type(on_epoch).__name__} {shorten(on_epoch)}"
-        )
-
-
-def _takes_one_argument(function: object) -> bool:
-    if not callable(function):
-        return False
-    try:
-        inspect.signature(function).bind(None)
-    except TypeError:
-        return False
+        ) from None
     except ValueError:  # Some built-in functions have no signature.
-        return True
-    return True
+        pass
 
 
 @contextlib.contextmanager
@@ -368,9 +364,7 @@ def _run_batch(
 
     settings = BatchSettings(drain, system_time, config.shards, config.partitions)
     with plainly_interrupted():
-        return run_batch(
-            plan, session, settings, lambda epoch, stats: report(epoch, stats, None), stop
-        )
+        return run_batch(plan, session, settings, report, stop)
 
 
 def _run_stream(
@@ -385,13 +379,13 @@ def _run_stream(
     from flow.engine.spark.streaming import StreamingRun, StreamingSettings
 
     settings = StreamingSettings(
-        config.recovery,
-        _interval(config.trigger),
-        config.trigger == "available",
         drain,
         system_time,
         config.shards,
         config.partitions,
+        config.recovery,
+        _interval(config.trigger),
+        config.trigger == "available",
     )
     with _stop_flag(stop) as flag:
         return StreamingRun(plan, session, settings, report, flag).run()
@@ -410,12 +404,66 @@ def _chooses_batch(plan: Plan, config: FlowConfig) -> bool:
     return config.engine == "batch"
 
 
-def _is_bounded(plan: Plan) -> bool:
-    return all(source_of(plan.steps[name]).bounded for name in plan.inputs)
-
-
 def _interval(trigger: Trigger | None) -> str | None:
     """Return the interval of a trigger in Spark's format; ``None`` for a trigger without one."""
     if trigger is None or trigger == "available":
         return None
     return f"{duration_us(trigger, 'trigger') // 1000} milliseconds"
+
+
+class EpochReports:
+    """The reports after each epoch: warnings of lost values, the page, the caller's function.
+
+    Attributes:
+        behind: the number of items left to read after the last epoch, by input and source
+            partition.
+    """
+
+    def __init__(
+        self, plan: Plan, on_epoch: OnEpoch | None, on_page: OnEpoch | None = None
+    ) -> None:
+        self._warn_of_drops = DropWarnings()
+        self._warn_of_late = LateWarnings(plan)
+        self._warn_of_holds = HoldWarnings(plan)
+        self._readers = [reader for reader in (on_page, on_epoch) if reader is not None]
+        self.behind: dict[str, dict[str, int]] = {}
+
+    def __call__(self, epoch: int, stats: Stats, feed: Feed | None = None) -> None:
+        """Report an epoch; a batch has no feed."""
+        self._warn_of_drops(stats)
+        self._warn_of_late(stats)
+        self._warn_of_holds(stats)
+        if feed is not None:
+            self.behind = {step_id: counts for step_id, counts in feed.behind.items() if counts}
+        if self._readers:
+            report = report_of(epoch, stats, feed)
+            for reader in self._readers:
+                reader(report)
+
+
+def report_of(epoch: int, stats: Stats, feed: Feed | None) -> EpochReport:
+    """Return the report of an epoch; without feed, of a batch."""
+    report = EpochReport(
+        epoch,
+        stats.counts,
+        stats.gauges,
+        end_of_input=True,
+        phases=stats.phases,
+        busy={step_id: ns / 1e9 for step_id, ns in stats.busy_ns.items()},
+        lags=watermark_lags(stats.lags),
+        workers=stats.workers,
+        bounds=stats.bounds,
+        lateness=stats.lateness,
+        late_sources=stats.late_sources,
+        late_items=tuple(stats.late_items),
+    )
+    if feed is None:
+        return report
+    control = feed.last.control
+    return replace(
+        report,
+        system_time=None if control is None else from_us(control.moment.now_us),
+        end_of_input=control is not None and control.end_of_input,
+        lag={step_id: lag for step_id, lag in feed.lag.items() if lag},
+        behind={step_id: counts for step_id, counts in feed.behind.items() if counts},
+    )

@@ -3,8 +3,8 @@
 from flow_windowing import hidden_flow as _hidden_flow  # noqa: F401  (checks the package `flow`)
 
 # isort: split
+from flow.checks import no_attribute
 from flow.instants import NEVER
-from flow.wrong_names import no_attribute
 from flow_windowing.aggregates.aggregator import Aggregator, aggregate
 from flow_windowing.aggregates.approximate.distinct import ApproxCountDistinct
 from flow_windowing.aggregates.approximate.quantile import ApproxQuantile

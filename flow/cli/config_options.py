@@ -11,7 +11,7 @@ import os
 from typing import Any
 
 from flow.config.effective import EffectiveConfig, of_environment, of_options
-from flow.config.fields import FIELD, ConfigField, Form
+from flow.config.flow_config import FIELD, ConfigField, Form
 from recovery import RecoveryConfig
 
 

@@ -11,8 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from flow.config.fields import FIELD, FIELDS, OWN_FIELD, ConfigField, Form, is_secret, read_setting
-from flow.config.flow_config import FlowConfig
+from flow.config.flow_config import (
+    FIELD,
+    FIELDS,
+    OWN_FIELD,
+    ConfigField,
+    FlowConfig,
+    Form,
+    is_secret,
+    read_setting,
+)
 from flow.engine.checkpoint.admission import Recovery
 from flow.errors import FlowBuildError, FlowError, shorten
 

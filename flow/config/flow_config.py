@@ -1,20 +1,348 @@
-"""`FlowConfig`: the configuration of a run."""
+"""`FlowConfig`, the configuration of a run, and its fields: name, meaning, check, and form as text.
+
+`FIELDS` is the one table that `FlowConfig`, environment variables, the options of
+``python -m flow.run`` and the page ``docs/reference/configuration.md`` agree with.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from flow.config.fields import FIELDS, is_secret
-from flow.durations import Duration
+from flow.checks import check_choice, check_flag, check_whole, wrong_type
+from flow.config.machine import size_bytes
+from flow.config.web_address import DEFAULT_WEB, check_web_address
+from flow.durations import Duration, natural_us
+from flow.engine.packets.shards import DEFAULT_SHARDS
+from flow.engine.spark.session.settings import LOCAL_DRIVER_MEMORY, LOG_LEVELS
+from flow.errors import FlowBuildError, FlowTypeError, shorten
 
 if TYPE_CHECKING:
     from flow.engine.checkpoint.admission import Recovery
 
+
 EngineName: TypeAlias = Literal["auto", "batch", "streaming"]
 Trigger: TypeAlias = Duration | Literal["available"]
+
+_SECRET = re.compile(r"secret|password|token|credential|access[.]?key", re.IGNORECASE)
+"""Names of Spark settings whose values are not shown, as on Spark's web page."""
+
+LEAST_DRIVER_MEMORY = 512 << 20
+"""The smallest heap in bytes; Spark does not start with less than 450 MiB."""
+
+
+class Form(Enum):
+    """The form of a field on a command line."""
+
+    ONE = "an option with a value"
+    MANY = "an option that may be given again"
+    FLAG = "an option without a value, and its opposite"
+    OPTIONAL = "an option whose value may be left out"
+
+
+@dataclass(frozen=True)
+class ConfigField:
+    """A field of `FlowConfig`.
+
+    Attributes:
+        name: the field's name, also that of an argument of `run`.
+        meaning: the meaning, as help of the option and as a row of the documentation.
+        check: returns a value of a program in its final form, and raises a `FlowBuildError` that
+            begins with the given name.
+        read: reads a value from the text of an environment variable or an option, without the
+            check.
+        default: the value without any setting.
+        default_text: the default as the documentation shows it.
+        form: the form of the option.
+        metavar: the name of the option's value.
+        new_session: True if the field configures the Spark session, and so only a new one.
+        spark: the setting of Spark that the field stands for, if any.
+        bare: the text of an option that is given without its value.
+    """
+
+    name: str
+    meaning: str
+    check: Callable[[str, Any], Any]
+    read: Callable[[str, str], Any]
+    default: Any = None
+    default_text: str = ""
+    form: Form = Form.ONE
+    metavar: str | None = None
+    new_session: bool = False
+    spark: str | None = None
+    bare: str | None = None
+
+    @property
+    def variable(self) -> str:
+        """The environment variable, such as ``FLOW_LOG_LEVEL``."""
+        return f"FLOW_{self.name.upper()}"
+
+    @property
+    def option(self) -> str:
+        """The option of the command line, such as ``--log-level``."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+def is_secret(name: str) -> bool:
+    """Return True if the value of a setting of Spark must not be shown.
+
+    >>> is_secret("spark.hadoop.fs.s3a.secret.key"), is_secret("spark.local.dir")
+    (True, False)
+    """
+    return _SECRET.search(name) is not None
+
+
+def check_text(what: str, value: object) -> str:
+    """Return text that is not empty.
+
+    Raises:
+        FlowTypeError: if the value is no text.
+        FlowBuildError: if the text is empty.
+    """
+    if not isinstance(value, str):
+        raise wrong_type(f"{what} must be text", value)
+    if not value.strip():
+        raise FlowBuildError(f"{what} must not be empty, got {shorten(value)}")
+    return value
+
+
+def _count(what: str, value: Any) -> int:
+    check_whole(what, value, 1)
+    return int(value)
+
+
+def _flag(what: str, value: Any) -> bool:
+    check_flag(what, value)
+    return bool(value)
+
+
+def _engine(what: str, value: Any) -> str:
+    check_choice(what, value, ("auto", "batch", "streaming"))
+    return str(value)
+
+
+def _log_level(what: str, value: Any) -> str:
+    level = value.upper() if isinstance(value, str) else None
+    if level not in LOG_LEVELS:
+        raise FlowBuildError(f"{what} must be one of {', '.join(LOG_LEVELS)}, got {shorten(value)}")
+    return str(level)
+
+
+def _trigger(what: str, value: Any) -> Any:
+    if value == "available":
+        return value
+    natural_us(value, what)
+    return value
+
+
+def _driver_memory(what: str, value: Any) -> str:
+    text = check_text(what, value)
+    size = size_bytes(text)
+    if size is None:
+        raise FlowBuildError(
+            f"{what} must be a number and a unit of k, m, g or t, such as '4g' or '512m', "
+            f"got {shorten(text)}"
+        )
+    if size < LEAST_DRIVER_MEMORY:
+        raise FlowBuildError(f"{what} must be at least '512m', got {shorten(text)}")
+    return text
+
+
+def _conf(what: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise wrong_type(f"{what} must map names of Spark settings to text", value)
+    for pair in value.items():
+        if not all(isinstance(part, str) for part in pair):
+            raise FlowBuildError(
+                f"{what}: Spark configuration is text to text, got {shorten(pair)}"
+            )
+    return dict(value)
+
+
+def _py_files(what: str, value: Any) -> tuple[str, ...]:
+    is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    if not is_list or not all(isinstance(file, (str, os.PathLike)) for file in value):
+        raise FlowTypeError(f"{what} must be a list of paths, got {shorten(value)}")
+    return tuple(os.fspath(file) for file in value)
+
+
+def _recovery(what: str, value: Any) -> Any:
+    if not hasattr(value, "admit"):
+        raise wrong_type(f"{what} must be a RecoveryConfig", value)
+    return value
+
+
+def _same(_: str, text: str) -> str:
+    return text
+
+
+def _read_count(what: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise FlowBuildError(f"{what} must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _read_flag(what: str, text: str) -> bool:
+    if text not in ("on", "off"):
+        raise FlowBuildError(f"{what} must be 'on' or 'off', got {text!r}")
+    return text == "on"
+
+
+def _read_conf(what: str, text: str) -> dict[str, str]:
+    """Read settings ``name=value``, separated by blanks and quoted as in a shell."""
+    try:
+        parts = shlex.split(text)
+    except ValueError as error:
+        raise FlowBuildError(f"{what}: {shorten(text)} has an open quote ({error})") from error
+    return dict(read_setting(what, part) for part in parts)
+
+
+def read_setting(what: str, text: str) -> tuple[str, str]:
+    """Return the name and the value of a Spark setting ``name=value``.
+
+    Raises:
+        FlowBuildError: if the text has another form.
+    """
+    name, equals, value = text.partition("=")
+    if not name.strip() or not equals:
+        raise FlowBuildError(f"{what}: {text!r} is no setting: write it as spark.some.name=value")
+    return name.strip(), value
+
+
+def _read_files(_: str, text: str) -> tuple[str, ...]:
+    return tuple(text.split(os.pathsep))
+
+
+FIELDS = (
+    ConfigField(
+        "recovery",
+        "the checkpoint, from which a later run continues; as text, its directory",
+        *(_recovery, _same),
+        default_text="none",
+        metavar="DIR",
+    ),
+    ConfigField(
+        "engine",
+        "`batch` or `streaming`; `auto` is a batch for a flow whose inputs all end, without "
+        "`recovery` and `trigger`",
+        *(_engine, _same, "auto", "`auto`"),
+        metavar="NAME",
+    ),
+    ConfigField(
+        "trigger",
+        "how often to start an epoch, such as `1s`; `available` to read all available items and "
+        "stop",
+        *(_trigger, _same),
+        default_text="as soon as items are available",
+        metavar="INTERVAL",
+    ),
+    ConfigField(
+        "drain",
+        "close open windows when the run ends by itself, or leave them in the checkpoint",
+        *(_flag, _read_flag),
+        default_text="on if all sources have an end",
+        form=Form.FLAG,
+    ),
+    ConfigField(
+        "shards",
+        "the number of shards of the key space; fixed for a checkpoint's life",
+        *(_count, _read_count),
+        default_text=f"{DEFAULT_SHARDS}, or `partitions` if that is more",
+        metavar="N",
+    ),
+    ConfigField(
+        "partitions",
+        "the number of partitions of each level; fixed for a checkpoint's life",
+        *(_count, _read_count),
+        default_text="`parallelism`",
+        metavar="N",
+    ),
+    ConfigField(
+        "parallelism",
+        "the number of parts into which inputs are read",
+        *(_count, _read_count),
+        default_text="the cores that `master` gives",
+        metavar="N",
+        new_session=True,
+        spark="spark.default.parallelism",
+    ),
+    ConfigField(
+        "master",
+        "Spark's master, such as `local[4]` or `spark://host:7077`",
+        *(check_text, _same),
+        default_text="`local[*]`: all cores of this machine",
+        metavar="URL",
+        new_session=True,
+        spark="spark.master",
+    ),
+    ConfigField(
+        "driver_memory",
+        "the heap of the JVM that this process starts, such as `4g`; Python workers need memory "
+        "beside it",
+        *(_driver_memory, _same),
+        default_text=f"`{LOCAL_DRIVER_MEMORY}` with a local master, else Spark's own",
+        metavar="SIZE",
+        new_session=True,
+        spark="spark.driver.memory",
+    ),
+    ConfigField(
+        "conf",
+        "further settings of Spark; those of several places are merged by name",
+        *(_conf, _read_conf, {}, "none"),
+        form=Form.MANY,
+        metavar="K=V",
+        new_session=True,
+    ),
+    ConfigField(
+        "py_files",
+        "your own modules (`.py`, `.zip`, `.egg`) to send to the workers of a cluster",
+        *(_py_files, _read_files, (), "none"),
+        form=Form.MANY,
+        metavar="FILE",
+        new_session=True,
+    ),
+    ConfigField(
+        "speedups",
+        "the optional speed-ups, which change no results; switch them off to find out if one of "
+        "them causes a problem",
+        *(_flag, _read_flag, True, "on"),
+        form=Form.FLAG,
+        new_session=True,
+    ),
+    ConfigField(
+        "log_level",
+        f"the level of the log of a new Spark session: {', '.join(LOG_LEVELS)}",
+        *(_log_level, _same, "WARN", "`WARN`"),
+        metavar="LEVEL",
+    ),
+    ConfigField(
+        "web",
+        "the address of the live page of the run, `HOST:PORT`; port 0 is a free one",
+        *(check_web_address, _same),
+        default_text="none",
+        form=Form.OPTIONAL,
+        metavar="ADDRESS",
+        bare=DEFAULT_WEB,
+    ),
+    ConfigField(
+        "web_values",
+        "show keys, the contents of windows and late values on the live page",
+        *(_flag, _read_flag, False, "off"),
+        form=Form.FLAG,
+    ),
+)
+"""The fields of `FlowConfig`, in order."""
+
+FIELD: Mapping[str, ConfigField] = {field.name: field for field in FIELDS}
+"""The fields by name."""
+
+OWN_FIELD: Mapping[str, str] = {field.spark: field.name for field in FIELDS if field.spark}
+"""The names of fields by the setting of Spark that each stands for."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -92,18 +92,14 @@ def _lowest(
 ) -> int | None:
     """Return the lowest limit of this process's control group and of the groups around it."""
     limits: list[int] = []
+    top = root / "sys/fs/cgroup"
     for group in _groups(root):
         for names in files:
-            text = " ".join(_text(_in_group(root, name, group)).strip() for name in names)
-            limit = read(text)
+            paths = (top / Path(name).parent / group / Path(name).name for name in names)
+            limit = read(" ".join(_text(path).strip() for path in paths))
             if limit is not None:
                 limits.append(limit)
     return min(limits, default=None)
-
-
-def _in_group(root: Path, name: str, group: str) -> Path:
-    controller, slash, file = name.rpartition("/")
-    return root / "sys/fs/cgroup" / controller / group / (file if slash else name)
 
 
 def _groups(root: Path) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from flow.config.effective import DEFAULT, EffectiveConfig, Setting
-from flow.config.fields import FIELD, LEAST_DRIVER_MEMORY, OWN_FIELD, is_secret
+from flow.config.flow_config import FIELD, LEAST_DRIVER_MEMORY, OWN_FIELD, is_secret
 from flow.config.machine import Machine, size_bytes, size_text
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.spark.session.settings import (
@@ -145,6 +145,7 @@ def _on_memory(effective: EffectiveConfig, machine: Machine, cores: int | None) 
     beside = JVM_OVERHEAD + workers * WORKER_MEMORY
     best = f"{max(LEAST_DRIVER_MEMORY, usable - beside) >> 20}m"
     given = f"driver_memory {text} ({effective.origin('driver_memory')})"
+    beside_it = "1 Python worker" if workers == 1 else f"{workers} Python workers"
     if driver > usable:
         yield (
             f"{given}: {there}, so the system kills the run when it needs more: set driver_memory "
@@ -153,13 +154,9 @@ def _on_memory(effective: EffectiveConfig, machine: Machine, cores: int | None) 
     elif driver + beside > usable:
         yield (
             f"{given}: {there}, which leaves {size_text(usable - driver)} beside the heap for the "
-            f"rest of the JVM and {_workers(workers)}: set driver_memory to at most {best}, or "
+            f"rest of the JVM and {beside_it}: set driver_memory to at most {best}, or "
             "master to fewer cores"
         )
-
-
-def _workers(count: int) -> str:
-    return "1 Python worker" if count == 1 else f"{count} Python workers"
 
 
 def _on_cores(effective: EffectiveConfig, machine: Machine, cores: int) -> Iterator[str]:

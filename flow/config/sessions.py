@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flow.config.effective import DEFAULT, EffectiveConfig
-from flow.config.fields import FIELD
+from flow.config.flow_config import FIELD
 from flow.config.machine import this_machine
 from flow.config.problems import advice, with_jvm, with_session
 from flow.engine.plan.plan import Plan

@@ -37,8 +37,7 @@ from flow.engine.steps.level import run_level
 from flow.engine.steps.pipeline import Pipeline
 from flow.engine.steps.reading import Reading, push_changes, shard_of_partition
 from flow.engine.tables.contents import Change
-from flow.engine.tables.stores import MemoryTables
-from flow.engine.tables.versions import TableVersion
+from flow.engine.tables.versions import MemoryTables, TableVersion
 from flow.errors import FlowBuildError
 from flow.garbage import collecting_seldom
 from flow.instants import NEVER, Moment

@@ -14,8 +14,7 @@ from flow.config.effective import (
     of_environment,
     recovery_of_program,
 )
-from flow.config.fields import FIELD, FIELDS
-from flow.config.flow_config import FlowConfig
+from flow.config.flow_config import FIELD, FIELDS, FlowConfig
 from flow.config.sessions import session_for
 from flow.dataflow import Dataflow, Stream
 from flow.engine.epoch.context import Stats

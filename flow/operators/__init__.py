@@ -1,5 +1,6 @@
 """Operators: functions that add a step to a flow. Use as ``import flow.operators as op``."""
 
+from flow.checks import no_attribute
 from flow.keyed.logic import (
     COUNTED,
     DISCARD,
@@ -58,7 +59,6 @@ from flow.operators.tables import (
     table,
 )
 from flow.operators.trying import ItemError, TryOut, raises, try_map
-from flow.wrong_names import no_attribute
 
 __all__ = [
     "COUNTED",

@@ -28,13 +28,12 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from flow.checks import check_getter
+from flow.checks import KnownArguments, check_getter
 from flow.errors import RAISED, FlowTypeError, brief, shorten
 from flow.fields import field_path
 from flow.instants import Instant, instant_us
 from flow.keyed.logic import FailedCall
 from flow.operators import RejectedValue
-from flow.wrong_names import KnownArguments
 from flow_windowing.contract.arrival import Arrival
 
 

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from typing_extensions import override
 
+from flow.checks import KnownArguments
 from flow.errors import FlowTypeError, shorten
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import Progress
-from flow.wrong_names import KnownArguments
 from flow_windowing.contract.metadata import LateReason
 
 V = TypeVar("V")

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, TypeAlias
 
-from flow.checks import check_flag, check_whole
+from flow.checks import KnownArguments, check_flag, check_whole
 from flow.durations import Duration, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
-from flow.wrong_names import KnownArguments
 
 _RULE_NAMES = {
     "period": "use every=, the time after the first value of a pane",

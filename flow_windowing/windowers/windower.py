@@ -14,10 +14,10 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
+from flow.checks import KnownArguments
 from flow.durations import Duration, natural_us
 from flow.errors import FlowTypeError, shorten
 from flow.instants import NEVER
-from flow.wrong_names import KnownArguments
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.lateness import has_closed
 from flow_windowing.rules.timestamps import Timestamp

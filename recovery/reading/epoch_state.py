@@ -184,7 +184,7 @@ class EpochState:
         shard: int | None = None,
         number: int | None = None,
     ) -> Iterator[tuple[str, int, int, bytes]]:
-        from flow.engine.spark.session.query_conf import query_conf
+        from flow.engine.spark.session.session import query_conf
 
         checkpoint = self.checkpoint
         layout = checkpoint.layout

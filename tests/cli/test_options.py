@@ -10,7 +10,7 @@ import pytest
 
 from flow import EpochReport
 from flow.cli.run_command import main
-from flow.config.fields import FIELDS
+from flow.config.flow_config import FIELDS
 from recovery import RecoveryConfig
 from tests.support.commandline import ErrorOutput, Runs, without_other_handlers
 

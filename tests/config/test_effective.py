@@ -17,7 +17,7 @@ from flow.config.effective import (
     of_program,
     recovery_of_program,
 )
-from flow.config.fields import FIELDS
+from flow.config.flow_config import FIELDS
 from flow.errors import FlowBuildError
 from recovery import RecoveryConfig
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flow import FlowConfig, run
-from flow.config.fields import FIELDS
+from flow.config.flow_config import FIELDS
 from flow.engine.spark.session.settings import SPEEDUPS_VARIABLE
 from flow.errors import FlowBuildError
 from recovery import RecoveryConfig

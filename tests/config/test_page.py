@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from flow.config.fields import FIELDS, ConfigField, Form
+from flow.config.flow_config import FIELDS, ConfigField, Form
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/configuration.md").read_text("utf-8")
 

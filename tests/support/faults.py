@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from flow import run
-from flow.engine.spark.session.query_conf import query_conf
+from flow.engine.spark.session.session import query_conf
 from flow.engine.state.packed import unpack
 from flow.engine.state.segment import Segment
 from flow.engine.state.store import PROGRESS_SEGMENT

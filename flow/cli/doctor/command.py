@@ -12,14 +12,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 
 from flow.cli.command_line import CommandError, CommandParser, print_error
 from flow.cli.config_options import add_option, config_of
 from flow.cli.doctor.disks import checkpoint_findings, temporary_findings
-from flow.cli.doctor.finding import Finding, Level, problem, warning
+from flow.cli.doctor.finding import Finding, Level, ok, problem, warning
 from flow.cli.doctor.installation import (
     java_findings,
     package_findings,
@@ -27,10 +29,11 @@ from flow.cli.doctor.installation import (
     python_findings,
 )
 from flow.cli.doctor.network import kafka_findings, master_findings
-from flow.cli.doctor.settings import configuration_findings, machine_findings
 from flow.cli.doctor.spark_run import spark_findings
 from flow.config.effective import EffectiveConfig
-from flow.config.fields import FIELDS, read_setting
+from flow.config.flow_config import FIELDS, read_setting
+from flow.config.machine import size_text, this_machine
+from flow.config.problems import advice, refused, without_effect
 from flow.engine.spark.session.settings import is_local_master
 from flow.errors import FlowError, brief
 
@@ -39,6 +42,10 @@ _NEEDED_BY_SPARK = ("Java", "PySpark", "SPARK_HOME", "Python of workers", "Tempo
 
 Check = tuple[str, Callable[[], Iterable[Finding]]]
 """A subject, and the function that checks it."""
+
+SUBJECT = "Configuration"
+_OTHER_VARIABLES = ("FLOW_PRELOAD", "FLOW_KAFKA_JARS", "FLOW_BENCHMARK_SAMPLES")
+"""Variables of this project that are no fields of a configuration."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -157,3 +164,47 @@ def _guarded(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[F
         yield from check()
     except Exception as error:
         yield problem(subject, f"the check itself failed: {brief(error)}")
+
+
+def configuration_findings(effective: EffectiveConfig) -> Iterator[Finding]:
+    """Check a configuration; name each contradiction, or else the values that are set."""
+    findings = [
+        *(problem(SUBJECT, text) for text in refused(effective)),
+        *(warning(SUBJECT, text) for text in without_effect(effective)),
+        *_variable_findings(os.environ),
+    ]
+    if not findings:
+        given = [f"{name} ({each.origin})" for name, each in effective.settings.items()]
+        given += [f"conf {name} ({each.origin})" for name, each in effective.conf.items()]
+        findings = [ok(SUBJECT, f"set: {', '.join(given)}" if given else "defaults")]
+    yield from findings
+
+
+def machine_findings(effective: EffectiveConfig) -> Iterator[Finding]:
+    """Check that memory and parallelism fit this machine."""
+    machine = this_machine()
+    texts = list(advice(effective, machine))
+    for text in texts:
+        yield warning("Machine", text)
+    if not texts:
+        memory = "memory unknown" if machine.usable is None else size_text(machine.usable)
+        cpus = "1 CPU" if machine.cpus == 1 else f"{machine.cpus} CPUs"
+        yield ok("Machine", f"{machine.place} has {cpus}, {memory}")
+
+
+def _variable_findings(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield warnings of variables whose names are close to those of fields."""
+    known = [field.variable for field in FIELDS]
+    for name in sorted(environ):
+        if name.startswith("FLOW_") and name not in (*known, *_OTHER_VARIABLES):
+            close = get_close_matches(name, known, n=1, cutoff=0.8)
+            if close:
+                text = f"the variable {name} has no effect: is it {close[0]}?"
+                yield warning(SUBJECT, text)
+    options = environ.get("PYSPARK_SUBMIT_ARGS", "")
+    if options.strip() not in ("", "pyspark-shell"):
+        text = (
+            f"PYSPARK_SUBMIT_ARGS is {options!r}, which may replace settings of a run: unset it "
+            "and use FLOW_CONF"
+        )
+        yield warning(SUBJECT, text)

@@ -63,17 +63,12 @@ def call_ids(step_id: str, items: Items, context: TaskContext) -> list[CallId]:
         repr((step_id, context.moment.now_us, number, context.place)).encode(),
         digest_size=_ID_BYTES,
     )
-    return [
-        CallId(_numbered(_digest(start, pos, item), context.calls).hex())
-        for pos, item in zip(items.pos.tolist(), items.items, strict=True)
-    ]
-
-
-def _digest(start: Any, pos: int, item: Any) -> bytes:
-    found = start.copy()
-    found.update(f"{pos} {key_of(item)!r}".encode())
-    digest: bytes = found.digest()
-    return digest
+    ids: list[CallId] = []
+    for pos, item in zip(items.pos.tolist(), items.items, strict=True):
+        digest = start.copy()
+        digest.update(f"{pos} {key_of(item)!r}".encode())
+        ids.append(CallId(_numbered(digest.digest(), context.calls).hex()))
+    return ids
 
 
 def _numbered(digest: bytes, seen: Counter[bytes]) -> bytes:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from flow.dataflow import Step, StreamId
 from flow.engine.plan.reads import Reads
-from flow.engine.tables.stores import TableStore
+from flow.engine.tables.versions import TableStore
 from flow.errors import EngineError
 from flow.keyed.step import Lowering, Stateful, runs_key_by_key
 from flow.operators.edges import Input

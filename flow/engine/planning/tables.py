@@ -16,8 +16,7 @@ from flow.engine.planning.planner_calls import ask, check_slice, plan_everything
 from flow.engine.steps.reading import Reading, read_changes
 from flow.engine.tables.contents import Change, Contents
 from flow.engine.tables.log import TableLog
-from flow.engine.tables.stores import FileTables, MemoryTables, empty_contents
-from flow.engine.tables.versions import TableVersion
+from flow.engine.tables.versions import FileTables, MemoryTables, TableVersion, empty_contents
 from flow.errors import FlowError
 from flow.operators.tables import LookupTable
 

@@ -39,8 +39,8 @@ from flow.engine.spark.session.access import (
     job_tags,
 )
 from flow.engine.spark.session.failures import JVM_ERRORS, disks_of, jvm_needed, spark_problem
-from flow.engine.spark.session.query_conf import query_conf
-from flow.engine.spark.session.spark_log import SPARK_LOG
+from flow.engine.spark.session.jvm_start import SPARK_LOG
+from flow.engine.spark.session.session import query_conf
 from flow.engine.spark.shipping import LastStage, Layout, ShippedPlan, TaskWriting, end_partition
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import live_states
@@ -174,8 +174,8 @@ def run_batch(
     run_id = uuid.uuid4().hex
     outputs = EpochOutputs(plan, job.layout, run_id, lambda _: None, count, timer)
     writing = TaskWriting(outputs.run_id, outputs.left_out(), is_batch=True)
-    frame_conf = query_conf(spark, job.layout.partitions, only_packets=_only_packets(plan, writing))
-    log_start = SPARK_LOG.size()
+    only_packets = not (plan.frames or writing.left_out)
+    frame_conf = query_conf(spark, job.layout.partitions, only_packets=only_packets)
     outputs.open(resuming=False)
     stop = stop or StopFlag()
     try:
@@ -186,7 +186,7 @@ def run_batch(
         raise
     except Exception as error:
         if not stop.asked.is_set():
-            cause = spark_problem(error, disks, lambda: SPARK_LOG.written_since(log_start))
+            cause = spark_problem(error, disks)
             problem = f"the Spark job failed: {cause} (Spark's log: {SPARK_LOG})"
             raise EngineError(problem) from error
     finally:
@@ -216,11 +216,6 @@ def _cancelled_by(spark: SparkSession, stop: StopFlag) -> Iterator[None]:
         ended.set()
         with contextlib.suppress(*JVM_ERRORS):
             remove_tag(tag)
-
-
-def _only_packets(plan: Plan, writing: TaskWriting) -> bool:
-    """Return True if all rows that Spark itself processes are packets."""
-    return not plan.frames and not writing.left_out
 
 
 def check_bounded(

@@ -69,19 +69,17 @@ class EpochOutputs:
         """
         self._check_targets()
         for edge, of_frames in self._frames().items():
-            self._schemas[edge] = self._schema_of(edge, of_frames)
-        opened: list[Edge] = []
-        try:
+            owner = f"step {edge.step_id!r}: its DataFrameSink"
+            schema = frame_schema(self.plan.steps, edge.stream, of_frames.schema, owner)
+            self._schemas[edge] = schema
+        with contextlib.ExitStack() as opened:
             for edge in self.plan.outputs:
-                opened.append(edge)
                 sink = sink_of(self.plan, edge)
+                opened.callback(sink.close)
                 with _guarded(edge.step_id, "opening its sink"):
                     sink.attach(OutputContext(self.plan.flow_id, edge.step_id, self.checkpoint))
                     sink.open(self.run_id, resuming)
-        except BaseException:
-            for edge in opened:
-                sink_of(self.plan, edge).close()
-            raise
+            opened.pop_all()
 
     def _check_targets(self) -> None:
         """Check that no two outputs write to the same target."""
@@ -120,7 +118,8 @@ class EpochOutputs:
             frame = frame.persist()
         try:
             to_driver = frame.filter(~F.col("dest").isin(*self.left_out())) if frames else frame
-            stats, messages = self._decoded(_collected(to_driver))
+            rows = zip(*(column.to_pylist() for column in to_driver.toArrow().columns), strict=True)
+            stats, messages = self._decoded([Packet(*row) for row in rows])
             self.timer.end_job(stats.work_ns)
             self.on_written(epoch)
             for edge, sink in frames.items():
@@ -138,11 +137,6 @@ class EpochOutputs:
         """Return the sinks that take Spark data frames, by edge."""
         sinks = {edge: sink_of(self.plan, edge) for edge in self.plan.outputs}
         return {edge: sink for edge, sink in sinks.items() if isinstance(sink, DataFrameSink)}
-
-    def _schema_of(self, edge: Edge, sink: DataFrameSink) -> StructType | str:
-        """Return the schema of a sink's data frames."""
-        owner = f"step {edge.step_id!r}: its DataFrameSink"
-        return frame_schema(self.plan.steps, edge.stream, sink.schema, owner)
 
     def _decoded(self, packets: list[Packet]) -> tuple[Stats, dict[int, list[Any]]]:
         """Print the lines of inspectors; return the statistics, and the sinks' messages by edge.
@@ -192,11 +186,6 @@ def _guarded(step_id: str, what: str) -> Iterator[None]:
     except (Exception, SystemExit, GeneratorExit) as error:
         problem = f"{what} raised {type(error).__name__}: {first_line(error)}"
         raise StepError(step_id, problem) from error
-
-
-def _collected(frame: DataFrame) -> list[Packet]:
-    table: pa.Table = frame.toArrow()
-    return [Packet(*row) for row in zip(*(column.to_pylist() for column in table.columns))]  # noqa: B905
 
 
 def frame_schema(

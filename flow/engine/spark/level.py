@@ -16,12 +16,11 @@ from pyspark.sql import Row
 from flow.dataflow import Step
 from flow.engine.packets.packets import Packet
 from flow.engine.progress.holds import HoldRelay
-from flow.engine.spark.local_copies import local_folders, worker_folder
 from flow.engine.spark.session.failures import RunDisks
 from flow.engine.spark.session.settings import has_speedups
 from flow.engine.spark.session.versions import forget_zip_importers
 from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, task_partition
-from flow.engine.spark.store import SparkStore
+from flow.engine.spark.store import SparkStore, local_folders, worker_folder
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import states_in
 from flow.engine.state.seeding import put_seeds

@@ -72,7 +72,7 @@ class ShippedPlan:
             sys.path.extend(path for path in self.search_path if path not in sys.path)
             collect_seldom()
             plan, classes = cloudpickle.loads(self.content)
-            _put_in_main(classes)
+            vars(sys.modules["__main__"]).update(classes)  # Pickle looks for them there.
             while len(_loaded_plans) >= _MAX_LOADED_PLANS:
                 del _loaded_plans[next(iter(_loaded_plans))]
             _loaded_plans[self.plan_id] = plan
@@ -95,11 +95,6 @@ def _can_be_pickled(value: Any) -> bool:
     except Exception:  # An object that can be pickled has no such class.
         return False
     return True
-
-
-def _put_in_main(classes: dict[str, type]) -> None:
-    """Make the main script's classes visible to pickle; new definitions replace old ones."""
-    vars(sys.modules["__main__"]).update(classes)
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ from flow.engine.feed.retained_offsets import (
 )
 from flow.engine.feed.sources import keep_static_frames, planners_of
 from flow.engine.feed.stop import StopFlag
-from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
 from flow.engine.planning.tables import Tables, table_files
+from flow.engine.spark.batch import BatchSettings
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.frames import (
     check_frames_with_tables,
@@ -57,9 +57,8 @@ from flow.engine.spark.session.failures import (
     jvm_needed,
     spark_problem,
 )
-from flow.engine.spark.session.query_conf import query_conf
-from flow.engine.spark.session.session import check_python_of
-from flow.engine.spark.session.spark_log import SPARK_LOG
+from flow.engine.spark.session.jvm_start import SPARK_LOG
+from flow.engine.spark.session.session import check_python_of, query_conf
 from flow.engine.spark.session.versions import installed_version
 from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, end_partition
 from flow.engine.spark.ticker import FeedServer, TickReading
@@ -74,26 +73,18 @@ logger = logging.getLogger("flow")
 
 
 @dataclass(frozen=True)
-class StreamingSettings:
-    """Settings of a streaming run.
+class StreamingSettings(BatchSettings):
+    """Settings of a streaming run; shards and partitions are those of a new checkpoint.
 
     Attributes:
         recovery: recovery settings; ``None`` for a temporary checkpoint.
         trigger: interval between starts of epochs, in Spark's text form; ``None`` for no pause.
         only_available: True to stop once no source has new data.
-        drain: True to end the input when all sources have ended.
-        system_time: the clock.
-        shards: number of shards of a new checkpoint.
-        partitions: number of partitions of each level of a new checkpoint.
     """
 
     recovery: Recovery | None = None
     trigger: str | None = None
     only_available: bool = False
-    drain: bool = True
-    system_time: SystemTime = wall_time
-    shards: int | None = None
-    partitions: int | None = None
 
 
 @dataclass
@@ -146,7 +137,6 @@ class StreamingRun:
         self._checkpoint = checkpoint
         self._summary = Summary(self.plan.flow_id, "streaming")
         self._disks = disks_of(self.spark, checkpoint.storage.root)
-        self._log_start = SPARK_LOG.size()
         self._watch = CheckpointWatch(checkpoint.storage, identity.spark, self._lock)
         self._layout = Layout(identity.shards, identity.partitions, len(self.plan.levels))
         self.plan = keep_static_frames(checkpoint.fitted(self.plan), checkpoint.storage)
@@ -234,7 +224,7 @@ class StreamingRun:
         except FlowError:
             raise
         except Exception as error:
-            cause = full_disk_problem(error, self._disks, self._logged_since) or first_line(error)
+            cause = full_disk_problem(error, self._disks) or first_line(error)
             problem = f"the streaming query did not start: {cause} (Spark's log: {SPARK_LOG})"
             raise EngineError(problem) from error
 
@@ -358,12 +348,8 @@ class StreamingRun:
             self._watch.check()
         except CheckpointError as problem_of_files:
             return problem_of_files
-        problem = spark_problem(error, self._disks, self._logged_since)
+        problem = spark_problem(error, self._disks)
         return EngineError(f"the streaming query failed: {problem} (Spark's log: {SPARK_LOG})")
-
-    def _logged_since(self) -> str:
-        """Return Spark's log of this run, if this process has started Spark."""
-        return SPARK_LOG.written_since(self._log_start)
 
     def _stop_query(self, query: StreamingQuery, server: FeedServer) -> None:
         """Stop between epochs: the feed answers only after the stop has begun."""
@@ -389,15 +375,13 @@ class StreamingRun:
         feed.note(stats)
         if self._progress_log is not None:
             self._progress_log.write(epoch, feed.progress)
-        feed.foreign_busy = bool(self.plan.frames) and self._foreign_moved(epoch)
+        if self.plan.frames:  # Their offsets may advance even without rows.
+            before, after = self._foreign_offsets(epoch - 1), self._foreign_offsets(epoch)
+            feed.foreign_busy = before != after
         if self._summary.epochs:
             self._checkpoint.committed()
         self._summary.add(stats)
         self.on_epoch(epoch, stats, feed)
-
-    def _foreign_moved(self, epoch: int) -> bool:
-        """Return True if an epoch advanced the offsets of Spark's sources, even without rows."""
-        return self._foreign_offsets(epoch) != self._foreign_offsets(epoch - 1)
 
     def _foreign_offsets(self, epoch: int) -> list[bytes]:
         """Return the offset of each of Spark's sources after an epoch, as Spark logs it."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from flow.dataflow import Step
 from flow.engine.tables.contents import Change, Contents
-from flow.engine.tables.stores import empty_contents
 from flow.engine.tables.versions import (
     CHANGES,
     WHOLE,
     TableVersion,
+    empty_contents,
     encode,
     file_name,
     folder_of,
@@ -61,6 +61,7 @@ class TableLog:
         oldest: returns the oldest version from which a run can continue; ``None`` if unknown.
         version: the version of `contents`.
         contents: the newest contents, with pickled values.
+        size: the size of the pickled values and their keys, in bytes.
     """
 
     step: Step
@@ -69,7 +70,7 @@ class TableLog:
     oldest: Callable[[str], TableVersion | None] = lambda _: None
     version: TableVersion = field(default=TableVersion(), init=False)
     contents: Contents = field(init=False)
-    _bytes: int = field(default=0, init=False)
+    size: int = field(default=0, init=False)
     _bytes_since_base: int = field(default=0, init=False)
     _removed_at: int = field(default=0, init=False)
 
@@ -96,10 +97,10 @@ class TableLog:
             CheckpointError: when a file is missing or damaged.
         """
         if version.number != self.version.number and self.files is not None:
-            self.contents, self._bytes = empty_contents(self.operator), 0
+            self.contents, self.size = empty_contents(self.operator), 0
             self._bytes_since_base = 0
             for changes in read_version(self.name, version, self.files.read_checked):
-                self._bytes += self.contents.apply(changes)
+                self.size += self.contents.apply(changes)
         self.version = version
 
     def change(self, changes: Sequence[Change], read_at_us: int | None = None) -> TableVersion:
@@ -115,7 +116,7 @@ class TableLog:
             CheckpointError: when a file cannot be written.
         """
         if changes:
-            self._bytes += self.contents.apply(changes)
+            self.size += self.contents.apply(changes)
             self._check_size()
             number = self.version.number + 1
             self.version = TableVersion(number, self._written(number, changes), read_at_us)
@@ -130,17 +131,12 @@ class TableLog:
         changed = [Change(key, value) for key, value in rows.items() if before.get(key) != value]
         return removed + changed
 
-    @property
-    def size(self) -> int:
-        """The size of the pickled values and their keys, in bytes."""
-        return self._bytes
-
     def _check_size(self) -> None:
         limit = self.operator.max_bytes
-        if self._bytes > limit:
+        if self.size > limit:
             raise StepError(
                 self.step.step_id,
-                f"the table has grown to {self._bytes:,} bytes of {len(self.contents):,} keys, "
+                f"the table has grown to {self.size:,} bytes of {len(self.contents):,} keys, "
                 f"more than max_bytes={limit:,}: give it a greater max_bytes=, keep smaller values "
                 "(value=), remove keys by a value of None, or join the streams (op.join)",
             )
@@ -152,7 +148,7 @@ class TableLog:
         base, data = self.version.base, encode(changes)
         self._bytes_since_base += len(data)
         too_many = number - base > MAX_CHANGES_FILES
-        if not too_many and self._bytes_since_base <= self._bytes:
+        if not too_many and self._bytes_since_base <= self.size:
             self.files.write_bytes(f"{folder_of(self.name)}/{file_name(number, CHANGES)}", data)
             return base
         whole = encode(self.contents.changes())

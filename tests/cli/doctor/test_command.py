@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from flow.cli.doctor import command
 from flow.cli.doctor.finding import Finding, ok, problem, warning
 from flow.cli.doctor.spark_run import ITEMS, small_flow
-from flow.config.fields import FIELDS
+from flow.config.flow_config import FIELDS
 from flow.testing import TestDriver
 
 Capture = pytest.CaptureFixture[str]

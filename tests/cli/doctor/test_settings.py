@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from flow.cli.doctor.command import configuration_findings, machine_findings
 from flow.cli.doctor.finding import Level
-from flow.cli.doctor.settings import configuration_findings, machine_findings
 from flow.config.effective import EffectiveConfig, of_arguments
 from recovery import RecoveryConfig
 from tests.cli.doctor.findings import OK, PROBLEM, WARNING, is_last

@@ -14,8 +14,7 @@ from flow import CheckpointError
 from flow.dataflow import Step
 from flow.engine.tables.contents import Change, Contents, History, Newest
 from flow.engine.tables.log import MAX_CHANGES_FILES, REMOVAL_VERSIONS, TableLog
-from flow.engine.tables.stores import FileTables
-from flow.engine.tables.versions import TableVersion
+from flow.engine.tables.versions import FileTables, TableVersion
 from flow.operators.tables import Table
 from tests.support.sampling import sampled
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 import flow_windowing as win
 from flow import CheckpointError, Dataflow, StepError
-from flow.engine.spark.session.query_conf import query_conf
+from flow.engine.spark.session.session import query_conf
 from flow.testing import EOF, TestingSink, TestingSource
 from flow_windowing import EventClock, TumblingWindower
 from recovery import RecoveryConfig, rewind, status, verify

@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -26,7 +26,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.access import is_local, is_remote
-from flow.engine.spark.session.spark_log import SPARK_LOG
+from flow.engine.spark.session.jvm_start import SPARK_LOG
 from flow.errors import CheckpointError, EngineError, FlowError, error_message, first_line
 
 JVM_ERRORS = (Py4JError, ConnectionError)
@@ -112,11 +112,7 @@ class StateLost(Exception):
     """
 
 
-def spark_problem(
-    error: BaseException | None,
-    disks: RunDisks | None = None,
-    logged: Callable[[], str] = str,
-) -> str:
+def spark_problem(error: BaseException | None, disks: RunDisks | None = None) -> str:
     """Return the cause of a failure: a worker, a full disk, too little memory, or the outermost.
 
     The innermost causes are too general: for a worker that has died, the end of a stream.
@@ -124,13 +120,12 @@ def spark_problem(
     Args:
         error: the failure.
         disks: disks of the run; ``None`` if the full disk need not be named.
-        logged: returns Spark's log of the run; empty if unknown.
     """
     messages = list(_messages(error))
     for message in messages:
         if _WORKER in message:
             return _no_worker(message.partition(_WORKER)[2])
-    full = full_disk_problem(error, disks, logged)
+    full = full_disk_problem(error, disks)
     if full is not None:
         return full
     lines = [message.partition(_END)[0] for message in messages]
@@ -145,15 +140,13 @@ def spark_problem(
     return next(shown, lines[0] or first_line(error))
 
 
-def full_disk_problem(
-    error: BaseException | None, disks: RunDisks | None, logged: Callable[[], str]
-) -> str | None:
+def full_disk_problem(error: BaseException | None, disks: RunDisks | None) -> str | None:
     """Return the text about a full disk that caused a failure; ``None`` for other causes."""
     messages = list(_messages(error))
     if any(map(tells_of_a_full_disk, messages)):
         return NO_SPACE if disks is None else disks.explain(messages)
     if disks is not None and any(map(_LOST.search, messages)):
-        log = logged()
+        log = SPARK_LOG.written_since(disks.log_start)
         if tells_of_a_full_disk(log) or disks.full():
             return disks.explain([log])
     return None
@@ -205,10 +198,12 @@ class RunDisks:
     Attributes:
         checkpoint: path or URI of the checkpoint; ``None`` without one.
         local: Spark's directories for temporary files on this machine.
+        log_start: the length of Spark's log at the start of the run, in bytes.
     """
 
     checkpoint: str | None = None
     local: tuple[str, ...] = ()
+    log_start: int = 0
 
     def full(self) -> tuple[str, ...]:
         """Return the local directories whose file system is full."""
@@ -287,7 +282,7 @@ def _megabytes(size: float) -> str:
 
 
 def disks_of(spark: Any, checkpoint: str | None = None) -> RunDisks:
-    """Return the directories that a run on a session writes to beside its outputs.
+    """Return the directories that a run writes to beside its outputs, as the run starts.
 
     Args:
         spark: the session.
@@ -297,7 +292,7 @@ def disks_of(spark: Any, checkpoint: str | None = None) -> RunDisks:
     if is_local(spark):
         jvm: Any = spark._jvm
         local = tuple(jvm.org.apache.spark.util.Utils.getConfiguredLocalDirs(spark._jsc.getConf()))
-    return RunDisks(checkpoint, local)
+    return RunDisks(checkpoint, local, SPARK_LOG.size())
 
 
 @contextlib.contextmanager

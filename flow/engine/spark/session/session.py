@@ -23,12 +23,14 @@ from pyspark.sql import SparkSession
 
 from flow.checks import wrong_type
 from flow.engine.spark.session.access import cores_of, is_local, is_remote, java_of
-from flow.engine.spark.session.failures import is_stopped
+from flow.engine.spark.session.failures import JVM_ERRORS, is_stopped
 from flow.engine.spark.session.jvm_start import (
+    SPARK_LOG,
     directory_for_jvm,
     has_room_for_sockets,
     java_options_of_user,
     leave_to_jvm,
+    output_to,
     started_in,
     starts_jvm,
     submitted_conf,
@@ -36,6 +38,7 @@ from flow.engine.spark.session.jvm_start import (
 from flow.engine.spark.session.settings import (
     LOCAL_DRIVER_MEMORY,
     ONE_DAEMON,
+    QUERY_CONF,
     QUIET_LEVELS,
     SPEEDUPS_OF_WORKERS,
     SPEEDUPS_VARIABLE,
@@ -44,7 +47,6 @@ from flow.engine.spark.session.settings import (
     local_tasks,
 )
 from flow.engine.spark.session.spark_home import quick_spark_home
-from flow.engine.spark.session.spark_log import SPARK_LOG, output_to
 from flow.engine.spark.session.versions import check_java, check_same_version
 from flow.engine.temporary import new_directory
 from flow.errors import (
@@ -115,6 +117,22 @@ _IN_WORKERS = ("flow_windowing.columnar.windows.plan", "flow_windowing.columnar.
 _STATE_SERVER = (
     "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
 )
+
+_ON_THIS_MACHINE: Mapping[str, str] = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""Settings for a checkpoint on a local file system. A rename is atomic with each of Spark's file
+managers there, and the default manager starts three processes for each file."""
+
+_FEW_ROWS: Mapping[str, str] = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings for a query whose rows are packets, of which there are few. Spark generates code to
+convert rows anew in each task, which takes longer than the code saves."""
+
+_BROADCAST_BEYOND = "spark.broadcast.UDFCompressionThreshold"
+_NEVER_BROADCAST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -415,3 +433,71 @@ def _compiled(file: Path) -> bytes:
     code = SourceFileLoader(file.stem, str(file)).get_code(file.stem)
     flags = _UNCHECKED.to_bytes(4, "little")
     return MAGIC_NUMBER + flags + source_hash(file.read_bytes()) + marshal.dumps(code)
+
+
+@contextlib.contextmanager
+def query_conf(
+    spark: SparkSession,
+    partitions: int,
+    kept_epochs: int | None = None,
+    local: bool = False,
+    only_packets: bool = False,
+    extra: Mapping[str, str] | None = None,
+) -> Iterator[None]:
+    """Set the configuration of a flow's query, and restore the old one at the end.
+
+    A checkpoint keeps some settings of its first epoch for its whole life: the RocksDB state store,
+    changelog checkpointing, checkpoint format 2, and bounded memory.
+
+    Args:
+        spark: the session.
+        partitions: number of partitions of each level.
+        kept_epochs: number of retained epochs; ``None`` for the session's setting.
+        local: True if the checkpoint is on a file system of this machine.
+        only_packets: True if all rows that Spark processes are packets.
+        extra: settings of this query alone.
+    """
+    wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions), **(extra or {})}
+    if local:
+        wanted.update(_ON_THIS_MACHINE)
+    if only_packets:
+        wanted.update(_FEW_ROWS)
+    if kept_epochs is not None:
+        wanted["spark.sql.streaming.minBatchesToRetain"] = str(kept_epochs)
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        with _large_plans(spark):
+            yield
+    finally:
+        # If the JVM has ended, the original failure must stay visible.
+        with contextlib.suppress(*JVM_ERRORS):
+            for name, old in before.items():
+                if old is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, old)
+
+
+@contextlib.contextmanager
+def _large_plans(spark: SparkSession) -> Iterator[None]:
+    """Allow plans of more than a megabyte, such as flows with a lookup table in a function.
+
+    PySpark broadcasts a Python source whose pickle is larger than a megabyte, but the process that
+    runs the source in a stream does not read broadcasts.
+    """
+    if is_remote(spark):  # There the server makes the plan of a batch, and no stream runs.
+        yield
+        return
+    conf = spark._jsc.sc().conf()
+    before = conf.get(_BROADCAST_BEYOND, "")
+    conf.set(_BROADCAST_BEYOND, str(_NEVER_BROADCAST))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(*JVM_ERRORS):
+            if before:
+                conf.set(_BROADCAST_BEYOND, before)
+            else:
+                conf.remove(_BROADCAST_BEYOND)

@@ -56,8 +56,12 @@ def quick_spark_home() -> Iterator[None]:
         with _started_from(prepared_home(), options):
             yield
         return
-    home = _temporary_home()
-    with _started_from(home) if home else contextlib.nullcontext():
+    home = new_directory("spark-home-")
+    started: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    with contextlib.suppress(OSError):  # The file system has no links, or the user may make none.
+        _link(home)
+        started = _started_from(home)
+    with started:
         yield
 
 
@@ -137,16 +141,6 @@ def _started_from(home: Path, java_options: str = "") -> contextlib.AbstractCont
     if java_options:
         values |= submit_options(os.environ.get(SUBMIT_OPTIONS), java_options)
     return environment(values)
-
-
-def _temporary_home() -> Path | None:
-    """Make a folder of links to the installation for this process; ``None`` if that fails."""
-    home = new_directory("spark-home-")
-    try:
-        _link(home)
-    except OSError:  # The file system has no links, or the user may not make them.
-        return None
-    return home
 
 
 def _link(home: Path) -> None:

@@ -22,6 +22,7 @@ from flow.engine.spark.session.failures import (
     RunDisks,
     spark_problem,
 )
+from flow.engine.spark.session.jvm_start import SPARK_LOG
 from flow.testing import TestingSource
 from tests.support.one_stream import Build, a_flow, step
 
@@ -150,18 +151,22 @@ def test_a_full_disk_reported_with_lost_state_is_named() -> None:
     "raised",
     ["EOFError", "BrokenPipeError: [Errno 32] Broken pipe", "x.StateLost: ConnectionResetError"],
 )
-def test_a_full_disk_found_in_sparks_log_is_named(raised: str) -> None:
+def test_a_full_disk_found_in_sparks_log_is_named(
+    raised: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = (
         "WARN CheckpointFileManager: Error cancelling write to "
         "file:/there/is/no/checkpoint/spark/state/0/1/3.changelog, continuing\n"
         "org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n"
     )
-    assert spark_problem(worker(raised), DISKS, lambda: log) == FULL
+    monkeypatch.setattr(SPARK_LOG, "written_since", lambda _: log)
+    assert spark_problem(worker(raised), DISKS) == FULL
 
 
-def test_a_closed_socket_with_free_space_is_no_full_disk() -> None:
-    assert spark_problem(worker("x.StateLost: EOFError"), DISKS, lambda: "all is well") == ROOMY
-    problem = spark_problem(worker("EOFError"), DISKS, lambda: "all is well")
+def test_a_closed_socket_with_free_space_is_no_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SPARK_LOG, "written_since", lambda _: "all is well")
+    assert spark_problem(worker("x.StateLost: EOFError"), DISKS) == ROOMY
+    problem = spark_problem(worker("EOFError"), DISKS)
     assert problem == "a function that Spark ran in Python raised EOFError"
 
 
@@ -202,7 +207,7 @@ KILLED = "ExecutorLostFailure: The executor with id 1 exited with exit code 137(
 )
 def test_too_little_memory_is_explained(case: tuple[Any, ...]) -> None:
     problem, *messages = case
-    assert spark_problem(JavaError(CALL, chain(*messages)), DISKS, lambda: "all is well") == problem
+    assert spark_problem(JavaError(CALL, chain(*messages)), DISKS) == problem
 
 
 def test_a_number_137_alone_is_no_killed_executor() -> None:
@@ -210,11 +215,9 @@ def test_a_number_137_alone_is_no_killed_executor() -> None:
     assert spark_problem(JavaError(CALL, Java(text))) == text
 
 
-def test_unrelated_errors_do_not_read_the_log() -> None:
-    def logged() -> str:
-        raise AssertionError
-
-    problem = spark_problem(worker("ValueError: odd"), DISKS, logged)
+def test_unrelated_errors_do_not_read_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(type(SPARK_LOG), "written_since")
+    problem = spark_problem(worker("ValueError: odd"), DISKS)
     assert problem == "a function that Spark ran in Python raised ValueError: odd"
 
 
