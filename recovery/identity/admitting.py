@@ -12,13 +12,7 @@ from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError, FlowBuildError
 from flow.format_version import check_format
 from flow.monitoring.status import graph_json, graph_of
-from recovery.identity.fingerprint import (
-    Change,
-    Effect,
-    compare,
-    fingerprint,
-    input_continues,
-)
+from recovery.identity.fingerprint import Change, Effect, compare, fingerprint, input_continues
 from recovery.reading.rendering import command
 
 Json: TypeAlias = Any

@@ -149,11 +149,6 @@ class CheckpointReader:
         """The fingerprint of the flow, with its keyed steps, inputs and tables, each by id."""
         return self.identity.recovery["fingerprint"]
 
-    @property
-    def graph(self) -> Json:
-        """The graph of the flow as JSON."""
-        return self.identity.recovery["graph"]
-
     def state_name(self, step_id: str) -> str:
         """Return the name of a step's state, or of an input's offset, in the checkpoint."""
         return self.names.get(step_id, step_id)

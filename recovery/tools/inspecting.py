@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from flow.errors import CheckpointError
 from flow_windowing.rules.key_state import DriverState, IntervalState
 from recovery.reading.checkpoint import open_checkpoint
-from recovery.reading.epoch_state import (
-    EpochState,
-    TableState,
-    TableValue,
-    load_snapshot,
-)
+from recovery.reading.epoch_state import EpochState, TableState, TableValue, load_snapshot
 from recovery.reading.problems import PathLike
 from recovery.reading.rendering import due_text, indented, plain, time_text
 from recovery.reading.windows import WindowingStep

@@ -14,7 +14,6 @@ from flow.instants import NEVER
 from flow.keyed.segments import IDS, WholeKeys
 from flow_windowing.deduplication.ids import SeenIds
 from flow_windowing.deduplication.segments import NO_CLOCK, IdSegment, snapshots_of_segment
-from flow_windowing.deduplication.shard import add_passing
 from flow_windowing.deduplication.table import IdTable
 from recovery.reading.epoch_state import decode_segment, load_snapshot
 
@@ -50,7 +49,7 @@ def test_a_segment_of_whole_keys_goes_on_in_columns() -> None:
     assert clocks == [(90, 7), (80, 6, 5, 40)]
     slots = table.slots_of(pa.array(["b", "a", "c"]))
     times_us = np.array([10, 111, 10])
-    passes = add_passing(table, slots, pa.array(["x", "x", "x"], pa.large_string()), times_us, 10)
+    passes = table.add_passing(slots, pa.array(["x", "x", "x"], pa.large_string()), times_us, 10)
     assert passes.tolist() == [False, True, True]
     (dump,) = table.dump(np.zeros(3, np.int64), [0], np.zeros(3, np.int64))
     assert dump.content is not None
@@ -67,10 +66,8 @@ def test_ids_that_are_their_keys_are_not_stored_again() -> None:
     keys = [f"event-{number}" for number in range(100)]
     table = IdTable()
     slots = table.slots_of(pa.array(keys))
-    assert add_passing(table, np.tile(slots, 2), None, np.repeat([0, 50], 100), 10).all()
-    assert not add_passing(
-        table, slots, pa.array(keys, pa.large_string()), slots * 0 + 55, 10
-    ).any()
+    assert table.add_passing(np.tile(slots, 2), None, np.repeat([0, 50], 100), 10).all()
+    assert not table.add_passing(slots, pa.array(keys, pa.large_string()), slots * 0 + 55, 10).any()
     table.seen = table.seen._replace(ids=None)
     (dump,) = table.dump(np.zeros(100, np.int64), [0], np.zeros(100, np.int64))
     assert dump.content is not None
@@ -83,7 +80,7 @@ def test_ids_that_are_their_keys_are_not_stored_again() -> None:
     # An id that is not its key: the ids that are get a column.
     (seven,) = restored.slots_of(pa.array(["event-7"])).tolist()
     rows, ids = np.array([seven, seven]), pa.array(["event-7", "other"], pa.large_string())
-    assert add_passing(restored, rows, ids, np.array([59, 59]), 10).tolist() == [False, True]
+    assert restored.add_passing(rows, ids, np.array([59, 59]), 10).tolist() == [False, True]
     assert restored.seen.ids is not None
     assert restored.seen.ids.to_pylist().count("event-7") == 2
 
