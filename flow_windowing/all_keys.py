@@ -91,9 +91,7 @@ class MergeLogic(StatefulBatchLogic[Partial, tuple[int, Any], None]):
 
     @override
     def on_batch(
-        self,
-        values: list[Partial],
-        moment: Moment,
+        self, values: list[Partial], moment: Moment
     ) -> tuple[Iterable[tuple[int, Any]], Keep]:
         partials_of: dict[int, list[Partial]] = {}
         for partial in values:

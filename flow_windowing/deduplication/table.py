@@ -125,11 +125,7 @@ class IdTable:
         return least
 
     def dump(
-        self,
-        numbers: Ints,
-        wanted: list[int],
-        due_us: Ints,
-        clocks: Ints | list[Any] | None = None,
+        self, numbers: Ints, wanted: list[int], due_us: Ints, clocks: Ints | list[Any] | None = None
     ) -> list[SegmentDump]:
         """Return snapshots of segments, see `ShardLogic.dump`.
 

@@ -231,10 +231,7 @@ def _counting(unit: CalendarUnit, week_starts: Weekday) -> Counting:
         return _weeks(week_starts)
     if unit == "month":
         return Counting(month_of, first_day_of_month)
-    return Counting(
-        lambda day: month_of(day) // 12,
-        lambda year: first_day_of_month(year * 12),
-    )
+    return Counting(lambda day: month_of(day) // 12, lambda year: first_day_of_month(year * 12))
 
 
 def _weeks(week_starts: Weekday) -> Counting:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import flow_windowing
 from flow.engine.progress.stream_progress import StepProgress
@@ -18,9 +18,7 @@ from flow_windowing.rules.tags import mark_of, side_of
 from flow_windowing.rules.waiting import Waiting
 from recovery.reading.epoch_state import EpochState
 from recovery.reading.inert import load_inert
-from recovery.reading.rendering import plain, time_text
-
-Json: TypeAlias = Any
+from recovery.reading.rendering import Json, plain, time_text
 
 
 class OpenWindow(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from flow.errors import CheckpointError
 from recovery.identity.fingerprint import without_places
@@ -14,8 +14,6 @@ from recovery.tools.seeding import UnplacedState, check_layout, store_seeds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Json: TypeAlias = Any
 
 
 @dataclass(frozen=True)
