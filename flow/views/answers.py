@@ -130,17 +130,19 @@ def _decoded(part: str) -> str:
 
 
 def _one(found: Answer, key: str) -> JsonAnswer:
-    body: Json = {"view": found.view, "run_id": found.run_id, "epoch": found.epoch}
+    body = _head(found)
     if found.entry is None:
         return JsonAnswer(404, {"error": f"no entry of {shorten(key, 80)}", **body})
     return JsonAnswer(200, {**body, "entry": _entry(found.entry)})
 
 
+def _head(found: Answer | Page) -> Json:
+    return {"view": found.view, "run_id": found.run_id, "epoch": found.epoch}
+
+
 def _page(page: Page) -> Json:
     return {
-        "view": page.view,
-        "run_id": page.run_id,
-        "epoch": page.epoch,
+        **_head(page),
         "entries": [_entry(entry) for entry in page.entries],
         "next": page.next,
     }

@@ -148,11 +148,6 @@ class SeenIds(NamedTuple):
     ids: Ids | None
     first_us: Ints
 
-    @classmethod
-    def empty(cls) -> SeenIds:
-        """Return no ids."""
-        return cls(np.empty(0, np.int64), None, np.empty(0, np.int64))
-
     def concat(self, other: SeenIds) -> SeenIds:
         """Return these ids followed by others: both columns of ids, or both ``None``."""
         if not len(self.slots):

@@ -107,14 +107,14 @@ class ShardIds(ShardLogic):
 
     def _add_rows(self, rows: ShardRows) -> None:
         """Admit an epoch's rows, and emit those that are on time."""
-        table, wanted = self._table, self._epoch.wanted
+        table = self._table
         slots = table.slots_of(rows.keys)
         table.changed[slots] = True
         new = len(table.keys) - len(self._clocks)
         self._clocks = self._clocks.concat(self._clock.new_clocks(new))
         arriving = ArrivingRows.of(rows, table.keys, slots, sides=1)
         admitted = self._clock.admit(self._clocks, arriving, self._epoch.before, self._moment)
-        late = LateItems(self._output, wanted, sides=1)
+        late = LateItems(self._output, self._epoch.wanted, sides=1)
         value_of = value_reader(rows.values)
         on_time = late.reject(
             admitted,
@@ -125,11 +125,18 @@ class ShardIds(ShardLogic):
         )
         ids = ids_of(self._id_of, rows, on_time.rows)
         passes = table.add_passing(on_time.slots, ids, on_time.times_us, self._ttl_us)
-        emit(self._output, DOWN, rows, on_time.rows[passes], wanted)
-        emit(self._output, DUPLICATES, rows, on_time.rows[~passes], wanted)
+        self._emit(DOWN, rows, on_time.rows[passes])
+        self._emit(DUPLICATES, rows, on_time.rows[~passes])
         pos_of_slot = np.zeros(len(table.keys), np.int64)
         pos_of_slot[slots] = rows.pos[np.cumsum(rows.counts) - 1]
         late.emit(table.keys, pos_of_slot)
+
+    def _emit(self, port: int, rows: ShardRows, chosen: Ints) -> None:
+        """Emit rows, given by number, on a stream; only count them if no step reads the stream."""
+        if port not in self._epoch.wanted:
+            self._output.unread[port] += len(chosen)
+        elif len(chosen):
+            self._output.chunks[port].append(_chunk(rows, chosen))
 
     def _due_us(self) -> Ints:
         """Return the due time of each slot, in the encoding of `flow.keyed.due`."""
@@ -156,16 +163,6 @@ def _entering(admitted: AdmittedRows) -> EnteringRows:
     times_us, by_arrival = admitted.times_us, np.arange(len(slot_of_row))
     columns = (times_us, by_arrival, admitted.watermark_us, arriving.sources)
     return EnteringRows(arriving.numbers, slot_of_row, *columns)
-
-
-def emit(
-    output: ShardOutput, port: int, rows: ShardRows, chosen: Ints, wanted: frozenset[int]
-) -> None:
-    """Emit rows, given by number, on a stream; only count them if no step reads the stream."""
-    if port not in wanted:
-        output.unread[port] += len(chosen)
-    elif len(chosen):
-        output.chunks[port].append(_chunk(rows, chosen))
 
 
 def _chunk(rows: ShardRows, chosen: Ints) -> Chunk:

@@ -35,7 +35,7 @@ class IdTable:
 
     def __init__(self) -> None:
         self.keys = pa.array([], pa.large_string())
-        self.seen = SeenIds.empty()
+        self.seen = SeenIds(np.empty(0, np.int64), None, np.empty(0, np.int64))
         self.changed = np.empty(0, np.bool_)
         self._loaded: list[IdSegment | WholeKeys] = []
 
@@ -125,7 +125,7 @@ class IdTable:
         return least
 
     def dump(
-        self, numbers: Ints, wanted: list[int], due_us: Ints, clocks: Ints | list[Any] | None = None
+        self, numbers: Ints, wanted: list[int], due_us: Ints, clocks: Ints | list[Any]
     ) -> list[SegmentDump]:
         """Return snapshots of segments, see `ShardLogic.dump`.
 
@@ -133,7 +133,7 @@ class IdTable:
             numbers: the segment number of each slot.
             wanted: the numbers of the segments to return.
             due_us: the due time of each slot.
-            clocks: the clock of each slot, as in `KeyedIds`; ``None`` if no slot has a clock.
+            clocks: the clock of each slot, as in `KeyedIds`.
         """
         index_of = np.full(max(int(numbers.max(initial=0)), max(wanted, default=0)) + 1, -1)
         index_of[wanted] = np.arange(len(wanted))
@@ -155,7 +155,7 @@ class IdTable:
             begin = end
         return dumps
 
-    def _of_slots(self, slots: Ints, clocks: Ints | list[Any] | None) -> KeyedIds:
+    def _of_slots(self, slots: Ints, clocks: Ints | list[Any]) -> KeyedIds:
         """Return the keys of slots with their ids, in the order of `slots`."""
         index_of = np.full(len(self.keys), -1)
         index_of[slots] = np.arange(len(slots))
@@ -167,11 +167,5 @@ class IdTable:
             np.bincount(indices[rows], minlength=len(slots)),
             None if self.seen.ids is None else take_ids(self.seen.ids, rows),
             self.seen.first_us[rows],
-            _clocks_of(clocks, slots),
+            pick(clocks, slots) if isinstance(clocks, list) else clocks[:, slots],
         )
-
-
-def _clocks_of(clocks: Ints | list[Any] | None, slots: Ints) -> Ints | list[Any]:
-    if clocks is None:
-        return np.empty((0, len(slots)), np.int64)
-    return pick(clocks, slots) if isinstance(clocks, list) else clocks[:, slots]
