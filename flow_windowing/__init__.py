@@ -7,10 +7,10 @@ from flow.checks import no_attribute
 from flow.instants import NEVER
 from flow_windowing.aggregates.aggregator import Aggregator, aggregate
 from flow_windowing.aggregates.approximate.distinct import ApproxCountDistinct
-from flow_windowing.aggregates.approximate.quantile import ApproxQuantile
 from flow_windowing.aggregates.collections import Collect, CollectUnique
+from flow_windowing.aggregates.distributions import ApproxQuantile, Quantile, StdDev
 from flow_windowing.aggregates.extremes import Earliest, First, Last, Latest, Max, Min
-from flow_windowing.aggregates.numbers import Count, CountDistinct, Mean, Quantile, StdDev, Sum
+from flow_windowing.aggregates.numbers import Count, CountDistinct, Mean, Sum
 from flow_windowing.aggregates.rankings import ApproxTopK, MaxK, MaxKUnique, MinK, MinKUnique, TopK
 from flow_windowing.clocks.clock import (
     Clock,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
 from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +30,8 @@ from flow_windowing.aggregates.aggregator import Aggregator, UnfitError, called
 from flow_windowing.aggregates.value_order import compare
 from flow_windowing.contract.metadata import WindowMetadata
 
-PORTS = ("down", "closed")
+DOWN, CLOSED = range(2)
 """The streams of the second level."""
-DOWN, CLOSED = range(len(PORTS))
 
 ALL_KEYS = "all"
 """The key of results over all keys."""
@@ -52,14 +51,10 @@ class Partial(NamedTuple):
     accumulator: Any
 
 
-@dataclass(frozen=True)
-class GatherPartials:
-    """The mapper that puts the partial accumulators of a bucket under the key of all keys."""
-
-    def __call__(self, item: tuple[str, tuple[WindowMetadata, dict[str, Any]]]) -> Any:
-        """Return the item of the second level for an item of the first."""
-        bucket, (window, accumulators) = item
-        return ALL_KEYS, Partial(bucket, window, list(accumulators.values()))
+def gather(item: tuple[str, tuple[WindowMetadata, dict[str, Any]]]) -> tuple[str, Partial]:
+    """Return the item of the second level, under the key of all keys, for an item of the first."""
+    bucket, (window, accumulators) = item
+    return ALL_KEYS, Partial(bucket, window, list(accumulators.values()))
 
 
 @dataclass(frozen=True)
@@ -69,6 +64,8 @@ class MergeBuilder(LogicBuilder):
     Attributes:
         aggregator: the aggregator of the accumulators.
     """
+
+    PORTS: ClassVar[tuple[str, str]] = ("down", "closed")
 
     aggregator: Aggregator[Any, Any, Any]
 
@@ -95,9 +92,7 @@ class MergeLogic(StatefulBatchLogic[Partial, tuple[int, Any], None]):
 
     @override
     def on_batch(
-        self,
-        values: list[Partial],
-        moment: Moment,
+        self, values: list[Partial], moment: Moment
     ) -> tuple[Iterable[tuple[int, Any]], Keep]:
         partials_of: dict[int, list[Partial]] = {}
         for partial in values:

@@ -15,15 +15,7 @@ from flow.operators.stateless import map as map_items
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import Partials
 from flow_windowing.aggregates.numbers import Count
-from flow_windowing.all_keys import (
-    ALL_KEYS,
-    PORTS,
-    GatherPartials,
-    MergeBuilder,
-    RankChunk,
-    TopKeys,
-    TopRows,
-)
+from flow_windowing.all_keys import ALL_KEYS, MergeBuilder, RankChunk, TopKeys, TopRows, gather
 from flow_windowing.clocks.clock import Clock, SystemClock, check_clock
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.operators import check_aggregator, named_aggregates
@@ -105,7 +97,7 @@ def aggregate_window_all(
         "close",
         timestamp,
     )
-    gathered = map_items(f"{step_id}.gather", partials.down, GatherPartials())
+    gathered = map_items(f"{step_id}.gather", partials.down, gather)
     late = add_step(f"{step_id}.rekey", Rekey(ALL_KEYS), partials.late)[0]
     down, closed = _merge(step_id, gathered, named, "aggregate_window_all")
     return WindowOut(down, late, closed)
@@ -181,7 +173,7 @@ def _merge(
     step_id: str, partials: KeyedStream[Any], aggregator: Aggregator[Any, Any, Any], kind: str
 ) -> tuple[KeyedStream[Any], KeyedStream[Any]]:
     """Add the step that merges partial accumulators; return results and closed windows."""
-    operator = Stateful(MergeBuilder(aggregator), kind, emits=PORTS)
+    operator = Stateful(MergeBuilder(aggregator), kind, emits=MergeBuilder.PORTS)
     down, closed = add_step(step_id, operator, partials)
     return down, closed
 

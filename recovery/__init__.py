@@ -8,10 +8,9 @@ import flow_windowing as _flow_windowing  # noqa: F401  (it checks the package `
 from recovery.settings import RecoveryConfig
 from recovery.tools.exporting import Export, export
 from recovery.tools.inspecting import KeyState, StepState, inspect
+from recovery.tools.layouts import Rescaled, rescale, seed
 from recovery.tools.relocating import Relocation, relocate
-from recovery.tools.rescaling import Rescaled, rescale
 from recovery.tools.rewinding import Rewind, rewind
-from recovery.tools.seeding import seed
 from recovery.tools.status import CheckpointStatus, SourceStatus, StepStatus, status
 from recovery.tools.verifying import Problem, verify
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flow.checks import check_choice, check_whole
@@ -76,14 +76,9 @@ class RecoveryConfig:
         set_field(self, "keep_epochs", keep_epochs)
 
     def __repr__(self) -> str:
-        parts = [f"path={self.path!r}"]
-        if self.reset_steps:
-            parts.append(f"reset_steps={list(self.reset_steps)!r}")
-        if self.on_removed != "refuse":
-            parts.append(f"on_removed={self.on_removed!r}")
-        if self.keep_epochs != KEEP_EPOCHS:
-            parts.append(f"keep_epochs={self.keep_epochs!r}")
-        return f"RecoveryConfig({', '.join(parts)})"
+        given = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+        values = {**vars(self), "reset_steps": list(self.reset_steps)}
+        return f"RecoveryConfig({', '.join(f'{name}={values[name]!r}' for name in given)})"
 
     def admit(self, kept: Any, plan: Plan, dropping: Sequence[str] = ()) -> Admission:
         """Admit a flow to this checkpoint; called by `flow.run`.

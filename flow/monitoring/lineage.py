@@ -84,7 +84,7 @@ class OpenLineageEvents:
     def __enter__(self) -> OpenLineageEvents:
         """Send START of a new run, and return the object itself."""
         self.run_id = str(self._api.uuid.generate_new_uuid())
-        self._is_running, self._has_warned = True, False
+        self._has_warned = False
         if self._is_own_client:
             self._client = None
             self._attempt("the client", self._make_client)
@@ -106,7 +106,7 @@ class OpenLineageEvents:
                 "the with block of the run"
             )
         is_cut = summary.aborted or (summary.stopped and summary.engine == "batch")
-        self._end("ABORT" if is_cut else "COMPLETE", summary=summary)
+        self._send("ABORT" if is_cut else "COMPLETE", summary=summary)
 
     def __exit__(
         self,
@@ -117,23 +117,17 @@ class OpenLineageEvents:
         """Send the end of a run that `end` was not called for: FAIL after an error."""
         if self._is_running:
             if error is None:
-                self._end("COMPLETE")
+                self._send("COMPLETE")
             else:
-                self._end("FAIL" if isinstance(error, Exception) else "ABORT", error=error)
+                self._send("FAIL" if isinstance(error, Exception) else "ABORT", error=error)
         if self._is_own_client and self._client is not None:
             client, self._client = self._client, None
             self._attempt("the last events", lambda: client.close(_CLOSE_SECONDS))
 
-    def _end(
-        self, kind: str, summary: Summary | None = None, error: BaseException | None = None
-    ) -> None:
-        self._is_running = False
-        self._send(kind, summary, error)
-
     def _send(
         self, kind: str, summary: Summary | None = None, error: BaseException | None = None
     ) -> None:
-        client = self._client
+        client, self._is_running = self._client, kind == "START"
         if client is not None:
             self._attempt(f"event {kind}", lambda: client.emit(self._event(kind, summary, error)))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,14 +16,7 @@ from flow.engine.epoch.watermark_lag import WatermarkLag
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowError, StepError, error_message, shorten
 from flow.instants import NO_PROGRESS
-from flow.monitoring.status import (
-    EpochStatus,
-    ErrorStatus,
-    RunState,
-    RunStatus,
-    StepStatus,
-    graph_of,
-)
+from flow.monitoring.status import EpochStatus, ErrorStatus, RunState, RunStatus, StepStatus
 from flow.reports.failure_text import describe_failure
 from flow.reports.loss_warnings import wait_advice
 
@@ -78,15 +70,7 @@ class Recorder:
         self._late = LateValues()
         started = clock()
         self._samples = deque([_Sample(started, Counter(), {})])
-        self.status = RunStatus(
-            plan.flow_id,
-            uuid.uuid4().hex,
-            engine,
-            graph_of(plan),
-            started,
-            trigger_seconds,
-            steps=MappingProxyType({step_id: StepStatus() for step_id in plan.steps}),
-        )
+        self.status = RunStatus.starting(plan, engine, started, trigger_seconds)
 
     def start(self) -> RunStatus:
         """Return the status once Spark is there, and the first epoch may begin."""
@@ -166,11 +150,12 @@ class Recorder:
         before = self._sample_before(now)
         seconds = now - before.at
         counts = _by_step(self._counts)
-        rates = _by_step(
-            {name: (n - before.counts[name]) / seconds for name, n in self._counts.items()}
-            if seconds > 0
-            else {}
-        )
+        rates, shares = dict[str, dict[str, float]](), dict[str, float]()
+        if seconds > 0:
+            added = {name: n - before.counts[name] for name, n in self._counts.items()}
+            rates = _by_step({name: n / seconds for name, n in added.items()})
+            worked = {name: busy - before.busy.get(name, 0.0) for name, busy in self._busy.items()}
+            shares = {name: busy / seconds for name, busy in worked.items()}
         gauges = _by_step(report.gauges)
         return {
             step_id: StepStatus(
@@ -178,7 +163,7 @@ class Recorder:
                 gauges.get(step_id, {}),
                 rates.get(step_id, {}),
                 self._busy.get(step_id, 0.0),
-                self._busy_since(before, step_id) / seconds if seconds > 0 else 0.0,
+                shares.get(step_id, 0.0),
                 self._active_at.get(step_id),
                 self._lags.get(step_id),
                 *self._held(report.bounds.get(step_id), self.status.steps[step_id], now),
@@ -197,9 +182,6 @@ class Recorder:
         at = None if bound.bound_us <= NO_PROGRESS else bound.bound_us / 1e6
         is_same = (before.held_by, before.held_at) == (bound.setter, at)
         return bound.setter, at, before.held_since if is_same else now
-
-    def _busy_since(self, before: _Sample, step_id: str) -> float:
-        return self._busy.get(step_id, 0.0) - before.busy.get(step_id, 0.0)
 
     def _sample_before(self, now: float) -> _Sample:
         """Add a sample, and return the newest one that is at least `RATE_SECONDS` old."""

@@ -6,9 +6,11 @@ A status is immutable, so that other threads read it without a lock. The JSON is
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from flow.dataflow import Step
@@ -155,6 +157,15 @@ class RunStatus:
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
     ended_at: float | None = None
     error: ErrorStatus | None = None
+
+    @classmethod
+    def starting(
+        cls, plan: Plan, engine: str, started_at: float, trigger_seconds: float | None
+    ) -> RunStatus:
+        """Return the status of a new run before its first epoch."""
+        steps = MappingProxyType({step_id: StepStatus() for step_id in plan.steps})
+        run_id, graph = uuid.uuid4().hex, graph_of(plan)
+        return cls(plan.flow_id, run_id, engine, graph, started_at, trigger_seconds, steps=steps)
 
 
 @dataclass(frozen=True)
@@ -368,6 +379,12 @@ def graph_json(graph: Graph) -> dict[str, Any]:
     """Return a graph: the fields of its steps, and the ends of its streams."""
     edges = [{"up": edge.up, "port": edge.port, "down": edge.down} for edge in graph.edges]
     return {"steps": [dict(vars(step)) for step in graph.steps], "edges": edges}
+
+
+def graph_from_json(content: Any) -> Graph:
+    """Return a graph from the JSON of `graph_json`, which has no counters."""
+    steps = tuple(GraphStep(**step) for step in content["steps"])
+    return Graph(steps, tuple(GraphEdge(**edge, counter=None) for edge in content["edges"]))
 
 
 def _step(step: StepStatus) -> dict[str, Any]:

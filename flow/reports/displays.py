@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from flow.dataflow import Dataflow
-from flow.displays import Bundle, display_as
+from flow.displays import display_as
 from flow.engine.epoch.summary import Summary
 from flow.errors import printable
 from flow.reports.graph_svg import to_svg
@@ -14,16 +14,6 @@ from flow.reports.summary_table import lines_below, table_rows
 
 _TABLE = "border-collapse: collapse; font-variant-numeric: tabular-nums"
 _CELL = "padding: 2px 10px; border-bottom: 1px solid rgba(128, 128, 128, .35); text-align: "
-
-
-def flow_display(flow: Dataflow) -> Bundle:
-    """Return the display of a flow: its graph."""
-    return {"image/svg+xml": to_svg(flow)}
-
-
-def summary_display(summary: Summary) -> Bundle:
-    """Return the display of a summary: the table that a command line prints."""
-    return {"text/html": summary_html(summary)}
 
 
 def summary_html(summary: Summary) -> str:
@@ -57,5 +47,5 @@ def _row(cells: tuple[str, ...], tag: str) -> str:
     return f"<tr>{''.join(made)}</tr>"
 
 
-display_as(Dataflow, flow_display)
-display_as(Summary, summary_display)
+display_as(Dataflow, lambda flow: {"image/svg+xml": to_svg(flow)})
+display_as(Summary, lambda summary: {"text/html": summary_html(summary)})

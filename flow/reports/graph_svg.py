@@ -261,8 +261,8 @@ def lay_out(
     ups, downs = _neighbours(routes)
     for sweep in range(_SWEEPS):
         _sort_rows(rows, ups if sweep % 2 == 0 else downs, is_down=sweep % 2 == 0)
-    node_widths: dict[Node, float] = dict.fromkeys(_bends(routes), _BEND_WIDTH)
-    node_widths.update({step: width for step, width in widths.items()})  # noqa: C416
+    node_widths: dict[Node, float] = {step: width for step, width in widths.items()}  # noqa: C416
+    node_widths.update((bend, _BEND_WIDTH) for route in routes for bend in route[1:-1])
     places = _Places(rows, node_widths)
     for sweep in range(_SWEEPS):
         places.pull(ups if sweep % 2 == 0 else downs, is_down=sweep % 2 == 0)
@@ -300,10 +300,6 @@ def _neighbours(routes: Sequence[Sequence[Node]]) -> tuple[_Neighbours, _Neighbo
             ups[lower].append(upper)
             downs[upper].append(lower)
     return ups, downs
-
-
-def _bends(routes: Sequence[Sequence[Node]]) -> list[Node]:
-    return [node for route in routes for node in route[1:-1]]
 
 
 def _sort_rows(rows: list[list[Node]], neighbours: _Neighbours, *, is_down: bool) -> None:

@@ -22,16 +22,7 @@ from urllib.parse import unquote
 
 from flow.connectors.formats.json_encoding import instant_text
 from flow.errors import shorten
-from flow.views.reading import (
-    DEFAULT_LIMIT,
-    Answer,
-    Entry,
-    Page,
-    QueryError,
-    UnknownViewError,
-    View,
-    Views,
-)
+from flow.views.reading import Answer, Entry, Page, QueryError, UnknownViewError, View, Views
 from flow.views.views_file import ViewError
 
 MAX_LIMIT = 1_000
@@ -113,7 +104,9 @@ def _times(query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _paging(query: Mapping[str, str]) -> dict[str, Any]:
-    text = query.get("limit", str(DEFAULT_LIMIT))
+    if "limit" not in query:
+        return {"after": query.get("next")}
+    text = query["limit"]
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and 0 < int(text) <= MAX_LIMIT):
         raise QueryError(
             f"limit must be a whole number from 1 to {MAX_LIMIT}, got {shorten(text, 40)}"
@@ -137,17 +130,19 @@ def _decoded(part: str) -> str:
 
 
 def _one(found: Answer, key: str) -> JsonAnswer:
-    body: Json = {"view": found.view, "run_id": found.run_id, "epoch": found.epoch}
+    body = _head(found)
     if found.entry is None:
         return JsonAnswer(404, {"error": f"no entry of {shorten(key, 80)}", **body})
     return JsonAnswer(200, {**body, "entry": _entry(found.entry)})
 
 
+def _head(found: Answer | Page) -> Json:
+    return {"view": found.view, "run_id": found.run_id, "epoch": found.epoch}
+
+
 def _page(page: Page) -> Json:
     return {
-        "view": page.view,
-        "run_id": page.run_id,
-        "epoch": page.epoch,
+        **_head(page),
         "entries": [_entry(entry) for entry in page.entries],
         "next": page.next,
     }

@@ -25,7 +25,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from flow.connectors.sql.rows import Row
@@ -198,20 +198,20 @@ def asking(file: str) -> Iterator[Ask]:
     try:
         uri = f"file:{quote(file)}?mode=ro"
         connection = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
+
+        def ask(*asked: Any) -> list[Row]:
+            return connection.execute(*asked).fetchall()
+
         with contextlib.closing(connection):
-            connection.execute("BEGIN")
-            _check(file, lambda *asked: connection.execute(*asked).fetchall())
-            yield lambda *asked: connection.execute(*asked).fetchall()
+            ask("BEGIN")
+            if is_empty(ask):
+                raise ViewError(f"{file} has no views yet: the flow has not started")
+            problem = format_problem(ask)
+            if problem is not None:
+                raise ViewError(f"{file} is no file of views: {problem}")
+            yield ask
     except sqlite3.Error as error:
         raise ViewError(f"{file} cannot be read: {reason_of(error)}") from error
-
-
-def _check(file: str, ask: Ask) -> None:
-    if is_empty(ask):
-        raise ViewError(f"{file} has no views yet: the flow has not started")
-    problem = format_problem(ask)
-    if problem is not None:
-        raise ViewError(f"{file} is no file of views: {problem}")
 
 
 def opened_for_writing(file: str) -> SqliteDatabase:

@@ -126,11 +126,7 @@ class ViewWriter:
             undo_to = max(undo_to, state.undo_to)
         self.database.ask(f"DELETE FROM {state.undo} WHERE at_epoch <= ?", (undo_to,))
         return replace(
-            state,
-            run_id=self.run.run_id,
-            epoch=epoch,
-            rewinds=self.run.rewinds,
-            undo_to=undo_to,
+            state, run_id=self.run.run_id, epoch=epoch, rewinds=self.run.rewinds, undo_to=undo_to
         )
 
     def _write(self, state: ViewState, epoch: int, rows: Sequence[ViewRow]) -> None:
@@ -177,11 +173,7 @@ class ViewWriter:
             self._remove(state, epoch, condition, [(newest_us - keep_us,)])
 
     def _remove(
-        self,
-        state: ViewState,
-        epoch: int,
-        condition: str,
-        parameters: Sequence[Row],
+        self, state: ViewState, epoch: int, condition: str, parameters: Sequence[Row]
     ) -> None:
         """Remove the entries of a condition. Entries that the epoch wrote are in `undo` already."""
         if self.run.keep_epochs:

@@ -97,11 +97,14 @@ def plus(total: Total, other: Total) -> Total:
     """
     if isinstance(total, int) and isinstance(other, int):
         return total + other
-    made = _plus_int(other, total) if isinstance(total, int) else _plus_alike(total, other)
-    if made is None:
-        added = described(rounded(other))
-        raise UnfitError(rounded(other), f"cannot add {added} to a total of {_kind(total)}")
-    return made
+    if isinstance(total, int | Floats) and isinstance(other, int | Floats):
+        return _plus_floats(_as_floats(total), _as_floats(other))
+    if isinstance(total, int | Decimal) and isinstance(other, int | Decimal):
+        return _WIDE.add(total, other)
+    if isinstance(total, timedelta) and isinstance(other, timedelta):
+        return _add_durations(total, other)
+    added = described(rounded(other))
+    raise UnfitError(rounded(other), f"cannot add {added} to a total of {_kind(total)}")
 
 
 def rounded(total: Total) -> int | float | Decimal | timedelta:
@@ -119,7 +122,7 @@ def mean(total: Total, count: int) -> float | Decimal | timedelta:
         return _USUAL.divide(total, count)
     if isinstance(total, timedelta):
         return total / count
-    return _quotient(total if isinstance(total, Floats) else Floats(total, 0, 0.0), count)
+    return _quotient(_as_floats(total), count)
 
 
 def _floats_of(number: float) -> Floats:
@@ -139,23 +142,8 @@ def _length_of(length: timedelta) -> timedelta:
         raise UnfitError(length, f"cannot add {described(length)}") from error
 
 
-def _plus_int(total: Total, number: int) -> Total | None:
-    if isinstance(total, Floats):
-        return _plus_floats(total, Floats(number, 0, 0.0))
-    return _WIDE.add(total, number) if isinstance(total, Decimal) else None
-
-
-def _plus_alike(total: Total, other: Total) -> Total | None:
-    """Add two totals, the first of which is not an int; ``None`` when they cannot be added."""
-    if isinstance(other, int):
-        return _plus_int(total, other)
-    if isinstance(total, Floats) and isinstance(other, Floats):
-        return _plus_floats(total, other)
-    if isinstance(total, Decimal) and isinstance(other, Decimal):
-        return _WIDE.add(total, other)
-    if isinstance(total, timedelta) and isinstance(other, timedelta):
-        return _add_durations(total, other)
-    return None
+def _as_floats(total: int | Floats) -> Floats:
+    return total if isinstance(total, Floats) else Floats(total, 0, 0.0)
 
 
 def _plus_floats(total: Floats, other: Floats) -> Floats:

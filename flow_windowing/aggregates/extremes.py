@@ -18,31 +18,32 @@ from flow_windowing.contract.arrival import Arrival
 
 P = TypeVar("P")
 
+Kept: TypeAlias = tuple[P, Any] | None
+"""The place of a value in an order of arrivals, and the value; ``None`` before the first value."""
+
 
 @dataclass(frozen=True, repr=False)
-class _OneValue(FieldAggregator["tuple[P, Any] | None", Any], Generic[P]):
-    """One of the values; the state is the place of its arrival and the value, ``None`` at first."""
+class _OneValue(FieldAggregator[Kept[P], Any], Generic[P]):
+    """One of the values, which wins over all others."""
 
     @override
     def result_type(self, field_type: Any) -> Any:
         return field_type
 
     @override
-    def initialize(self) -> tuple[P, Any] | None:
+    def initialize(self) -> Kept[P]:
         return None
 
     @override
-    def result(self, state: tuple[P, Any] | None) -> Any:
+    def result(self, state: Kept[P]) -> Any:
         return None if state is None else state[1]
 
     @override
-    def _take(self, state: tuple[P, Any] | None, found: Any, at: Arrival) -> tuple[P, Any] | None:
+    def _take(self, state: Kept[P], found: Any, at: Arrival) -> Kept[P]:
         return self._join(state, (self._place_of(at), found))
 
     @override
-    def _join(
-        self, state: tuple[P, Any] | None, other: tuple[P, Any] | None
-    ) -> tuple[P, Any] | None:
+    def _join(self, state: Kept[P], other: Kept[P]) -> Kept[P]:
         if state is None or other is None:
             return other if state is None else state
         return other if self._wins(other, state) else state

@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cmp_to_key
+from functools import cmp_to_key, partial
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -158,17 +158,12 @@ class _BestKUnique(_BestK):
             state.insert(index, entry)
 
 
-def _least_first(left: tuple[Any, int], right: tuple[Any, int]) -> int:
-    """Compare (value, arrival number): by value, ascending; equal values by arrival."""
-    return compare(left[0], right[0]) or left[1] - right[1]
+def _compare_ranks(sign: int, left: tuple[Any, int], right: tuple[Any, int]) -> int:
+    """Compare (value, arrival number): by value, descending with sign -1; equals by arrival."""
+    return sign * compare(left[0], right[0]) or left[1] - right[1]
 
 
-def _greatest_first(left: tuple[Any, int], right: tuple[Any, int]) -> int:
-    """Compare (value, arrival number): by value, descending; equal values by arrival."""
-    return -compare(left[0], right[0]) or left[1] - right[1]
-
-
-_sort_keys = {1: cmp_to_key(_least_first), -1: cmp_to_key(_greatest_first)}
+_sort_keys = {sign: cmp_to_key(partial(_compare_ranks, sign)) for sign in (1, -1)}
 
 
 @dataclass(frozen=True, repr=False)

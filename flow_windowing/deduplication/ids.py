@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints, Mask
-from flow.columns.chunks import as_objects, pick, rows_of
+from flow.columns.chunks import as_objects, pick, rows_of, value_reader
 from flow.errors import RAISED, brief, shorten
 from flow.fields import field_path
 from flow.keyed.logic import RejectedValue
+from flow.keyed.shard_logic import KeyFailure, ShardRows
 
 
 @dataclass(frozen=True)
@@ -147,11 +148,6 @@ class SeenIds(NamedTuple):
     ids: Ids | None
     first_us: Ints
 
-    @classmethod
-    def empty(cls) -> SeenIds:
-        """Return no ids."""
-        return cls(np.empty(0, np.int64), None, np.empty(0, np.int64))
-
     def concat(self, other: SeenIds) -> SeenIds:
         """Return these ids followed by others: both columns of ids, or both ``None``."""
         if not len(self.slots):
@@ -191,6 +187,41 @@ def id_objects(ids: Ids) -> list[Any]:
     return ids if isinstance(ids, list) else ids.to_pylist()
 
 
+def ids_of(id_of: IdOf, rows: ShardRows, chosen: Ints) -> Ids | None:
+    """Return the id of each chosen row; ``None`` if each is found to be the row's key.
+
+    Args:
+        id_of: the id of a value.
+        rows: the rows.
+        chosen: the numbers of the rows, int64, shape (chosen,).
+
+    Raises:
+        KeyFailure: when a value has no id.
+    """
+    order = rows.order[chosen]
+    found = id_of.column(rows.values)
+    if found is not None:
+        ids = take_ids(found, order)
+        return None if _are_keys(ids, rows, chosen) else ids
+    value_of, ids = value_reader(rows.values), list[Any]()
+    for row, index in enumerate(order.tolist()):
+        try:
+            ids.append(id_of(value_of(index)))
+        except RejectedValue as error:
+            raise KeyFailure(rows.key_of(int(chosen[row])), error.value, error) from error
+    return ids
+
+
+def _are_keys(ids: Ids, rows: ShardRows, chosen: Ints) -> bool:
+    """Return True if the ids are a column of text that repeats the keys of the chosen rows."""
+    if isinstance(ids, list) or not pa.types.is_large_string(ids.type) or not len(ids):
+        return False
+    runs = np.repeat(np.arange(len(rows.counts)), rows.counts)[chosen]
+    if ids[0].as_py() != rows.keys[int(runs[0])].as_py():
+        return False  # Most ids differ from the first row on.
+    return bool(rows.keys.take(pa.array(runs)).cast(pa.large_string()).equals(ids))
+
+
 def groups_of(slots: Ints, ids: Ids) -> Ints:
     """Return a number for each row that rows of the same key and id share.
 
@@ -206,6 +237,15 @@ def groups_of(slots: Ints, ids: Ids) -> Ints:
     combined = pa.array(slots * (int(codes.max(initial=0)) + 1) + codes)
     groups: Ints = combined.dictionary_encode().indices.to_numpy().astype(np.int64)
     return groups
+
+
+def passing_ids(seen: SeenIds, new: SeenIds, ttl_us: int) -> Mask:
+    """Return the mask of the new ids that pass, given the ids that passed before."""
+    groups = np.concatenate([seen.slots, new.slots])
+    if seen.ids is not None and new.ids is not None:
+        groups = groups_of(groups, concat_ids(seen.ids, new.ids))
+    times_us = np.concatenate([seen.first_us, new.first_us])
+    return passing(groups, times_us, len(seen.slots), ttl_us)
 
 
 def passing(groups: Ints, times_us: Ints, seen: int, ttl_us: int) -> Mask:

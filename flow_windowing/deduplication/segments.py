@@ -1,13 +1,19 @@
-"""The format of segments that hold remembered ids in columns.
+"""The formats of segments that hold remembered ids.
 
-After its kind, a segment is a pickle of plain texts, tuples and bytes: the columns of an
-`IdSegment`, in its order. Columns of numbers are little-endian.
+Ids that are all text, or all integers of 64 bits, are stored in columns. After its kind, a segment
+is then a pickle of plain texts, tuples and bytes: the columns of an `IdSegment`, in its order.
+Columns of numbers are little-endian.
+
+A segment with other ids, or with a clock without columns, has the format of a step that runs key by
+key, `WholeKeys`, where the snapshot of a key is a pickle of `IdState`. The tools of recovery thus
+move ids of any class without unpickling them.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,7 +21,8 @@ import pyarrow as pa
 
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
-from flow.keyed.segments import IDS, columns_in
+from flow.keyed.segments import IDS, WholeKeys, columns_in, kind_of
+from flow_windowing.columnar.storage.segments import decode_column, decode_or_default, encode_column
 from flow_windowing.deduplication.ids import Ids, id_objects
 
 NO_CLOCK = -NEVER
@@ -98,8 +105,30 @@ class KeyedIds(NamedTuple):
     clocks: Ints | list[Any]
 
 
-def read_segments(segments: Sequence[IdSegment]) -> KeyedIds:
-    """Return the keys and ids of segments of one kind."""
+_TYPES = {str: pa.large_string(), int: pa.int64()}
+
+
+def decode_segment(content: bytes) -> IdSegment | WholeKeys:
+    """Return the content of a segment, in columns or as whole keys.
+
+    Raises:
+        CheckpointError: when the bytes are no such segment.
+    """
+    if kind_of(content) == IDS:
+        return IdSegment.decode(content)
+    return WholeKeys.decode(content, "a segment of remembered ids")
+
+
+def read_segments(segments: Sequence[IdSegment | WholeKeys]) -> list[KeyedIds]:
+    """Return the keys and ids of segments, for each kind of ids in one."""
+    columns = [one for one in segments if isinstance(one, IdSegment)]
+    pickled = [one for one in segments if isinstance(one, WholeKeys)]
+    kinds = sorted({one.kind for one in columns})
+    found = [_read_columns([one for one in columns if one.kind == kind]) for kind in kinds]
+    return [*found, _unpickled(pickled)] if pickled else found
+
+
+def _read_columns(segments: Sequence[IdSegment]) -> KeyedIds:
     keys = _texts([one.key_lengths for one in segments], [one.key_texts for one in segments])
     counts = np.concatenate(
         [
@@ -107,7 +136,7 @@ def read_segments(segments: Sequence[IdSegment]) -> KeyedIds:
             for one in segments
         ]
     )
-    first_us = _numbers([one.first_us for one in segments])
+    first_us = decode_column([one.first_us for one in segments])
     return KeyedIds(keys, counts.astype(np.int64), _ids(segments), first_us, _clocks(segments))
 
 
@@ -119,7 +148,7 @@ def _ids(segments: Sequence[IdSegment]) -> pa.Array | None:
         known = [one.is_known or bytes([1]) * (len(one.first_us) // 8) for one in segments]
         is_missing = np.frombuffer(b"".join(known), np.uint8) == 0
     if segments[0].kind == "int":
-        return pa.array(_numbers([one.ids for one in segments]), mask=is_missing)
+        return pa.array(decode_column([one.ids for one in segments]), mask=is_missing)
     validity = None if is_missing is None else pa.array(~is_missing).buffers()[1]
     return _texts([one.id_lengths for one in segments], [one.ids for one in segments], validity)
 
@@ -127,18 +156,12 @@ def _ids(segments: Sequence[IdSegment]) -> pa.Array | None:
 def _clocks(segments: Sequence[IdSegment]) -> Ints:
     """Return the clocks of keys; a column that a segment does not have holds `NO_CLOCK`."""
     width = max(len(one.clocks) for one in segments)
+    counts = [one.key_count for one in segments]
+    clocks = [one.clocks + (b"",) * (width - len(one.clocks)) for one in segments]
     columns = [
-        np.concatenate(
-            [
-                np.frombuffer(one.clocks[at], "<i8")
-                if at < len(one.clocks)
-                else np.full(one.key_count, NO_CLOCK, np.int64)
-                for one in segments
-            ]
-        )
-        for at in range(width)
+        decode_or_default([one[at] for one in clocks], counts, NO_CLOCK) for at in range(width)
     ]
-    return np.array(columns, np.int64).reshape(width, sum(one.key_count for one in segments))
+    return np.array(columns, np.int64).reshape(width, sum(counts))
 
 
 def _texts(lengths: list[bytes], texts: list[bytes], validity: pa.Buffer | None = None) -> pa.Array:
@@ -153,18 +176,27 @@ def _texts(lengths: list[bytes], texts: list[bytes], validity: pa.Buffer | None 
     return pa.Array.from_buffers(pa.large_string(), len(sizes), buffers)
 
 
-def _numbers(columns: list[bytes]) -> Ints:
-    return np.frombuffer(b"".join(columns), "<i8").astype(np.int64)
+def _unpickled(segments: list[WholeKeys]) -> KeyedIds:
+    """Return the keys and ids in segments of whole keys."""
+    keys = [key for one in segments for key in one.keys]
+    states: list[IdState] = [pickle.loads(kept) for one in segments for kept in one.snapshots]
+    return KeyedIds(
+        pa.array(keys, pa.large_string()),
+        np.array([len(ids) for _, ids, _ in states], np.int64),
+        _as_column(list(chain.from_iterable(ids for _, ids, _ in states))),
+        np.array(list(chain.from_iterable(first for _, _, first in states)), np.int64),
+        [clock for clock, _, _ in states],
+    )
 
 
 def snapshots_of_segment(segment: IdSegment) -> Iterator[tuple[str, IdState, int]]:
     """Yield each key of a segment with its snapshot and its due time."""
-    keys, counts, ids, first_us, _ = read_segments([segment])
+    keys, counts, ids, first_us, _ = _read_columns([segment])
     if ids is None:
         ids = keys.take(pa.array(np.repeat(np.arange(len(keys)), counts)))
     id_list, first_list = id_objects(ids), first_us.tolist()
     clocks = clock_states(_clocks([segment]), len(keys))
-    dues = _numbers([segment.due_us]).tolist()
+    dues = decode_column([segment.due_us]).tolist()
     ends = np.cumsum(counts).tolist()
     begin = 0
     for key, clock, due_us, end in zip(keys.to_pylist(), clocks, dues, ends, strict=True):
@@ -198,6 +230,38 @@ def clock_columns(states: Sequence[tuple[int, ...] | None]) -> Ints:
     return clocks
 
 
+def writer_of(chosen: KeyedIds, due_us: Ints) -> Callable[[int, int], bytes]:
+    """Return a function that returns the segment of a range of keys, end exclusive.
+
+    Args:
+        chosen: the keys, sorted by segment.
+        due_us: the due time of each key.
+    """
+    if isinstance(chosen.ids, list) or isinstance(chosen.clocks, list):
+        return _pickler(chosen, due_us)
+    return IdWriter(chosen, chosen.ids, due_us)
+
+
+def _pickler(chosen: KeyedIds, due_us: Ints) -> Callable[[int, int], bytes]:
+    """Return the function for segments of whole keys."""
+    keys, first_us = chosen.keys.to_pylist(), chosen.first_us.tolist()
+    ids = keys if chosen.ids is None else id_objects(chosen.ids)
+    clocks = chosen.clocks
+    if not isinstance(clocks, list):
+        clocks = clock_states(clocks, len(keys))
+    ends: list[int] = np.concatenate([[0], np.cumsum(chosen.counts)]).tolist()
+
+    def write(begin: int, end: int) -> bytes:
+        spans = zip(clocks[begin:end], pairwise(ends[begin : end + 1]), strict=True)
+        snapshots = [
+            pickle.dumps((clock, ids[first:last], first_us[first:last]), 5)
+            for clock, (first, last) in spans
+        ]
+        return WholeKeys(keys[begin:end], snapshots, due_us[begin:end]).encode()
+
+    return write
+
+
 class IdWriter:
     """Writer of ranges of keys as segments.
 
@@ -213,12 +277,12 @@ class IdWriter:
         keys, counts, _, first_us, clocks = chosen
         self._key_ends, self._key_texts = _texts_of(keys)
         self._key_lengths = _lengths(self._key_ends)
-        self._due = due_us.astype("<i8").tobytes()
+        self._due = encode_column(due_us)
         has_clock = len(clocks) and bool((clocks[0] != NO_CLOCK).any())
-        self._clocks = [column.astype("<i8").tobytes() for column in clocks] if has_clock else []
-        self._counts = b"" if bool((counts == 1).all()) else counts.astype("<i4").tobytes()
+        self._clocks = [encode_column(column) for column in clocks] if has_clock else []
+        self._counts = b"" if bool((counts == 1).all()) else encode_column(counts, "<i4")
         self._ends: list[int] = np.concatenate([[0], np.cumsum(counts)]).tolist()
-        self._first = first_us.astype("<i8").tobytes()
+        self._first = encode_column(first_us)
         self._known, self._ids, self._id_ends, self._id_lengths = b"", b"", [0], b""
         self._kind: IdKind
         if ids is None:
@@ -233,7 +297,7 @@ class IdWriter:
         else:
             self._kind = "int"
             numbers: Ints = (ids.fill_null(0) if ids.null_count else ids).to_numpy()
-            self._ids = numbers.astype("<i8").tobytes()
+            self._ids = encode_column(numbers)
 
     def __call__(self, begin: int, end: int) -> bytes:
         """Return the segment of the keys from `begin` to `end`, exclusive."""
@@ -268,3 +332,15 @@ def _texts_of(texts: pa.Array) -> tuple[list[int], bytes]:
 
 def _lengths(ends: list[int]) -> bytes:
     return np.diff(ends).astype("<i4").tobytes()
+
+
+def _as_column(ids: list[Any]) -> Ids:
+    """Return ids as a column if all are text, or all are integers of 64 bits."""
+    kinds = set(map(type, ids))
+    kind = _TYPES.get(kinds.pop()) if len(kinds) == 1 else None
+    if kind is None:
+        return ids
+    try:
+        return pa.array(ids, kind)
+    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
+        return ids

@@ -18,28 +18,12 @@ from flow.columns.arrays import Ints, Mask
 from flow.columns.chunks import Chunk, KeyedRecords, Pairs, pick, value_reader
 from flow.instants import NEVER, Moment
 from flow.keyed.due import split_dues
-from flow.keyed.logic import RejectedValue
-from flow.keyed.shard_logic import (
-    KeyFailure,
-    SegmentDump,
-    ShardEpoch,
-    ShardLogic,
-    ShardOutput,
-    ShardRows,
-)
+from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardOutput, ShardRows
 from flow_windowing.columnar.admission.key_clocks import KeyColumns, KeyLogics
 from flow_windowing.columnar.admission.late_items import LateItems, no_windows
 from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import LogicShardClock, ShardClock
-from flow_windowing.deduplication.ids import (
-    IdOf,
-    Ids,
-    SeenIds,
-    concat_ids,
-    groups_of,
-    passing,
-    take_ids,
-)
+from flow_windowing.deduplication.ids import IdOf, ids_of
 from flow_windowing.deduplication.segments import clock_columns
 from flow_windowing.deduplication.table import IdTable
 from flow_windowing.rules.streams import DEDUP_PORTS, DOWN, DUPLICATES
@@ -123,14 +107,14 @@ class ShardIds(ShardLogic):
 
     def _add_rows(self, rows: ShardRows) -> None:
         """Admit an epoch's rows, and emit those that are on time."""
-        table, wanted = self._table, self._epoch.wanted
+        table = self._table
         slots = table.slots_of(rows.keys)
         table.changed[slots] = True
         new = len(table.keys) - len(self._clocks)
         self._clocks = self._clocks.concat(self._clock.new_clocks(new))
         arriving = ArrivingRows.of(rows, table.keys, slots, sides=1)
         admitted = self._clock.admit(self._clocks, arriving, self._epoch.before, self._moment)
-        late = LateItems(self._output, wanted, sides=1)
+        late = LateItems(self._output, self._epoch.wanted, sides=1)
         value_of = value_reader(rows.values)
         on_time = late.reject(
             admitted,
@@ -140,12 +124,19 @@ class ShardIds(ShardLogic):
             no_windows,
         )
         ids = ids_of(self._id_of, rows, on_time.rows)
-        passes = add_passing(table, on_time.slots, ids, on_time.times_us, self._ttl_us)
-        emit(self._output, DOWN, rows, on_time.rows[passes], wanted)
-        emit(self._output, DUPLICATES, rows, on_time.rows[~passes], wanted)
+        passes = table.add_passing(on_time.slots, ids, on_time.times_us, self._ttl_us)
+        self._emit(DOWN, rows, on_time.rows[passes])
+        self._emit(DUPLICATES, rows, on_time.rows[~passes])
         pos_of_slot = np.zeros(len(table.keys), np.int64)
         pos_of_slot[slots] = rows.pos[np.cumsum(rows.counts) - 1]
         late.emit(table.keys, pos_of_slot)
+
+    def _emit(self, port: int, rows: ShardRows, chosen: Ints) -> None:
+        """Emit rows, given by number, on a stream; only count them if no step reads the stream."""
+        if port not in self._epoch.wanted:
+            self._output.unread[port] += len(chosen)
+        elif len(chosen):
+            self._output.chunks[port].append(_chunk(rows, chosen))
 
     def _due_us(self) -> Ints:
         """Return the due time of each slot, in the encoding of `flow.keyed.due`."""
@@ -172,74 +163,6 @@ def _entering(admitted: AdmittedRows) -> EnteringRows:
     times_us, by_arrival = admitted.times_us, np.arange(len(slot_of_row))
     columns = (times_us, by_arrival, admitted.watermark_us, arriving.sources)
     return EnteringRows(arriving.numbers, slot_of_row, *columns)
-
-
-def ids_of(id_of: IdOf, rows: ShardRows, chosen: Ints | None = None) -> Ids | None:
-    """Return the id of each row; ``None`` if each is found to be the row's key.
-
-    Args:
-        id_of: the id of a value.
-        rows: the rows.
-        chosen: the numbers of the rows; ``None`` for all.
-
-    Raises:
-        KeyFailure: when a value has no id.
-    """
-    order = rows.order if chosen is None else rows.order[chosen]
-    found = id_of.column(rows.values)
-    if found is not None:
-        ids = take_ids(found, order)
-        return None if _are_keys(ids, rows, chosen) else ids
-    value_of, ids = value_reader(rows.values), list[Any]()
-    for row, index in enumerate(order.tolist()):
-        try:
-            ids.append(id_of(value_of(index)))
-        except RejectedValue as error:
-            number = row if chosen is None else int(chosen[row])
-            raise KeyFailure(rows.key_of(number), error.value, error) from error
-    return ids
-
-
-def _are_keys(ids: Ids, rows: ShardRows, chosen: Ints | None) -> bool:
-    """Return True if the ids are a column of text that repeats the keys of the chosen rows."""
-    if isinstance(ids, list) or not pa.types.is_large_string(ids.type) or not len(ids):
-        return False
-    runs = np.repeat(np.arange(len(rows.counts)), rows.counts)
-    if chosen is not None:
-        runs = runs[chosen]
-    if ids[0].as_py() != rows.keys[int(runs[0])].as_py():
-        return False  # Most ids differ from the first row on.
-    return bool(rows.keys.take(pa.array(runs)).cast(pa.large_string()).equals(ids))
-
-
-def add_passing(table: IdTable, slots: Ints, ids: Ids | None, times_us: Ints, ttl_us: int) -> Mask:
-    """Return the mask of the rows that pass, and remember the ids of these rows.
-
-    Args:
-        table: the keys and their remembered ids.
-        slots: the slot of each row, int64, shape (rows,); rows of a slot in order of arrival.
-        ids: the id of each row; ``None`` if each is the row's key.
-        times_us: the time of each row, int64 µs, shape (rows,).
-        ttl_us: how long an id is remembered, in µs.
-    """
-    seen, new = table.alike(table.seen, SeenIds(slots, ids, times_us))
-    groups = np.concatenate([seen.slots, new.slots])
-    if seen.ids is not None and new.ids is not None:
-        groups = groups_of(groups, concat_ids(seen.ids, new.ids))
-    all_times_us = np.concatenate([seen.first_us, new.first_us])
-    passes = passing(groups, all_times_us, len(seen.slots), ttl_us)
-    table.seen = seen.concat(new.where(passes))
-    return passes
-
-
-def emit(
-    output: ShardOutput, port: int, rows: ShardRows, chosen: Ints, wanted: frozenset[int]
-) -> None:
-    """Emit rows, given by number, on a stream; only count them if no step reads the stream."""
-    if port not in wanted:
-        output.unread[port] += len(chosen)
-    elif len(chosen):
-        output.chunks[port].append(_chunk(rows, chosen))
 
 
 def _chunk(rows: ShardRows, chosen: Ints) -> Chunk:

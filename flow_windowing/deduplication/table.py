@@ -1,17 +1,7 @@
-"""The keys of a shard with their remembered ids, and the segments that hold them.
-
-Ids that are all text, or all integers of 64 bits, are stored in columns, see `IdSegment`. A segment
-with other ids, or with a clock without columns, has the format of a step that runs key by key,
-`WholeKeys`, where the snapshot of a key is a pickle of `IdState`. The tools of recovery thus move
-ids of any class without unpickling them.
-"""
+"""The keys of a shard with their remembered ids, and the segments that hold them."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable
-from itertools import chain, groupby
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,19 +12,16 @@ from flow.columns.arrays import Ints, Mask
 from flow.columns.chunks import pick, radix_order
 from flow.instants import NEVER
 from flow.keyed.due import split_dues
-from flow.keyed.segments import IDS, WholeKeys, kind_of
+from flow.keyed.segments import WholeKeys
 from flow.keyed.shard_logic import SegmentDump
-from flow_windowing.deduplication.ids import Ids, SeenIds, id_objects, take_ids
+from flow_windowing.deduplication.ids import Ids, SeenIds, passing_ids, take_ids
 from flow_windowing.deduplication.segments import (
     IdSegment,
-    IdState,
-    IdWriter,
     KeyedIds,
-    clock_states,
+    decode_segment,
     read_segments,
+    writer_of,
 )
-
-_TYPES = {str: pa.large_string(), int: pa.int64()}
 
 
 class IdTable:
@@ -48,20 +35,15 @@ class IdTable:
 
     def __init__(self) -> None:
         self.keys = pa.array([], pa.large_string())
-        self.seen = SeenIds.empty()
+        self.seen = SeenIds(np.empty(0, np.int64), None, np.empty(0, np.int64))
         self.changed = np.empty(0, np.bool_)
-        self._columns: list[IdSegment] = []
-        self._pickled: list[WholeKeys] = []
+        self._loaded: list[IdSegment | WholeKeys] = []
 
     def load(self, content: bytes) -> int:
         """Load a segment for the next `add_loaded`, and return the number of its keys."""
-        if kind_of(content) == IDS:
-            segment = IdSegment.decode(content)
-            self._columns.append(segment)
-            return segment.key_count
-        stored = WholeKeys.decode(content, "a segment of remembered ids")
-        self._pickled.append(stored)
-        return len(stored.keys)
+        segment = decode_segment(content)
+        self._loaded.append(segment)
+        return segment.key_count if isinstance(segment, IdSegment) else len(segment.keys)
 
     def add_loaded(self) -> list[Ints | list[Any]]:
         """Add the keys of loaded segments.
@@ -70,13 +52,8 @@ class IdTable:
             The clocks of the new slots in columns, as in `KeyedIds`, for one range of slots after
             the other.
         """
-        columns, pickled = self._columns, self._pickled
-        self._columns, self._pickled = [], []
-        of_kind = attrgetter("kind")
-        groups = groupby(sorted(columns, key=of_kind), of_kind)
-        loaded = [read_segments(list(segments)) for _, segments in groups]
-        if pickled:
-            loaded.append(_unpickled(pickled))
+        loaded = read_segments(self._loaded)
+        self._loaded = []
         for one in loaded:
             slots = np.repeat(len(self.keys) + np.arange(len(one.keys)), one.counts)
             self._add_keys(one.keys, is_changed=False)
@@ -95,6 +72,20 @@ class IdTable:
         if seen.ids is not None:
             return seen
         return seen._replace(ids=self.keys.take(pa.array(seen.slots)))
+
+    def add_passing(self, slots: Ints, ids: Ids | None, times_us: Ints, ttl_us: int) -> Mask:
+        """Return the mask of the rows that pass, and remember the ids of these rows.
+
+        Args:
+            slots: the slot of each row, int64, shape (rows,); rows of a slot in order of arrival.
+            ids: the id of each row; ``None`` if each is the row's key.
+            times_us: the time of each row, int64 µs, shape (rows,).
+            ttl_us: how long an id is remembered, in µs.
+        """
+        seen, new = self.alike(self.seen, SeenIds(slots, ids, times_us))
+        passes = passing_ids(seen, new, ttl_us)
+        self.seen = seen.concat(new.where(passes))
+        return passes
 
     def slots_of(self, keys: pa.Array) -> Ints:
         """Return the slot of each key, after adding new keys."""
@@ -134,11 +125,7 @@ class IdTable:
         return least
 
     def dump(
-        self,
-        numbers: Ints,
-        wanted: list[int],
-        due_us: Ints,
-        clocks: Ints | list[Any] | None = None,
+        self, numbers: Ints, wanted: list[int], due_us: Ints, clocks: Ints | list[Any]
     ) -> list[SegmentDump]:
         """Return snapshots of segments, see `ShardLogic.dump`.
 
@@ -146,7 +133,7 @@ class IdTable:
             numbers: the segment number of each slot.
             wanted: the numbers of the segments to return.
             due_us: the due time of each slot.
-            clocks: the clock of each slot, as in `KeyedIds`; ``None`` if no slot has a clock.
+            clocks: the clock of each slot, as in `KeyedIds`.
         """
         index_of = np.full(max(int(numbers.max(initial=0)), max(wanted, default=0)) + 1, -1)
         index_of[wanted] = np.arange(len(wanted))
@@ -155,11 +142,7 @@ class IdTable:
         slots = slots[radix_order(indices[slots], len(wanted))]
         ends = np.searchsorted(indices[slots], np.arange(len(wanted)), "right").tolist()
         chosen, dues = self._of_slots(slots, clocks), due_us[slots]
-        write: Callable[[int, int], bytes]
-        if isinstance(chosen.ids, list) or isinstance(chosen.clocks, list):
-            write = _pickler(chosen, dues)
-        else:
-            write = IdWriter(chosen, chosen.ids, dues)
+        write = writer_of(chosen, dues)
         times_us, held_us = split_dues(dues)
         begin, dumps = 0, list[SegmentDump]()
         for end in ends:
@@ -172,7 +155,7 @@ class IdTable:
             begin = end
         return dumps
 
-    def _of_slots(self, slots: Ints, clocks: Ints | list[Any] | None) -> KeyedIds:
+    def _of_slots(self, slots: Ints, clocks: Ints | list[Any]) -> KeyedIds:
         """Return the keys of slots with their ids, in the order of `slots`."""
         index_of = np.full(len(self.keys), -1)
         index_of[slots] = np.arange(len(slots))
@@ -184,62 +167,5 @@ class IdTable:
             np.bincount(indices[rows], minlength=len(slots)),
             None if self.seen.ids is None else take_ids(self.seen.ids, rows),
             self.seen.first_us[rows],
-            _clocks_of(clocks, slots),
+            pick(clocks, slots) if isinstance(clocks, list) else clocks[:, slots],
         )
-
-
-def _unpickled(segments: list[WholeKeys]) -> KeyedIds:
-    """Return the keys and ids in segments of whole keys."""
-    keys = [key for one in segments for key in one.keys]
-    states: list[IdState] = [pickle.loads(kept) for one in segments for kept in one.snapshots]
-    return KeyedIds(
-        pa.array(keys, pa.large_string()),
-        np.array([len(ids) for _, ids, _ in states], np.int64),
-        _as_column(list(chain.from_iterable(ids for _, ids, _ in states))),
-        np.array(list(chain.from_iterable(first for _, _, first in states)), np.int64),
-        [clock for clock, _, _ in states],
-    )
-
-
-def _clocks_of(clocks: Ints | list[Any] | None, slots: Ints) -> Ints | list[Any]:
-    if clocks is None:
-        return np.empty((0, len(slots)), np.int64)
-    return pick(clocks, slots) if isinstance(clocks, list) else clocks[:, slots]
-
-
-def _pickler(chosen: KeyedIds, due_us: Ints) -> Callable[[int, int], bytes]:
-    """Return a function that returns the segment of whole keys of a range of keys."""
-    keys, first_us = chosen.keys.to_pylist(), chosen.first_us.tolist()
-    ids = keys if chosen.ids is None else id_objects(chosen.ids)
-    clocks = chosen.clocks
-    if not isinstance(clocks, list):
-        clocks = clock_states(clocks, len(keys))
-    ends: list[int] = np.concatenate([[0], np.cumsum(chosen.counts)]).tolist()
-
-    def write(begin: int, end: int) -> bytes:
-        snapshots = [
-            pickle.dumps(
-                (
-                    clocks[at],
-                    ids[ends[at] : ends[at + 1]],
-                    first_us[ends[at] : ends[at + 1]],
-                ),
-                5,
-            )
-            for at in range(begin, end)
-        ]
-        return WholeKeys(keys[begin:end], snapshots, due_us[begin:end]).encode()
-
-    return write
-
-
-def _as_column(ids: list[Any]) -> Ids:
-    """Return ids as a column if all are text, or all are integers of 64 bits."""
-    kinds = set(map(type, ids))
-    kind = _TYPES.get(kinds.pop()) if len(kinds) == 1 else None
-    if kind is None:
-        return ids
-    try:
-        return pa.array(ids, kind)
-    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
-        return ids

@@ -12,11 +12,11 @@ from typing import Literal, TypeAlias
 from typing_extensions import override
 
 from flow.checks import check_choice
-from flow.durations import Duration, positive_us
+from flow.durations import Duration
 from flow.errors import FlowBuildError, FlowTypeError, TimestampError, shorten
 from flow.instants import EPOCH, datetime_us
 from flow_windowing.rules.grid import Grid
-from flow_windowing.windowers.windower import LONGEST_US, GraceWindower, IndexedLogic, WindowerLogic
+from flow_windowing.windowers.windower import GraceWindower, IndexedLogic, WindowerLogic, span_us
 
 Closed: TypeAlias = Literal["left", "right"]
 """The bound that belongs to a window: ``"left"`` is [open, close), ``"right"`` is (open, close]."""
@@ -36,7 +36,7 @@ class _AlignedWindower(GraceWindower[list[int]]):
     @cached_property
     def length_us(self) -> int:
         """`length` in microseconds."""
-        return min(positive_us(self.length, f"{type(self).__name__}: length"), LONGEST_US)
+        return span_us(self.length, f"{type(self).__name__}: length")
 
     @property
     @abstractmethod
@@ -111,7 +111,7 @@ class SlidingWindower(_AlignedWindower):
     @cached_property
     @override
     def offset_us(self) -> int:
-        return min(positive_us(self.offset, "SlidingWindower: offset"), LONGEST_US)
+        return span_us(self.offset, "SlidingWindower: offset")
 
 
 @dataclass(frozen=True)

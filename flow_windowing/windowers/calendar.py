@@ -248,18 +248,11 @@ def _counting(unit: CalendarUnit, week_starts: Weekday) -> Counting:
     if unit == "day":
         return Counting(int, int)
     if unit == "week":
-        return _weeks(week_starts)
+        first = -((_WEEKDAYS.index("thursday") - _WEEKDAYS.index(week_starts)) % 7)
+        return Counting(lambda day: (day - first) // 7, lambda week: first + week * 7)
     if unit == "month":
         return Counting(month_of, first_day_of_month)
-    return Counting(
-        lambda day: month_of(day) // 12,
-        lambda year: first_day_of_month(year * 12),
-    )
-
-
-def _weeks(week_starts: Weekday) -> Counting:
-    first = -((_WEEKDAYS.index("thursday") - _WEEKDAYS.index(week_starts)) % 7)
-    return Counting(lambda day: (day - first) // 7, lambda week: first + week * 7)
+    return Counting(lambda day: month_of(day) // 12, lambda year: first_day_of_month(year * 12))
 
 
 # These functions compute days and months of the proleptic Gregorian calendar in any year, while

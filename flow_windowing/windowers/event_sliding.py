@@ -15,16 +15,10 @@ from typing import TypeAlias
 from typing_extensions import override
 
 from flow.checks import check_flag
-from flow.durations import Duration, positive_us
+from flow.durations import Duration
 from flow.instants import NEVER
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.windowers.windower import (
-    LONGEST_US,
-    Filled,
-    GraceWindower,
-    Opened,
-    WindowerLogic,
-)
+from flow_windowing.windowers.windower import Filled, GraceWindower, Opened, WindowerLogic, span_us
 
 EventSlidingState: TypeAlias = tuple[list[int], list[int]]
 """The closes of the open windows, and the timestamps that right windows may still need."""
@@ -66,12 +60,12 @@ class EventSlidingWindower(GraceWindower[EventSlidingState]):
     @cached_property
     def length_us(self) -> int:
         """`length` in microseconds."""
-        return min(positive_us(self.length, "EventSlidingWindower: length"), LONGEST_US)
+        return span_us(self.length, "EventSlidingWindower: length")
 
     @cached_property
     def resolution_us(self) -> int:
         """`resolution` in microseconds."""
-        return min(positive_us(self.resolution, "EventSlidingWindower: resolution"), LONGEST_US)
+        return span_us(self.resolution, "EventSlidingWindower: resolution")
 
     @property
     @override
@@ -105,7 +99,7 @@ class _EventSlidingLogic(WindowerLogic[EventSlidingState]):
         missed: Sequence[WindowMetadata] = ()
         filled: list[Filled] = []
         for close_us in self._windows_of(timestamp_us):
-            if self._is_open(close_us):
+            if _holds(self._closes, close_us, close_us):
                 continue
             if close_us + self._grace_us >= watermark_us:
                 insort(self._closes, close_us)
@@ -159,9 +153,6 @@ class _EventSlidingLogic(WindowerLogic[EventSlidingState]):
         last = bisect_right(self._seen, timestamp_us - self._config.resolution_us)
         for earlier_us in self._seen[first:last]:
             yield earlier_us + right_us
-
-    def _is_open(self, close_us: int) -> bool:
-        return _holds(self._closes, close_us, close_us)
 
 
 def _holds(ordered: list[int], least: int, greatest: int) -> bool:

@@ -15,7 +15,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 from typing_extensions import override
 
 from flow.checks import KnownArguments
-from flow.durations import Duration, natural_us
+from flow.durations import Duration, natural_us, positive_us
 from flow.errors import FlowTypeError, shorten
 from flow.instants import NEVER
 from flow_windowing.contract.metadata import WindowMetadata
@@ -289,6 +289,11 @@ def check_windower(windower: object) -> None:
             "windower must be a Windower such as TumblingWindower(length='1h'), "
             f"got {type(windower).__name__} {shorten(windower)}"
         )
+
+
+def span_us(duration: Duration, name: str) -> int:
+    """Return the positive duration of a windower's argument `name`, in microseconds."""
+    return min(positive_us(duration, name), LONGEST_US)
 
 
 def grace_us(grace: Duration | None, name: str) -> int | None:

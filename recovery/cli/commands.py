@@ -20,7 +20,8 @@ from recovery import export, inspect, relocate, rescale, rewind, seed, status, v
 from recovery.tools.exporting import read_states
 from recovery.tools.inspecting import LIMIT
 
-Command: TypeAlias = Callable[[argparse.Namespace], int]
+Command: TypeAlias = Callable[[argparse.Namespace], object]
+"""A function that runs a tool, and returns its result to print, or an exit code."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(argv)
         command: Command = options.command
-        return command(options)
+        result = command(options)
+        return result if isinstance(result, int) else _print_result(result, options)
     except (CommandError, FlowError) as error:
         print_error(str(error))
     except KeyboardInterrupt:
@@ -80,7 +82,8 @@ def _new(commands: Any, name: str, text: str, command: Command) -> CommandParser
 
 
 def _add_status(commands: Any) -> None:
-    _add_json(_new(commands, "status", "show the contents of a checkpoint", _status))
+    text = "show the contents of a checkpoint"
+    _add_json(_new(commands, "status", text, lambda options: status(options.path)))
 
 
 def _add_inspect(commands: Any) -> None:
@@ -170,15 +173,10 @@ def _add_json(parser: CommandParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
-def _status(options: argparse.Namespace) -> int:
-    return _print_result(status(options.path), options)
-
-
-def _inspect(options: argparse.Namespace) -> int:
-    result = inspect(
+def _inspect(options: argparse.Namespace) -> object:
+    return inspect(
         options.path, options.step, key=options.key, epoch=options.epoch, limit=options.limit
     )
-    return _print_result(result, options)
 
 
 def _web(options: argparse.Namespace) -> int:
@@ -190,13 +188,12 @@ def _web(options: argparse.Namespace) -> int:
     return 0
 
 
-def _rewind(options: argparse.Namespace) -> int:
-    """Rewind a checkpoint, or plan the rewind, and print the result."""
-    return _print_result(rewind(options.path, options.epoch, yes=options.yes), options)
+def _rewind(options: argparse.Namespace) -> object:
+    return rewind(options.path, options.epoch, yes=options.yes)
 
 
-def _relocate(options: argparse.Namespace) -> int:
-    return _print_result(relocate(options.path, yes=options.yes), options)
+def _relocate(options: argparse.Namespace) -> object:
+    return relocate(options.path, yes=options.yes)
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -205,26 +202,24 @@ def _verify(options: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _export(options: argparse.Namespace) -> int:
-    _print(str(export(options.path, options.step, options.file, epoch=options.epoch)))
-    return 0
+def _export(options: argparse.Namespace) -> object:
+    return export(options.path, options.step, options.file, epoch=options.epoch)
 
 
-def _rescale(options: argparse.Namespace) -> int:
-    _print(str(rescale(options.path, shards=options.shards, partitions=options.partitions)))
-    return 0
+def _rescale(options: argparse.Namespace) -> object:
+    return rescale(options.path, shards=options.shards, partitions=options.partitions)
 
 
-def _seed(options: argparse.Namespace) -> int:
+def _seed(options: argparse.Namespace) -> str:
     states = {options.step: read_states(options.file, trust=options.trust)}
     layout = {"shards": options.shards, "partitions": options.partitions}
     keys = seed(options.path, load_flow(options.flow), states, **layout)
-    _print(f"{options.path}: step {options.step} starts with {keys:,} keys")
-    return 0
+    return f"{options.path}: step {options.step} starts with {keys:,} keys"
 
 
 def _print_result(result: Any, options: argparse.Namespace) -> int:
-    _print(json.dumps(result.to_json(), indent=1) if options.json else str(result))
+    is_json = getattr(options, "json", False)
+    _print(json.dumps(result.to_json(), indent=1) if is_json else str(result))
     return 0
 
 

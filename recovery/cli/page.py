@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flow.config.web_address import web_address
 from flow.engine.checkpoint.lock import has_ended, holder_of
 from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
-from flow.monitoring.status import (
-    ErrorStatus,
-    Graph,
-    GraphEdge,
-    GraphStep,
-    RunState,
-    RunStatus,
-    StepStatus,
-)
+from flow.monitoring.status import ErrorStatus, RunState, RunStatus, StepStatus, graph_from_json
 from flow.web.access import Access
 from flow.web.hub import Hub
 from flow.web.inside import Inside
@@ -93,7 +85,7 @@ def run_status(checkpoint: CheckpointReader) -> RunStatus:
     found = status(checkpoint.root, spark=checkpoint.spark)
     last = found.last
     seconds = None if last is None else checkpoint.log(last).moment.now_us / 1e6
-    graph = graph_of(checkpoint)
+    graph = graph_from_json(checkpoint.identity.recovery["graph"])
     sizes: dict[str, dict[str, int]] = {step.step_id: {} for step in graph.steps}
     sizes |= {one.step: _sizes(one) for one in found.steps}
     state, error = _end(checkpoint, found, seconds)
@@ -129,13 +121,6 @@ def _end(
     if found.ended:
         return RunState.ENDED, None
     return RunState.STOPPED, None
-
-
-def graph_of(checkpoint: CheckpointReader) -> Graph:
-    """Return the graph of the flow."""
-    kept = checkpoint.graph
-    steps = tuple(GraphStep(**step) for step in kept["steps"])
-    return Graph(steps, tuple(GraphEdge(**edge, counter=None) for edge in kept["edges"]))
 
 
 def _sizes(step: CheckpointedStep) -> dict[str, int]:

@@ -5,23 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
 from flow.engine.checkpoint.admission import Admission
 from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError, FlowBuildError
 from flow.format_version import check_format
 from flow.monitoring.status import graph_json, graph_of
-from recovery.identity.fingerprint import (
-    Change,
-    Effect,
-    compare,
-    fingerprint,
-    input_continues,
-)
-from recovery.reading.rendering import command
-
-Json: TypeAlias = Any
+from recovery.identity.fingerprint import Change, Effect, compare, fingerprint, input_continues
+from recovery.reading.rendering import Json, command
 
 
 def admit(
@@ -74,11 +65,7 @@ class _Decision:
 
 
 def _decide(
-    changes: list[Change],
-    kept: Json,
-    now: Json,
-    reset_steps: Sequence[str],
-    drop_removed: bool,
+    changes: list[Change], kept: Json, now: Json, reset_steps: Sequence[str], drop_removed: bool
 ) -> _Decision:
     decision = _Decision()
     wrong = {change.step_id for change in changes if change.effect is Effect.WRONG_STATE}

@@ -54,21 +54,18 @@ class CheckpointReader:
     @cached_property
     def committed(self) -> list[int]:
         """The finished epochs that have logs, in ascending order."""
-        done = set(self._numbers("commits")) & set(self._numbers("offsets"))
-        return sorted(self._epoch(batch) for batch in done)
+        return sorted(self._epochs("commits") & self._epochs("offsets"))
 
     @cached_property
     def logged(self) -> list[int]:
         """The epochs that have any log, in ascending order."""
-        numbers = set(self._numbers("commits")) | set(self._numbers("offsets"))
-        return sorted(self._epoch(batch) for batch in numbers)
+        return sorted(self._epochs("commits") | self._epochs("offsets"))
 
     @cached_property
     def begun(self) -> int | None:
         """The epoch that began and did not finish, which the next run replays; else ``None``."""
-        batches = self._numbers("offsets")
-        last = max(batches, default=-1)
-        return None if last in self._numbers("commits") or last < 0 else self._epoch(last)
+        last = max(self._epochs("offsets"), default=None)
+        return None if last in self._epochs("commits") else last
 
     @property
     def newest(self) -> int:
@@ -100,7 +97,7 @@ class CheckpointReader:
 
         Spark reads the offsets of the epoch before as well, which are removed for the oldest one.
         """
-        logged = {self._epoch(batch) for batch in self._numbers("offsets")}
+        logged = self._epochs("offsets")
         first = self.identity.first_epoch
         return [epoch for epoch in self.committed if epoch == first or epoch - 1 in logged]
 
@@ -150,11 +147,6 @@ class CheckpointReader:
         """The fingerprint of the flow, with its keyed steps, inputs and tables, each by id."""
         return self.identity.recovery["fingerprint"]
 
-    @property
-    def graph(self) -> Json:
-        """The graph of the flow as JSON."""
-        return self.identity.recovery["graph"]
-
     def state_name(self, step_id: str) -> str:
         """Return the name of a step's state, or of an input's offset, in the checkpoint."""
         return self.names.get(step_id, step_id)
@@ -163,8 +155,8 @@ class CheckpointReader:
         """Return the step or the input of a name of state or of an offset."""
         return next((step for step, kept in self.names.items() if kept == name), name)
 
-    def _epoch(self, batch: int) -> int:
-        return self.identity.first_epoch + batch
+    def _epochs(self, log: str) -> set[int]:
+        return {self.identity.first_epoch + batch for batch in self._numbers(log)}
 
     def _numbers(self, folder: str) -> list[int]:
         names = self.files.names(f"{self.identity.spark}/{folder}")

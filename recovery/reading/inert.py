@@ -86,16 +86,14 @@ class Inert:
         self.entries.append((key, value))
 
     def append(self, item: Any) -> None:
-        """Record an element of a list."""
+        """Record an element of a list or a set."""
         self.items.append(item)
+
+    add = append
 
     def extend(self, items: Any) -> None:
         """Record elements of a list."""
         self.items.extend(items)
-
-    def add(self, item: Any) -> None:
-        """Record an element of a set."""
-        self.items.append(item)
 
     def fields(self) -> dict[str, Any]:
         """Return the object's arguments and attributes by name; attributes override arguments."""

@@ -12,18 +12,16 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from flow.errors import CheckpointError, first_line
 from recovery.reading.checkpoint import CheckpointReader
 from recovery.reading.problems import FileProblem
-from recovery.reading.rendering import command
+from recovery.reading.rendering import Json, command
 
 if TYPE_CHECKING:
     from flow.connectors.files.places.place import Place
     from recovery.reading.files import CheckpointFiles
-
-Json: TypeAlias = Any
 
 _SCHEMA = re.compile(r"(.+)/(spark(?:-\d+)?/state/\d+/_stateSchema/.+)")
 _SEED = re.compile(r"(.+)/(seed-\d+)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import flow_windowing
 from flow.engine.progress.stream_progress import StepProgress
@@ -18,9 +18,7 @@ from flow_windowing.rules.tags import mark_of, side_of
 from flow_windowing.rules.waiting import Waiting
 from recovery.reading.epoch_state import EpochState
 from recovery.reading.inert import load_inert
-from recovery.reading.rendering import plain, time_text
-
-Json: TypeAlias = Any
+from recovery.reading.rendering import Json, plain, time_text
 
 
 class OpenWindow(NamedTuple):
@@ -77,7 +75,9 @@ class WindowingStep:
             return max(progress.floor_us, min(reached, default=NO_PROGRESS))
         match state.clock:
             case (int(base_us), int(set_at_us), *more) if clock.get("type") in (None, "EventClock"):
-                waits = _holds_values(state)
+                waits = bool(state.retained)
+                if isinstance(state, DriverState):
+                    waits = bool(state.retained or state.windows or state.waiting)
                 passed_us = max(0, self.moment.inputs_us - set_at_us)
                 own_us = base_us if waits and due_us >= NEVER else base_us + passed_us
                 bound_us = NEVER if progress is None else progress.bound.bound_us
@@ -137,13 +137,6 @@ class WindowingStep:
         if builder.get("type") == "JoinBuilder":
             return [[value for _, value in side] for side in snapshot]
         return snapshot
-
-
-def _holds_values(state: DriverState | IntervalState) -> bool:
-    """Return True if a key has values that leave at a watermark."""
-    if isinstance(state, IntervalState):
-        return bool(state.retained)
-    return bool(state.windows or state.waiting or state.retained)
 
 
 def waiting_values(state: DriverState) -> list[Waiting]:

@@ -23,12 +23,7 @@ from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 from flow_windowing.rules.key_state import DriverState
 from recovery.reading.checkpoint import open_checkpoint
-from recovery.reading.epoch_state import (
-    EpochState,
-    TableState,
-    TableValue,
-    load_snapshot,
-)
+from recovery.reading.epoch_state import EpochState, TableState, TableValue, load_snapshot
 from recovery.reading.problems import PathLike
 from recovery.reading.rendering import plain
 from recovery.reading.windows import WindowingStep

@@ -5,25 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from flow.errors import CheckpointError
 from flow_windowing.rules.key_state import DriverState, IntervalState
 from recovery.reading.checkpoint import open_checkpoint
-from recovery.reading.epoch_state import (
-    EpochState,
-    TableState,
-    TableValue,
-    load_snapshot,
-)
+from recovery.reading.epoch_state import EpochState, TableState, TableValue, load_snapshot
 from recovery.reading.problems import PathLike
-from recovery.reading.rendering import due_text, indented, plain, time_text
+from recovery.reading.rendering import Json, due_text, indented, plain, time_text
 from recovery.reading.windows import WindowingStep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Json: TypeAlias = Any
 
 LIMIT = 20
 

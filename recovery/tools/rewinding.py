@@ -18,22 +18,20 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, spans
 from recovery.reading.lineage import check_state
 from recovery.reading.problems import PathLike
-from recovery.reading.rendering import command, time_text
+from recovery.reading.rendering import Json, command, time_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from flow.engine.checkpoint.checkpoint import Identity
     from recovery.reading.files import CheckpointFiles
-
-Json: TypeAlias = Any
 
 NOTE = "how-to-undo.txt"
 _SNAPSHOT = re.compile(r"(\d+)_[^.]+\.zip(?:\.crc)?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from flow.engine.feed.offsets import EpochOffset
 from flow.errors import CheckpointError
@@ -14,12 +14,10 @@ from flow.keyed.state_counts import StateCounts
 from recovery.reading.checkpoint import CheckpointReader, EpochLog, open_checkpoint, spans
 from recovery.reading.epoch_state import EpochState, StepTotals, totals
 from recovery.reading.problems import PathLike
-from recovery.reading.rendering import time_text
+from recovery.reading.rendering import Json, time_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Json: TypeAlias = Any
 
 
 @dataclass(frozen=True)

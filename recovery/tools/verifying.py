@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from flow.engine.checkpoint.source_log import LogFiles, entries_of, missing_page, summary_of
 from flow.engine.feed.offsets import EpochOffset
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from recovery.reading.files import CheckpointFiles
-
-Json: TypeAlias = Any
 
 FROM_A_COPY = "put it back from a copy of the checkpoint, or start over on another one"
 

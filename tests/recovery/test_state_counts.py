@@ -18,7 +18,7 @@ from recovery import status, verify
 from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.epoch_state import EpochState, load_snapshot
 from recovery.reading.windows import waiting_values
-from recovery.tools.rescaling import rescale
+from recovery.tools.layouts import rescale
 from tests.recovery.checkpoints import run_flow
 
 pytestmark = pytest.mark.usefixtures("spark")

@@ -135,7 +135,7 @@ class DistinctSketch:
     """The values of a window: a compact sketch as bytes, and a sketch of the values since then.
 
     A copy, and a pickle, has compact bytes alone. The bytes have the format of the library, which
-    all of its languages read.
+    all of its languages read. The pickles of checkpoints name this module.
     """
 
     __slots__ = ("_content", "_newer", "_precision")

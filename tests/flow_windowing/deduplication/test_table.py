@@ -14,9 +14,10 @@ from flow.instants import NEVER
 from flow.keyed.segments import IDS, WholeKeys
 from flow_windowing.deduplication.ids import SeenIds
 from flow_windowing.deduplication.segments import NO_CLOCK, IdSegment, snapshots_of_segment
-from flow_windowing.deduplication.shard import add_passing
 from flow_windowing.deduplication.table import IdTable
 from recovery.reading.epoch_state import decode_segment, load_snapshot
+
+NO_CLOCKS = np.empty((0, 100), np.int64)
 
 
 def a_table(ids_of_keys: dict[str, list[Any]], kind: pa.DataType | None) -> IdTable:
@@ -37,7 +38,7 @@ def snapshots(contents: list[bytes | None]) -> dict[str, tuple[Any, int]]:
 
 def test_a_segment_has_the_least_due_time_of_its_keys() -> None:
     table = a_table({"a": ["x"], "b": ["y"], "c": ["z"]}, pa.large_string())
-    dumps = table.dump(np.array([1, 0, 1]), [0, 1, 2], np.array([5, 4, 3]))
+    dumps = table.dump(np.array([1, 0, 1]), [0, 1, 2], np.array([5, 4, 3]), NO_CLOCKS[:, :3])
     assert [(dump.keys, dump.due_us) for dump in dumps] == [(1, 4), (2, 3), (0, NEVER)]
 
 
@@ -50,9 +51,9 @@ def test_a_segment_of_whole_keys_goes_on_in_columns() -> None:
     assert clocks == [(90, 7), (80, 6, 5, 40)]
     slots = table.slots_of(pa.array(["b", "a", "c"]))
     times_us = np.array([10, 111, 10])
-    passes = add_passing(table, slots, pa.array(["x", "x", "x"], pa.large_string()), times_us, 10)
+    passes = table.add_passing(slots, pa.array(["x", "x", "x"], pa.large_string()), times_us, 10)
     assert passes.tolist() == [False, True, True]
-    (dump,) = table.dump(np.zeros(3, np.int64), [0], np.zeros(3, np.int64))
+    (dump,) = table.dump(np.zeros(3, np.int64), [0], np.zeros(3, np.int64), NO_CLOCKS[:, :3])
     assert dump.content is not None
     assert dump.content[:2] == IDS
     kept = {key: state[1:] for key, (state, _) in snapshots([dump.content]).items()}
@@ -67,12 +68,10 @@ def test_ids_that_are_their_keys_are_not_stored_again() -> None:
     keys = [f"event-{number}" for number in range(100)]
     table = IdTable()
     slots = table.slots_of(pa.array(keys))
-    assert add_passing(table, np.tile(slots, 2), None, np.repeat([0, 50], 100), 10).all()
-    assert not add_passing(
-        table, slots, pa.array(keys, pa.large_string()), slots * 0 + 55, 10
-    ).any()
+    assert table.add_passing(np.tile(slots, 2), None, np.repeat([0, 50], 100), 10).all()
+    assert not table.add_passing(slots, pa.array(keys, pa.large_string()), slots * 0 + 55, 10).any()
     table.seen = table.seen._replace(ids=None)
-    (dump,) = table.dump(np.zeros(100, np.int64), [0], np.zeros(100, np.int64))
+    (dump,) = table.dump(np.zeros(100, np.int64), [0], np.zeros(100, np.int64), NO_CLOCKS)
     assert dump.content is not None
     assert dump.content.count(b"event-7") == 11, "event-7, and event-70 to event-79"
     assert snapshots([dump.content])["event-7"] == ((None, ["event-7"] * 2, [0, 50]), 0)
@@ -83,7 +82,7 @@ def test_ids_that_are_their_keys_are_not_stored_again() -> None:
     # An id that is not its key: the ids that are get a column.
     (seven,) = restored.slots_of(pa.array(["event-7"])).tolist()
     rows, ids = np.array([seven, seven]), pa.array(["event-7", "other"], pa.large_string())
-    assert add_passing(restored, rows, ids, np.array([59, 59]), 10).tolist() == [False, True]
+    assert restored.add_passing(rows, ids, np.array([59, 59]), 10).tolist() == [False, True]
     assert restored.seen.ids is not None
     assert restored.seen.ids.to_pylist().count("event-7") == 2
 
@@ -101,7 +100,9 @@ def test_the_tools_of_recovery_read_ids_in_columns() -> None:
 
 
 def test_a_damaged_segment_is_an_error() -> None:
-    (dump,) = a_table({"a": ["x"]}, pa.large_string()).dump(np.array([0]), [0], np.array([0]))
+    (dump,) = a_table({"a": ["x"]}, pa.large_string()).dump(
+        np.array([0]), [0], np.array([0]), NO_CLOCKS[:, :1]
+    )
     assert dump.content is not None
     whole = IdSegment.decode(dump.content)
     long = np.array([1 << 20], "<i4").tobytes()

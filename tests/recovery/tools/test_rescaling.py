@@ -19,8 +19,7 @@ from flow.engine.state.header import Header
 from flow.keyed.step import Stateful
 from flow.testing import ABORT, EOF, TestDriver, TestingSink, TestingSource, key_by_key
 from recovery import verify
-from recovery.tools.rescaling import rescale
-from recovery.tools.seeding import read_seed_rows
+from recovery.tools.layouts import read_seed_rows, rescale
 from tests.recovery.checkpoints import Prepared, identity_of, run_flow
 
 pytestmark = pytest.mark.usefixtures("spark")

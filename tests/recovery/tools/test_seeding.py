@@ -17,7 +17,7 @@ from flow.errors import FlowBuildError
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
 from recovery.tools.exporting import read_states
-from recovery.tools.seeding import seed
+from recovery.tools.layouts import seed
 
 STATES = {"total": {"a": 10, "c": 30}, "last": {"c": (7,)}}
 

@@ -1,7 +1,7 @@
-"""Seeding: a new checkpoint for a flow, from state that the caller provides.
+"""Layouts: the move of a checkpoint's state to another layout, and a checkpoint with given state.
 
 The state of a new layout is in *seeds*, Parquet files with the keys of steps by new shards and
-segments. The first run on the layout loads them; `rescale` makes seeds too.
+segments. The first run on the layout loads them. No run may use the checkpoint meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pickle
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,9 +32,10 @@ from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, s
 from flow.keyed.state_counts import StateCounts
 from flow.keyed.step import Stateful
 from recovery.identity.admitting import admit
-from recovery.reading.checkpoint import files_in
-from recovery.reading.epoch_state import KeySnapshot, decode_segment, shard_of_key
-from recovery.reading.problems import directory_path
+from recovery.identity.fingerprint import without_places
+from recovery.reading.checkpoint import CheckpointReader, files_in, open_checkpoint
+from recovery.reading.epoch_state import EpochState, KeySnapshot, decode_segment, shard_of_key
+from recovery.reading.problems import PathLike, directory_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,35 +80,29 @@ def seed(
     check_layout(shards, partitions)
     root, plan = directory_path(path, "seed"), compile_flow(flow)
     unplaced = [_state_of(plan, step_id, keys) for step_id, keys in states.items()]
-    return _seed(root, plan, unplaced, shards, partitions, spark)
-
-
-def _seed(
-    path: str,
-    plan: Plan,
-    states: list[UnplacedState],
-    shards: int | None,
-    partitions: int | None,
-    spark: SparkSession | None,
-) -> int:
-    from flow.engine.checkpoint.checkpoint import Identity
-
-    files = files_in(path, spark)
+    files = files_in(root, spark)
     with files.locked():
         if files.exists(files.IDENTITY) or files.names("spark"):
             raise CheckpointError(f"{files.root} holds a checkpoint already: seed another one")
-        dealt = partitions or min(files.session.sparkContext.defaultParallelism, 32)
-        identity = Identity(
-            plan.flow_id,
-            uuid.uuid4().hex,
-            shards or max(DEFAULT_SHARDS, dealt),
-            dealt,
-            generation=1,
-            spark_version=files.session.version,
-            recovery=admit(None, plan, path, (), drop_removed=False).kept,
-        )
-        store_seeds(files, identity, states)
-    return sum(len(state.keys) for state in states)
+        store_seeds(files, _new_identity(files, plan, shards, partitions), unplaced)
+    return sum(len(state.keys) for state in unplaced)
+
+
+def _new_identity(
+    files: CheckpointFiles, plan: Plan, shards: int | None, partitions: int | None
+) -> Identity:
+    from flow.engine.checkpoint.checkpoint import Identity
+
+    dealt = partitions or min(files.session.sparkContext.defaultParallelism, 32)
+    return Identity(
+        plan.flow_id,
+        uuid.uuid4().hex,
+        shards or max(DEFAULT_SHARDS, dealt),
+        dealt,
+        generation=1,
+        spark_version=files.session.version,
+        recovery=admit(None, plan, files.root, (), drop_removed=False).kept,
+    )
 
 
 def _state_of(plan: Plan, step_id: str, keys: Mapping[str, Any]) -> UnplacedState:
@@ -278,3 +273,106 @@ def _write(
         writers[number] = pq.ParquetWriter(name, SCHEMA, filesystem=filesystem)
     columns = {field.name: [getattr(row, field.name) for row in rows] for field in SCHEMA}
     writers[number].write_table(pa.table(columns, SCHEMA))
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """The result of a rescaling.
+
+    Attributes:
+        epoch: the epoch whose state was moved; the next run continues after this epoch.
+        shards: the new number of shards of the key space.
+        partitions: the new number of partitions of each level.
+        keys: the number of keys.
+        left: the directory of the old state, which is not needed after the next run has started.
+    """
+
+    epoch: int
+    shards: int
+    partitions: int
+    keys: int
+    left: str
+
+    def __str__(self) -> str:
+        """Return the result as text for people."""
+        return (
+            f"{self.keys:,} keys are in {self.shards} shards and {self.partitions} partitions a "
+            f"level now; the next run goes on after epoch {self.epoch}.\n"
+            f"Once it has, {self.left} is not needed any more."
+        )
+
+
+def rescale(
+    path: PathLike,
+    *,
+    shards: int | None = None,
+    partitions: int | None = None,
+    spark: SparkSession | None = None,
+) -> Rescaled:
+    """Move a checkpoint's state to another layout, with which the next run continues.
+
+    The next run may have another number of levels as well, because moved state is bound to steps,
+    not to levels. The old state remains in its directory.
+
+    Args:
+        path: the checkpoint's directory, a path or a URI.
+        shards: the new number of shards of the key space; by default unchanged.
+        partitions: the new number of partitions of each level; by default unchanged.
+        spark: the session to use; by default the active one, else a new local one.
+
+    Raises:
+        CheckpointError: when a run uses the checkpoint, when its state cannot be read, or when its
+            inputs are read by Spark itself, whose offsets cannot be moved.
+        FlowBuildError: when a number is not a positive whole number.
+    """
+    check_layout(shards, partitions)
+    kept = open_checkpoint(path, spark)
+    with kept.files.locked():
+        kept.files.check_settled()
+        return _rescale(kept, shards, partitions)
+
+
+def _rescale(kept: CheckpointReader, shards: int | None, partitions: int | None) -> Rescaled:
+    epoch, before = kept.newest, kept.identity
+    log = kept.log(epoch)
+    if log.sparks:
+        raise CheckpointError(
+            f"{kept.root} has inputs that Spark itself reads (data frames): their offsets are in "
+            "Spark's checkpoint only, and cannot be moved to another"
+        )
+    states = read_states(kept, epoch)
+    after = replace(
+        before,
+        shards=shards or before.shards,
+        partitions=partitions or before.partitions,
+        generation=before.generation + 1,
+        first_epoch=epoch + 1,
+        start=log.offset.to_json(),
+        begun=None if kept.begun is None else kept.log(kept.begun).offset.to_json(),
+        dropping=(),
+        earlier=(),
+        recovery={**before.recovery, "fingerprint": without_places(kept.fingerprint)},
+    )
+    kept.files.remove(after.spark)  # An interrupted attempt may have left it.
+    store_seeds(kept.files, after, states)
+    keys = sum(len(state.keys) for state in states)
+    left = f"{kept.root}/{before.spark}"
+    return Rescaled(epoch, after.shards, after.partitions, keys, left)
+
+
+def read_states(kept: CheckpointReader, epoch: int) -> list[UnplacedState]:
+    """Return the state of all steps at the end of an epoch."""
+    state = EpochState(kept, epoch)
+    states: list[UnplacedState] = []
+    headers = state.headers()
+    names = dict.fromkeys([*headers, *map(kept.state_name, kept.fingerprint["keyed"])])
+    for name in names:
+        if name in kept.identity.dropping:
+            continue
+        progress = state.progress(name)
+        encoded = None if progress is None else progress.encode()
+        settings = {one.settings for one in headers.get(name, {}).values()}
+        agreed = settings.pop() if len(settings) == 1 else ""
+        keys = list(state.keys(name))
+        states.append(UnplacedState(kept.step_of(name), name, keys, encoded, agreed))
+    return states
