@@ -257,7 +257,8 @@ def install_packages(place: Environment, packages: list[str]) -> None:
     # Python compiles the modules that it imports; all of them would take half a minute.
     pip = [str(place.python), "-m", "pip", "install", "--quiet", "--no-input", "--no-compile"]
     pip.append("--disable-pip-version-check")
-    uv = [str(place.python), "-m", "uv", "pip", "install", "--quiet"]
+    # A cache would keep PySpark's sources, wheel and files: over a gigabyte for each version.
+    uv = [str(place.python), "-m", "uv", "pip", "install", "--quiet", "--no-cache"]
     with tempfile.TemporaryDirectory(prefix="flow-setup-") as folder:
         # PySpark is built from its sources. Its jars are compressed already: a wheel stores them.
         settings = Path(folder) / "distutils.cfg"

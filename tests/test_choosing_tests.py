@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import mark_users_of_spark
-from tests.support.choosing import choose, in_part
+from tests.support.choosing import choose, part_of
 from tests.support.ordering import longest_files_first
 from tests.support.progress import Progress
 from tests.support.reaching import reached_files
@@ -84,8 +85,10 @@ def test_a_run_leaves_out_extended_tests_unless_asked(
 def test_the_parts_of_eight_commits_together_are_all_that_is_left_out_or_shortened() -> None:
     items = [item("a", str(n), ("extended", "sampled", "spark")[n % 3]) for n in range(90)]
     commits = [f"c0ffee{n}" for n in range(8)]
-    parts = [int(one.name) for commit in commits for one in items if in_part(one, commit)]
-    assert sorted(parts) == [n for n in range(90) if n % 3 < 2]
+    parts = [[int(one.name) for one in part_of(items, commit)] for commit in commits]
+    assert sorted(itertools.chain(*parts)) == [n for n in range(90) if n % 3 < 2]
+    for kind in range(2):
+        assert {sum(n % 3 == kind for n in part) for part in parts} == {3, 4}
 
 
 FILES = {
@@ -178,4 +181,4 @@ def test_a_run_writes_its_progress_and_what_it_could_not_test() -> None:
 def test_a_test_with_a_long_time_limit_is_in_no_part() -> None:
     marks = {"extended": pytest.mark.extended.mark, "timeout": pytest.mark.timeout(1_800).mark}
     soak: Any = SimpleNamespace(nodeid="a::soak", get_closest_marker=marks.get)
-    assert [n for n in range(8) if in_part(soak, str(n))] == []
+    assert [n for n in range(8) if part_of([soak], str(n))] == []

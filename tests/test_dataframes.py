@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import flow.operators as op
+import flow_windowing as win
 from flow import Dataflow, run, to_dataframe
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
 from flow.connectors.files import ParquetSink, ParquetSource
@@ -23,26 +24,12 @@ from flow.dataflow import Stream
 from flow.engine.spark.session.versions import installed_version
 from flow.errors import FlowBuildError, FlowTypeError, SourceError
 from flow.testing import TestingSink, TestingSource
-from flow_windowing import (
-    Collect,
-    Count,
-    EventClock,
-    First,
-    MaxK,
-    Mean,
-    Min,
-    SessionWindower,
-    Sum,
-    TumblingWindower,
-    WindowOut,
-    aggregate_window,
-)
 
 pytestmark = pytest.mark.spark
 streaming = pytest.mark.skipif(
     not installed_version().has_streaming, reason="Spark 4.0 runs flows as batches only"
 )
-HOURS = TumblingWindower("1h")
+HOURS = win.TumblingWindower("1h")
 SMALL: dict[str, Any] = {"shards": 4, "partitions": 2}
 
 TRIPS = """
@@ -57,11 +44,17 @@ select * from values
 """Trips in order of arrival; the last is late: JFK's watermark is 14:00 then."""
 
 
-def hourly(frame: DataFrame) -> WindowOut[Any, Any]:
+def hourly(frame: DataFrame) -> win.WindowOut[Any, Any]:
     trips = op.input("trips", Dataflow("trips"), DataFrameSource(frame))
     by_origin = op.key_on("by_origin", trips, "origin")
-    aggregates: dict[str, Any] = {"n": Count(), "delay": Sum("delay"), "mean": Mean("delay")}
-    return aggregate_window("hourly", by_origin, EventClock("at", "0s"), HOURS, **aggregates)
+    aggregates: dict[str, Any] = {
+        "n": win.Count(),
+        "delay": win.Sum("delay"),
+        "mean": win.Mean("delay"),
+    }
+    return win.aggregate_window(
+        "hourly", by_origin, win.EventClock("at", "0s"), HOURS, **aggregates
+    )
 
 
 def trips(spark: SparkSession) -> DataFrame:
@@ -156,14 +149,14 @@ def test_a_frame_has_the_columns_and_rows_of_parquet_files(
         "by_origin", op.input("in", Dataflow("files"), DataFrameSource(trips(spark))), "origin"
     )
     aggregates: dict[str, Any] = {
-        "total": Sum("distance"),
-        "least": Min("at"),
-        "gate": First("gate"),
-        "two": MaxK("delay", 2),
-        "gates": Collect("gate"),
+        "total": win.Sum("distance"),
+        "least": win.Min("at"),
+        "gate": win.First("gate"),
+        "two": win.MaxK("delay", 2),
+        "gates": win.Collect("gate"),
     }
-    sessions, clock = SessionWindower("50m"), EventClock("at", "3h")
-    out = aggregate_window("s", by_origin, clock, sessions, ordered=False, **aggregates)
+    sessions, clock = win.SessionWindower("50m"), win.EventClock("at", "3h")
+    out = win.aggregate_window("s", by_origin, clock, sessions, ordered=False, **aggregates)
     op.output("sessions", out.down, ParquetSink(str(tmp_path / "sessions")))
     op.output("records", by_origin, ParquetSink(str(tmp_path / "records")))
     run(by_origin.flow, spark=spark, engine="batch", **SMALL)
@@ -262,9 +255,9 @@ def test_a_frame_is_the_source_of_the_next_flow(spark: SparkSession) -> None:
     first = to_dataframe(hourly(trips(spark)).down, spark=spark, **SMALL)
     busy = first.filter("n > 0").withColumn("all", F.lit("all"))
     by_all = op.key_on("k", op.input("in", Dataflow("days"), DataFrameSource(busy)), "all")
-    days = TumblingWindower("1d")
-    clock = EventClock("open_time", "1d")
-    daily = aggregate_window("daily", by_all, clock, days, n=Sum("n"), hours=Count())
+    days = win.TumblingWindower("1d")
+    clock = win.EventClock("open_time", "1d")
+    daily = win.aggregate_window("daily", by_all, clock, days, n=win.Sum("n"), hours=win.Count())
     second = to_dataframe(daily.down, spark=spark, **SMALL)
     assert rows(second.selectExpr("key", "n + 1 n", "hours")) == [("all", 5, 3)]
 

@@ -28,6 +28,8 @@ PART_SECONDS = 300
 """Greatest time limit of a test in a part; longer ones run with ``--all`` alone."""
 LEFT_OUT = ("extended", "sampled")
 """Markers of tests that an ordinary run leaves out or shortens."""
+COSTLY = ("cluster", "slow", "spark", "sampled")
+"""Markers of tests that take long in a part."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -53,7 +55,7 @@ def choose(config: pytest.Config, items: Sequence[pytest.Item]) -> list[pytest.I
     """Return the tests that the options of a run choose."""
     chosen = list(items)
     if config.option.part:
-        chosen = [item for item in chosen if in_part(item, config.option.part)]
+        chosen = part_of(chosen, config.option.part)
     # Without a cache, pytest has no option for the tests that failed.
     elif not (config.option.all or getattr(config.option, "lf", False) or names_tests(config.args)):
         chosen = [item for item in chosen if not item.get_closest_marker("extended")]
@@ -68,13 +70,26 @@ def names_tests(arguments: Sequence[str]) -> bool:
     return bool(arguments) and all("::" in argument for argument in arguments)
 
 
-def in_part(item: pytest.Item, commit: str) -> bool:
-    """Return True if an ordinary run leaves out a test and it is in the part of a commit."""
+def part_of(items: Sequence[pytest.Item], commit: str) -> list[pytest.Item]:
+    """Return the part that belongs to a commit of the tests that an ordinary run leaves out.
+
+    Tests with the same markers are dealt out in turn, so that parts take about equally long.
+    """
+
+    def order(item: pytest.Item) -> tuple[list[bool], int]:
+        marks = [item.get_closest_marker(name) is not None for name in COSTLY]
+        return marks, zlib.crc32(item.nodeid.encode())
+
+    dealt = sorted(filter(is_left_out, items), key=order)[int(commit, 16) % PARTS :: PARTS]
+    chosen = {item.nodeid for item in dealt}
+    return [item for item in items if item.nodeid in chosen]
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    """Return True if an ordinary run leaves a test out or shortens it, and a part may have it."""
     limit = item.get_closest_marker("timeout")
     is_long = limit is not None and limit.args[0] > PART_SECONDS
-    if is_long or not any(item.get_closest_marker(name) for name in LEFT_OUT):
-        return False
-    return zlib.crc32(item.nodeid.encode()) % PARTS == int(commit, 16) % PARTS
+    return not is_long and any(item.get_closest_marker(name) for name in LEFT_OUT)
 
 
 def changed_files(revision: str) -> set[Path]:

@@ -11,35 +11,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from hypothesis import strategies as st
 
+import flow_windowing as win
 from flow import Dataflow
 from flow.columns.chunks import rows_as_dicts
 from flow.testing import TestDriver
-from flow_windowing import (
-    CalendarWindower,
-    Collect,
-    CollectUnique,
-    Count,
-    CountDistinct,
-    CountWindower,
-    Earliest,
-    EventClock,
-    First,
-    Last,
-    Latest,
-    Max,
-    MaxK,
-    Mean,
-    Min,
-    MinKUnique,
-    Quantile,
-    SessionWindower,
-    SlidingWindower,
-    StdDev,
-    Sum,
-    SystemClock,
-    TopK,
-    TumblingWindower,
-)
 from tests.support.window_flow import START, results_by_key, window_flow
 
 SCHEMA = pa.schema(
@@ -86,39 +61,39 @@ class Step:
 
 
 NUMBERS: dict[str, Any] = {
-    "n": Count(),
-    "known": Count("real"),
-    "whole_sum": Sum("whole"),
-    "real_sum": Sum("real"),
-    "whole_mean": Mean("whole"),
-    "real_mean": Mean("real"),
-    "least": Min("whole"),
-    "most": Max("real"),
-    "low": Min("real"),
+    "n": win.Count(),
+    "known": win.Count("real"),
+    "whole_sum": win.Sum("whole"),
+    "real_sum": win.Sum("real"),
+    "whole_mean": win.Mean("whole"),
+    "real_mean": win.Mean("real"),
+    "least": win.Min("whole"),
+    "most": win.Max("real"),
+    "low": win.Min("real"),
 }
 EDGES: dict[str, Any] = {
-    "first": First("whole"),
-    "last": Last("real"),
-    "earliest": Earliest("real"),
-    "latest": Latest("whole"),
-    "n": Count(),
+    "first": win.First("whole"),
+    "last": win.Last("real"),
+    "earliest": win.Earliest("real"),
+    "latest": win.Latest("whole"),
+    "n": win.Count(),
 }
 OTHERS: dict[str, Any] = {
-    "n": Count(),
-    "total": Sum("whole"),
-    "texts": Collect("text"),
-    "last": Last("whole"),
-    "texts_first": Earliest("text"),
-    "top": Max("text"),
+    "n": win.Count(),
+    "total": win.Sum("whole"),
+    "texts": win.Collect("text"),
+    "last": win.Last("whole"),
+    "texts_first": win.Earliest("text"),
+    "top": win.Max("text"),
 }
 PICKED: dict[str, Any] = {
-    "texts": CountDistinct("text"),
-    "median": Quantile("real", 0.5),
-    "often": TopK("text", 1),
-    "most": MaxK("real", 2),
-    "least": MinKUnique("whole", 2),
-    "different": CollectUnique("whole"),
-    "spread": StdDev("whole"),
+    "texts": win.CountDistinct("text"),
+    "median": win.Quantile("real", 0.5),
+    "often": win.TopK("text", 1),
+    "most": win.MaxK("real", 2),
+    "least": win.MinKUnique("whole", 2),
+    "different": win.CollectUnique("whole"),
+    "spread": win.StdDev("whole"),
 }
 
 
@@ -186,7 +161,7 @@ epochs_of_rows = st.lists(
 )
 waits = st.sampled_from(["0s", "5s", "1m", timedelta.max])
 stream_clocks = st.builds(
-    EventClock,
+    win.EventClock,
     st.just("ts"),
     waits,
     scope=st.just("stream"),
@@ -194,9 +169,9 @@ stream_clocks = st.builds(
     max_ahead=st.sampled_from([None, "30s"]),
 )
 clocks = st.one_of(
-    st.just(SystemClock()),
+    st.just(win.SystemClock()),
     st.builds(
-        EventClock,
+        win.EventClock,
         st.just("ts"),
         waits,
         on_idle=st.sampled_from(["advance", "hold"]),
@@ -210,17 +185,23 @@ sides = st.sampled_from(["left", "right"])
 # In this zone a day starts at 10:30 UTC, where the rows are.
 NEW_DAY = timezone(timedelta(hours=13, minutes=30))
 windowers = st.one_of(
-    st.builds(TumblingWindower, st.sampled_from(["10s", "1m"]), closed=sides, grace=graces),
+    st.builds(win.TumblingWindower, st.sampled_from(["10s", "1m"]), closed=sides, grace=graces),
     st.builds(
-        SlidingWindower,
+        win.SlidingWindower,
         st.sampled_from(["10s", "20s"]),
         st.sampled_from(["5s", "7s", "30s"]),
         closed=sides,
         grace=graces,
     ),
-    st.builds(CalendarWindower, st.sampled_from(["day", "week"]), st.just(NEW_DAY), grace=graces),
-    st.builds(CountWindower, st.integers(1, 4), st.sampled_from([None, 1, 2, 3, 6]), st.booleans()),
-    st.builds(SessionWindower, st.sampled_from(["2s", "15s", "1m"]), st.booleans(), grace=graces),
+    st.builds(
+        win.CalendarWindower, st.sampled_from(["day", "week"]), st.just(NEW_DAY), grace=graces
+    ),
+    st.builds(
+        win.CountWindower, st.integers(1, 4), st.sampled_from([None, 1, 2, 3, 6]), st.booleans()
+    ),
+    st.builds(
+        win.SessionWindower, st.sampled_from(["2s", "15s", "1m"]), st.booleans(), grace=graces
+    ),
 )
 steps = st.builds(
     Step,

@@ -40,18 +40,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 
+import flow_windowing as win
 from flow.instants import EPOCH, datetime_us, from_us
-from flow_windowing import (
-    CountWindower,
-    EventSlidingWindower,
-    LateReason,
-    LateValue,
-    Pane,
-    PaneTiming,
-    Retracted,
-    SessionWindower,
-    WindowMetadata,
-)
 from tests.support.notation import Lines, Notation, read_time
 from tests.support.window_names import NAMES
 
@@ -93,9 +83,9 @@ class WindowNotation(Notation):
     def of(cls, start: datetime, arguments: Mapping[str, Any]) -> Self:
         """Return the notation for a windower, or for an interval join without one."""
         windower = arguments.get("windower")
-        if windower is None or isinstance(windower, SessionWindower | EventSlidingWindower):
+        if windower is None or isinstance(windower, win.SessionWindower | win.EventSlidingWindower):
             return cls(start, "@", "[]")
-        if isinstance(windower, CountWindower):
+        if isinstance(windower, win.CountWindower):
             return cls(start, "#", "[]")
         return cls(start, "#", "(]" if getattr(windower, "closed", "") == "right" else "[)")
 
@@ -109,7 +99,7 @@ class WindowNotation(Notation):
         match output, emitted:
             case "down", (window, value):
                 text = f"{self._window(window)}: {shown(value)}"
-            case "late", LateValue():
+            case "late", win.LateValue():
                 text = self._late(emitted)
             case _:
                 text = self._window(emitted)
@@ -144,7 +134,7 @@ class WindowNotation(Notation):
     def _read_time(self, text: str) -> datetime:
         return read_time(text, self.start)
 
-    def _late(self, late: LateValue[Any]) -> str:
+    def _late(self, late: win.LateValue[Any]) -> str:
         parts = [
             f"{self._time(late.timestamp)} {shown(late.value)}: {late.reason.value}",
             f"watermark {'none' if late.watermark is None else self._time(late.watermark)}",
@@ -155,16 +145,16 @@ class WindowNotation(Notation):
             parts.append(f"side {late.side}")
         return ", ".join(parts)
 
-    def _read_late(self, match: re.Match[str]) -> LateValue[str]:
+    def _read_late(self, match: re.Match[str]) -> win.LateValue[str]:
         timestamp, text = self._read_time(match["time"]), match["watermark"]
         watermark = None if text == "none" else self._read_time(text)
         late_by = timedelta(0) if watermark is None else max(watermark - timestamp, timedelta(0))
         windows = tuple(map(self._read_window, _MISSED.finditer(match["missed"])))
-        reason = LateReason(match["reason"].replace(" ", "_"))
+        reason = win.LateReason(match["reason"].replace(" ", "_"))
         side = None if match["side"] is None else int(match["side"])
-        return LateValue(match["value"], timestamp, watermark, late_by, windows, reason, side)
+        return win.LateValue(match["value"], timestamp, watermark, late_by, windows, reason, side)
 
-    def _window(self, metadata: WindowMetadata) -> str:
+    def _window(self, metadata: win.WindowMetadata) -> str:
         first, last = self.brackets[0], self.brackets[1]
         bounds = f"{self._time(metadata.open_time)}, {self._time(metadata.close_time)}"
         text = f"{self._id(metadata.window_id)} {first}{bounds}{last}"
@@ -176,11 +166,11 @@ class WindowNotation(Notation):
             text += f" pane {pane.index} {pane.timing.value}{' last' * pane.is_last}"
         return text
 
-    def _read_window(self, match: re.Match[str]) -> WindowMetadata:
+    def _read_window(self, match: re.Match[str]) -> win.WindowMetadata:
         if match["first"] + match["last"] != self.brackets:
             raise ValueError(f"{match.string!r}: these windows are written {self.brackets}")
         merged = (match["merged"] or "").split()
-        return WindowMetadata(
+        return win.WindowMetadata(
             self._read_id(match["id"]),
             self._read_time(match["open"]),
             self._read_time(match["close"]),
@@ -216,14 +206,14 @@ def _closed_by(line: str) -> str | None:
     return window[: pane.start()] if pane["last"] else None
 
 
-def _read_pane(text: str | None) -> Pane | None:
+def _read_pane(text: str | None) -> win.Pane | None:
     """Read the pane in a line of `down`."""
     if text is None:
         return None
     match = _PANE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no pane")
-    return Pane(int(match["index"]), PaneTiming(match["timing"]), match["last"] is not None)
+    return win.Pane(int(match["index"]), win.PaneTiming(match["timing"]), match["last"] is not None)
 
 
 def read_item(line: str, read: Callable[[str], datetime]) -> tuple[str, dict[str, Any]]:
@@ -267,7 +257,7 @@ def shown(value: Any, *, inside: bool = False) -> str:
     match value:
         case None:
             return "-"
-        case Retracted():
+        case win.Retracted():
             return f"retracted {shown(value.value)}"
         case Mapping() if "value" in value:
             return str(value["value"])

@@ -17,16 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import flow_windowing as win
 from flow.instants import Moment
-from flow_windowing import (
-    CountWindower,
-    EventSlidingWindower,
-    LateReason,
-    SessionWindower,
-    SlidingWindower,
-    SystemClock,
-    TumblingWindower,
-)
 
 FOREVER = math.inf
 Micros: TypeAlias = "int | float"
@@ -69,7 +61,7 @@ class Entry:
     time: int
     watermark: Micros
 
-    def missing(self, *window_ids: int, reason: LateReason = LateReason.LATE) -> Missed:
+    def missing(self, *window_ids: int, reason: win.LateReason = win.LateReason.LATE) -> Missed:
         """Return the value as a late value for these windows, which are in order of opening."""
         return Missed(self.turn, self.value, self.time, self.watermark, window_ids, reason)
 
@@ -121,7 +113,7 @@ class Missed:
     time: int
     watermark: Micros
     window_ids: tuple[int, ...] = ()
-    reason: LateReason = LateReason.LATE
+    reason: win.LateReason = win.LateReason.LATE
 
 
 @dataclass
@@ -152,7 +144,7 @@ class Watermarks:
         set_at = 0
         for number, event in enumerate(events):
             now, running = event.moment.now_us, event.moment.running_us
-            if isinstance(clock, SystemClock):
+            if isinstance(clock, win.SystemClock):
                 watermark: Micros = now
             elif clock.on_idle == "hold":
                 watermark = base
@@ -185,7 +177,7 @@ class Watermarks:
 
 def _read(clock: Any, event: Event) -> tuple[int, bool]:
     now = event.moment.now_us
-    if isinstance(clock, SystemClock):
+    if isinstance(clock, win.SystemClock):
         return now, False
     time = clock.timestamp_us(event.value)
     return time, clock.max_ahead is not None and time - now > clock.max_ahead_us
@@ -207,11 +199,11 @@ def entering(marks: Watermarks, windower: Any, ordered: bool) -> tuple[list[Entr
     """Return the values that are on time, in order of entering, and those that enter no window."""
     entries, missed = list[Entry](), list[Missed]()
     # A count window has no end in time: no value is late for it.
-    strict = not isinstance(windower, CountWindower) and windower.grace_us is None
+    strict = not isinstance(windower, win.CountWindower) and windower.grace_us is None
     for read in marks.reads:
         at_once = (read.event, 2, read.time, read.event)
         if read.too_far:
-            reason = LateReason.TOO_FAR_AHEAD
+            reason = win.LateReason.TOO_FAR_AHEAD
             missed.append(Missed(at_once, read.value, read.time, read.watermark, (), reason))
         elif strict and read.time < read.watermark:
             windows = tuple(would_be_in(windower, read.time))
@@ -226,7 +218,7 @@ def entering(marks: Watermarks, windower: Any, ordered: bool) -> tuple[list[Entr
 
 def would_be_in(windower: Any, time: int) -> list[int]:
     """Return the ids of the windows around a time, open or not."""
-    if isinstance(windower, (TumblingWindower, SlidingWindower)):
+    if isinstance(windower, (win.TumblingWindower, win.SlidingWindower)):
         return [window_id for window_id, _, _ in _spans(windower, time)]
     return [time]
 
@@ -257,7 +249,7 @@ def aligned(windower: Any, entries: Sequence[Entry]) -> Found:
     for entry in entries:
         spans = _spans(windower, entry.time)
         if not spans:
-            missed.append(entry.missing(reason=LateReason.GAP))
+            missed.append(entry.missing(reason=win.LateReason.GAP))
         closed = []
         for window_id, first, last in spans:
             # (open, close] holds its close, so it closes once the watermark is past that.
@@ -338,7 +330,7 @@ def counted(windower: Any, entries: Sequence[Entry]) -> Found:
     """Return count windows: every `step` values, a window of the next `count`."""
     count, step = windower.count, windower.step or windower.count
     missed = [
-        entry.missing(reason=LateReason.GAP)
+        entry.missing(reason=win.LateReason.GAP)
         for number, entry in enumerate(entries)
         if number % step >= count
     ]
@@ -354,9 +346,9 @@ def counted(windower: Any, entries: Sequence[Entry]) -> Found:
 
 
 _WINDOWS = {
-    TumblingWindower: aligned,
-    SlidingWindower: aligned,
-    SessionWindower: session,
-    EventSlidingWindower: event_sliding,
-    CountWindower: counted,
+    win.TumblingWindower: aligned,
+    win.SlidingWindower: aligned,
+    win.SessionWindower: session,
+    win.EventSlidingWindower: event_sliding,
+    win.CountWindower: counted,
 }

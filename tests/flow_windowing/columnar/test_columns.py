@@ -13,15 +13,6 @@ import flow_windowing as win
 from flow import Dataflow
 from flow.errors import StepError
 from flow.testing import TestDriver, TestingSink, TestingSource
-from flow_windowing import (
-    Count,
-    EventClock,
-    Last,
-    Mean,
-    Min,
-    Sum,
-    TumblingWindower,
-)
 from tests.support.columns import (
     SCHEMA,
     Epoch,
@@ -46,7 +37,7 @@ def test_few_keys_and_many(keys: int) -> None:
             "whole": list(range(len(users))),
         }
     ).to_batches()[0]
-    step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"total": Sum("whole")})
+    step = Step(win.EventClock("ts", "5s"), win.TumblingWindower("1m"), {"total": win.Sum("whole")})
     with TestDriver(step.flow(), now=START, shards=1) as t:
         t.send("in", batch)
         t.send("in", batch)
@@ -59,14 +50,14 @@ def test_few_keys_and_many(keys: int) -> None:
 
 
 def test_whole_numbers_beyond_64_bits_stay_exact() -> None:
-    step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"total": Sum("whole")})
+    step = Step(win.EventClock("ts", "5s"), win.TumblingWindower("1m"), {"total": win.Sum("whole")})
     epochs = [Epoch(equal_rows(3, whole=2**62)), Epoch(equal_rows(2, whole=2**62))]
     (value,) = outcome(step, epochs, as_records)["down"]["a"]
     assert f"'total': {5 * 2**62}" in value
 
 
 def test_floats_of_very_different_size_add_up_exactly() -> None:
-    step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"total": Sum("real")})
+    step = Step(win.EventClock("ts", "5s"), win.TumblingWindower("1m"), {"total": win.Sum("real")})
     rows = [
         *equal_rows(1, real=1e300),
         *equal_rows(1, real=0.1),
@@ -78,18 +69,20 @@ def test_floats_of_very_different_size_add_up_exactly() -> None:
 
 
 @pytest.mark.parametrize("form", [as_dicts, as_records], ids=["objects", "records"])
-@pytest.mark.parametrize("aggregate", [Sum, Mean, Min, Last, Count], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "aggregate", [win.Sum, win.Mean, win.Min, win.Last, win.Count], ids=lambda one: one.__name__
+)
 def test_a_window_without_values_of_the_field_has_the_empty_result(
     aggregate: Any, form: Any
 ) -> None:
-    step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"of": aggregate("real")})
+    step = Step(win.EventClock("ts", "5s"), win.TumblingWindower("1m"), {"of": aggregate("real")})
     (value,) = outcome(step, [Epoch(equal_rows(2, real=None))], form)["down"]["a"]
     assert f"'of': {aggregate('real').empty_result()}}}" in value
 
 
 @pytest.mark.parametrize("form", [as_dicts, as_records], ids=["objects", "records"])
 def test_the_first_of_equal_values_is_kept_over_epochs(form: Any) -> None:
-    step = Step(EventClock("ts", "1m"), TumblingWindower("1m"), {"low": Min("real")})
+    step = Step(win.EventClock("ts", "1m"), win.TumblingWindower("1m"), {"low": win.Min("real")})
     epochs = [
         Epoch([*equal_rows(3, real=None), *equal_rows(1, real=0.0)]),
         Epoch(equal_rows(2, real=-0.0)),
@@ -99,7 +92,7 @@ def test_the_first_of_equal_values_is_kept_over_epochs(form: Any) -> None:
 
 
 def test_a_value_without_a_timestamp_stops_the_flow_and_is_named() -> None:
-    step = Step(EventClock("ts", "5s"), TumblingWindower("1m"))
+    step = Step(win.EventClock("ts", "5s"), win.TumblingWindower("1m"))
     rows = [*equal_rows(2), *equal_rows(1, user="b", ts=None)]
     with TestDriver(step.flow(), now=START) as t, pytest.raises(StepError) as raised:
         t.send("in", as_records(rows))
@@ -108,7 +101,7 @@ def test_a_value_without_a_timestamp_stops_the_flow_and_is_named() -> None:
 
 
 def test_a_value_that_cannot_be_added_up_stops_the_flow_and_is_named() -> None:
-    step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"total": Sum("text")})
+    step = Step(win.EventClock("ts", "5s"), win.TumblingWindower("1m"), {"total": win.Sum("text")})
     with TestDriver(step.flow(), now=START) as t, pytest.raises(StepError) as raised:
         t.send("in", as_records(equal_rows(1)))
     assert (raised.value.step_id, raised.value.key) == ("w", "a")
@@ -128,7 +121,7 @@ def test_a_value_that_cannot_be_added_up_stops_the_flow_and_is_named() -> None:
 )
 def test_timestamps_are_read_from_any_column_that_holds_them(column: pa.Array) -> None:
     batch = pa.RecordBatch.from_pydict({"user": ["a", "a"], "ts": column})
-    step = Step(EventClock("ts", "1m"), TumblingWindower("10s"), {"n": Count()})
+    step = Step(win.EventClock("ts", "1m"), win.TumblingWindower("10s"), {"n": win.Count()})
     with TestDriver(step.flow(), now=START) as t:
         t.send("in", batch)
         t.end()
@@ -139,7 +132,7 @@ def test_timestamps_are_read_from_any_column_that_holds_them(column: pa.Array) -
 def test_a_timestamp_inside_a_record_is_found_by_its_path() -> None:
     at = pa.array([{"at": START}, {"at": START}], pa.struct([("at", SCHEMA.field("ts").type)]))
     batch = pa.RecordBatch.from_pydict({"user": ["a", "b"], "details": at})
-    step = Step(EventClock("details.at", "1m"), TumblingWindower("10s"), {"n": Count()})
+    step = Step(win.EventClock("details.at", "1m"), win.TumblingWindower("10s"), {"n": win.Count()})
     with TestDriver(step.flow(), now=START) as t:
         t.send("in", batch)
         t.end()
@@ -147,7 +140,7 @@ def test_a_timestamp_inside_a_record_is_found_by_its_path() -> None:
 
 
 def test_a_state_that_cannot_be_pickled_names_the_step() -> None:
-    step = Step(EventClock("ts", "5s"), TumblingWindower("1m"))
+    step = Step(win.EventClock("ts", "5s"), win.TumblingWindower("1m"))
     made = Dataflow("f")
     keyed = op.key_on("key", op.input("in", made, TestingSource([])), "user")
     folded = win.fold_window(

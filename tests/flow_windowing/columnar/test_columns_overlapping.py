@@ -15,20 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flow_windowing as win
 from flow.instants import Moment
 from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardRows
 from flow.keyed.step import OverColumns
 from flow.testing import TestDriver, key_by_key
-from flow_windowing import (
-    Aggregator,
-    Count,
-    CountWindower,
-    Earliest,
-    EventClock,
-    Last,
-    SlidingWindower,
-    Sum,
-)
 from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.columnar.admission.rows import EnteringRows
 from flow_windowing.columnar.windows import tiles, window_ranges
@@ -58,7 +49,7 @@ from tests.support.sampling import sampled
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 START_US = int(START.timestamp()) * 1_000_000
-DAY_OF_MINUTES = SlidingWindower("1d", "1m")
+DAY_OF_MINUTES = win.SlidingWindower("1d", "1m")
 MEGABYTE = 1 << 20
 
 
@@ -80,13 +71,13 @@ BY_TILE, ONE_BY_ONE = 0, 1 << 40
 
 windowers = st.one_of(
     st.builds(
-        SlidingWindower,
+        win.SlidingWindower,
         st.sampled_from(["20s", "1m"]),
         st.sampled_from(["3s", "5s", "7s"]),
         closed=sides,
         grace=graces,
     ),
-    st.builds(CountWindower, st.integers(3, 5), st.sampled_from([1, 2]), st.booleans()),
+    st.builds(win.CountWindower, st.integers(3, 5), st.sampled_from([1, 2]), st.booleans()),
 )
 forms = st.sampled_from([as_dicts, as_records])
 steps = st.builds(
@@ -138,8 +129,8 @@ def test_windows_of_many_tiles_agree_with_key_by_key(
     emit: Any,
     moments: list[list[tuple[str, int]]],
 ) -> None:
-    windower = SlidingWindower("40s", offset, grace=grace)
-    step = Step(EventClock("ts", wait), windower, aggregates, timestamp="last", emit=emit)
+    windower = win.SlidingWindower("40s", offset, grace=grace)
+    step = Step(win.EventClock("ts", wait), windower, aggregates, timestamp="last", emit=emit)
     epochs = [Epoch(rows_at(one)) for one in moments]
     with key_by_key():
         expected = outcome(step, epochs, as_dicts)
@@ -158,8 +149,8 @@ def figures_of(step: Step, *seconds: int) -> dict[int, Any]:
 
 def test_a_window_combines_all_its_tiles() -> None:
     # A value each second, which is its number: twenty tiles a window, i to i + 19.
-    figures = {"total": Sum("whole"), "first": Earliest("whole"), "last": Last("whole")}
-    step = Step(EventClock("ts", "1m"), SlidingWindower("20s", "1s"), figures)
+    figures = {"total": win.Sum("whole"), "first": win.Earliest("whole"), "last": win.Last("whole")}
+    step = Step(win.EventClock("ts", "1m"), win.SlidingWindower("20s", "1s"), figures)
     found = figures_of(step, *range(60))
     assert [found[i] for i in range(41)] == [
         {"total": 20 * i + 190, "first": i, "last": i + 19} for i in range(41)
@@ -172,7 +163,9 @@ def test_a_value_late_for_a_window_does_not_change_earlier_windows() -> None:
     #   9                   in    in    in    in
     #   12                        in    in    in    in    closes -15 and -10
     #   4             late  late  in    in
-    step = Step(EventClock("ts", "0s"), SlidingWindower("20s", "5s", grace="0s"), {"n": Count()})
+    step = Step(
+        win.EventClock("ts", "0s"), win.SlidingWindower("20s", "5s", grace="0s"), {"n": win.Count()}
+    )
     found = figures_of(step, 9, 12, 4)
     assert {second: value["n"] for second, value in found.items()} == {
         -10: 1,
@@ -204,7 +197,7 @@ def test_windows_of_one_value_do_not_use_tiles() -> None:
 
 def logic_of(windower: Windower[Any], aggregator: Any, emit: Emit = "close") -> ShardLogic:
     config = DriverBuilder(
-        EventClock("ts", "1h"),
+        win.EventClock("ts", "1h"),
         windower,
         FoldingBuilder(aggregator, emit),
         ordered=False,
@@ -239,9 +232,9 @@ def room_for(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("least", [BY_TILE, ONE_BY_ONE], ids=["by tile", "one by one"])
-@pytest.mark.parametrize("aggregator", [Count(), Sum("n"), Last("n")], ids=repr)
+@pytest.mark.parametrize("aggregator", [win.Count(), win.Sum("n"), win.Last("n")], ids=repr)
 def test_memory_for_values_of_many_windows_is_bounded_by_a_chunk(
-    aggregator: Aggregator[Any, Any, Any], least: int
+    aggregator: win.Aggregator[Any, Any, Any], least: int
 ) -> None:
     # 10,000 values in 1,440 windows each: 14.4 million pairs, whose numbers alone are 115 MB.
     logic, rows = logic_of(DAY_OF_MINUTES, aggregator), epoch_of(10_000, START_US)
@@ -250,7 +243,7 @@ def test_memory_for_values_of_many_windows_is_bounded_by_a_chunk(
 
 
 def test_missed_windows_take_no_memory_if_late_values_are_unread() -> None:
-    logic = logic_of(DAY_OF_MINUTES, Count())
+    logic = logic_of(DAY_OF_MINUTES, win.Count())
     logic.run(epoch_of(1, START_US), epoch_reading())
     two_days_us = 2 * 86_400_000_000
     late = epoch_of(10_000, START_US - two_days_us)

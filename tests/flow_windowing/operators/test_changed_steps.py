@@ -9,19 +9,9 @@ from typing import Any
 
 import pytest
 
+import flow_windowing as win
 from flow.engine.state.store import MemoryStore
 from flow.testing import TestDriver, key_by_key
-from flow_windowing import (
-    Collect,
-    Count,
-    CountWindower,
-    Early,
-    EventClock,
-    Late,
-    SessionWindower,
-    SlidingWindower,
-    TumblingWindower,
-)
 from tests.support.columns import (
     Epoch,
     Row,
@@ -74,8 +64,8 @@ def outcome(
 
 
 def step(forget_after: str | None) -> Step:
-    clock = EventClock("ts", "0s", forget_after=forget_after)
-    return Step(clock, TumblingWindower("10s"), {"n": Count()})
+    clock = win.EventClock("ts", "0s", forget_after=forget_after)
+    return Step(clock, win.TumblingWindower("10s"), {"n": win.Count()})
 
 
 #   100 · (20 s pass) · forget_after="30d" · (5 s pass) · 3, which is late still
@@ -103,9 +93,9 @@ def test_windows_that_closed_unfilled_do_not_open_again(
     alone: bool, epochs: list[list[int]]
 ) -> None:
     counting = Step(
-        EventClock("ts", "0s"),
-        CountWindower(4, 2, partial=True),
-        {"n": Count(), "numbers": Collect("whole")},
+        win.EventClock("ts", "0s"),
+        win.CountWindower(4, 2, partial=True),
+        {"n": win.Count(), "numbers": win.Collect("whole")},
     )
     later = [Epoch(numbered(*numbers)) for numbers in epochs]
     ran = [Epoch(numbered(1, 2, 3, 4, 5))], later
@@ -128,8 +118,8 @@ def test_what_waited_and_falls_into_a_gap_is_late_itself(
     waiting: list[int], new: list[int]
 ) -> None:
     def gaps(ordered: bool) -> Step:
-        clock, windower = EventClock("ts", "1m"), SlidingWindower("10s", "30s")
-        return Step(clock, windower, {"n": Count()}, ordered=ordered)
+        clock, windower = win.EventClock("ts", "1m"), win.SlidingWindower("10s", "30s")
+        return Step(clock, windower, {"n": win.Count()}, ordered=ordered)
 
     epochs = [Epoch(numbered(*waiting))], [Epoch(numbered(*new), 300)]
     found = {alone: outcome(gaps(True), gaps(False), epochs, alone) for alone in (True, False)}
@@ -140,8 +130,8 @@ def test_what_waited_and_falls_into_a_gap_is_late_itself(
 
 def held(**settings: Any) -> Step:
     """A step whose first window, with the defaults, is still open after `OPEN`."""
-    windower = TumblingWindower("10s", grace=settings.pop("grace", timedelta.max))
-    return Step(EventClock("ts", "0s", **settings), windower, {"n": Count()})
+    windower = win.TumblingWindower("10s", grace=settings.pop("grace", timedelta.max))
+    return Step(win.EventClock("ts", "0s", **settings), windower, {"n": win.Count()})
 
 
 OPEN = [Epoch([row(5)]), Epoch([], 3600)]
@@ -173,7 +163,7 @@ def test_keys_are_forgotten_when_the_new_settings_say_so(alone: bool) -> None:
 
 #   5 · 15, in two windows that are open · emit="update" from here on · 17 in the second alone
 @pytest.mark.parametrize("alone", [True, False])
-@pytest.mark.parametrize("windower", [TumblingWindower("10s"), SessionWindower("5s")])
+@pytest.mark.parametrize("windower", [win.TumblingWindower("10s"), win.SessionWindower("5s")])
 @pytest.mark.parametrize(
     ("before", "shown"), [("close", [1, 1, 2]), ("epoch", [2]), ("update", [2])]
 )
@@ -181,8 +171,8 @@ def test_windows_that_were_to_emit_as_they_close_emit_when_they_are_not_any_more
     alone: bool, windower: Any, before: Any, shown: list[int]
 ) -> None:
     def emitting(emit: Any) -> Step:
-        clock = EventClock("ts", "1m")
-        return Step(clock, windower, {"n": Count()}, ordered=False, emit=emit)
+        clock = win.EventClock("ts", "1m")
+        return Step(clock, windower, {"n": win.Count()}, ordered=False, emit=emit)
 
     epochs = [Epoch([row(5), row(15)])], [Epoch([row(17)])]
     found = outcome(emitting(before), emitting("update"), epochs, alone)["down"]["a"]
@@ -190,8 +180,8 @@ def test_windows_that_were_to_emit_as_they_close_emit_when_they_are_not_any_more
 
 
 def triggered(emit: Any, windower: Any = None) -> Step:
-    windower = windower or TumblingWindower("10s", grace="5s")
-    return Step(EventClock("ts", "1m"), windower, {"n": Count()}, ordered=False, emit=emit)
+    windower = windower or win.TumblingWindower("10s", grace="5s")
+    return Step(win.EventClock("ts", "1m"), windower, {"n": win.Count()}, ordered=False, emit=emit)
 
 
 def panes_and_counts(texts: list[str]) -> list[tuple[str, int]]:
@@ -211,24 +201,28 @@ def panes_and_counts(texts: list[str]) -> list[tuple[str, int]]:
     ("before", "after", "shown"),
     [
         # Three values without a pane count as one.
-        ("close", Early(count=2), [("0, EARLY", 4), ("1, ON_TIME, is_last=True", 5)]),
-        ("close", Early(every="3s"), [("0, EARLY", 5), ("1, ON_TIME, is_last=True", 5)]),
-        ("update", Early(count=9), [("", 1), ("", 2), ("", 3), ("0, ON_TIME, is_last=True", 5)]),
-        (Early(count=2), "close", [("0, EARLY", 2), ("", 5)]),
-        (Early(count=2), "update", [("0, EARLY", 2), ("", 3), ("", 4), ("", 5)]),
+        ("close", win.Early(count=2), [("0, EARLY", 4), ("1, ON_TIME, is_last=True", 5)]),
+        ("close", win.Early(every="3s"), [("0, EARLY", 5), ("1, ON_TIME, is_last=True", 5)]),
         (
-            Early(count=9),
-            Early(count=4),
+            "update",
+            win.Early(count=9),
+            [("", 1), ("", 2), ("", 3), ("0, ON_TIME, is_last=True", 5)],
+        ),
+        (win.Early(count=2), "close", [("0, EARLY", 2), ("", 5)]),
+        (win.Early(count=2), "update", [("0, EARLY", 2), ("", 3), ("", 4), ("", 5)]),
+        (
+            win.Early(count=9),
+            win.Early(count=4),
             [("0, EARLY", 4), ("1, ON_TIME, is_last=True", 5)],
         ),
         (
-            Early(count=2),
-            Early(every="3s"),
+            win.Early(count=2),
+            win.Early(every="3s"),
             [("0, EARLY", 2), ("1, EARLY", 5), ("2, ON_TIME, is_last=True", 5)],
         ),
         (
-            Early(every="1h"),
-            Early(count=9),
+            win.Early(every="1h"),
+            win.Early(count=9),
             [("0, ON_TIME, is_last=True", 5)],
         ),
     ],
@@ -248,7 +242,7 @@ def test_windows_go_on_with_another_trigger(
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_window_in_its_grace_has_its_on_time_pane_as_it_gets_a_trigger(alone: bool) -> None:
     epochs = [Epoch([row(5)]), Epoch([], 66)], [Epoch([]), Epoch([row(6)])]
-    second = gone_on(triggered("close"), triggered(Late(count=1)), epochs, alone)
+    second = gone_on(triggered("close"), triggered(win.Late(count=1)), epochs, alone)
     assert panes_and_counts(results_by_key(second)["down"]["a"]) == [
         ("0, ON_TIME", 1),
         ("1, LATE", 2),

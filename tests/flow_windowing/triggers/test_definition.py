@@ -7,17 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flow_windowing as win
 from flow.instants import Moment
-from flow_windowing import (
-    AfterWatermark,
-    Early,
-    EventClock,
-    Late,
-    Retracted,
-    SessionWindower,
-    SlidingWindower,
-    TumblingWindower,
-)
 from tests.support.sampling import sampled
 from tests.support.trigger_oracle import PaneOracle, SeenPane, Timed
 from tests.support.windowed_flows import OneKey, collecting
@@ -31,9 +22,11 @@ def seconds(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[str]:
 
 graces = st.sampled_from([None, "0s", "3s", "12s"])
 windowers = st.one_of(
-    st.builds(TumblingWindower, st.just("10s"), grace=graces),
-    st.builds(SlidingWindower, st.just("10s"), offset=st.sampled_from(["4s", "5s"]), grace=graces),
-    st.builds(SessionWindower, st.just("4s"), grace=graces),
+    st.builds(win.TumblingWindower, st.just("10s"), grace=graces),
+    st.builds(
+        win.SlidingWindower, st.just("10s"), offset=st.sampled_from(["4s", "5s"]), grace=graces
+    ),
+    st.builds(win.SessionWindower, st.just("4s"), grace=graces),
 )
 everies = st.none() | seconds(st.integers(1, 6))
 numbers = st.none() | st.integers(1, 4)
@@ -44,7 +37,7 @@ def rules(kind: Any) -> Any:
     return st.none() | some.map(lambda drawn: kind(every=drawn[0], count=drawn[1]))
 
 
-triggers = st.builds(AfterWatermark, rules(Early), rules(Late), st.booleans())
+triggers = st.builds(win.AfterWatermark, rules(win.Early), rules(win.Late), st.booleans())
 # A timestamp on or beside a second lies on or beside the bounds of windows.
 times = st.builds(
     lambda second, beside: second * SECOND + beside,
@@ -63,12 +56,12 @@ def timed(drawn: list[tuple[int, list[int]]]) -> list[Timed]:
     return found
 
 
-def clock(wait: int) -> EventClock[Any]:
-    return EventClock(lambda value: value[1] / SECOND, f"{wait}s", on_idle="hold")
+def clock(wait: int) -> win.EventClock[Any]:
+    return win.EventClock(lambda value: value[1] / SECOND, f"{wait}s", on_idle="hold")
 
 
 def played(
-    windower: Any, trigger: AfterWatermark, wait: int, ordered: bool, epochs: list[Timed]
+    windower: Any, trigger: win.AfterWatermark, wait: int, ordered: bool, epochs: list[Timed]
 ) -> tuple[list[SeenPane], list[int]]:
     """Return the panes and the closed windows of a driver that is restored for each epoch."""
     one = OneKey(collecting(clock(wait), windower, ordered, trigger), rebuilt=True)
@@ -82,10 +75,10 @@ def played(
 
 
 def pane_of(window: Any, value: Any) -> SeenPane:
-    plain = value.value if isinstance(value, Retracted) else value
+    plain = value.value if isinstance(value, win.Retracted) else value
     pane = window.pane
     shown = tuple(sorted(number for number, _ in plain))
-    timing, is_retracted = pane.timing.value, isinstance(value, Retracted)
+    timing, is_retracted = pane.timing.value, isinstance(value, win.Retracted)
     return SeenPane(window.window_id, pane.index, timing, pane.is_last, shown, is_retracted)
 
 

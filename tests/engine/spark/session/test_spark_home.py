@@ -17,6 +17,7 @@ from flow.errors import EnvironmentProblem
 from tests.support.programs import printed_by
 
 INSTALLED = Path(pyspark.__file__).parent
+ENVIRONMENT = sys.prefix
 
 
 @pytest.fixture(autouse=True)
@@ -170,14 +171,27 @@ make_session("shared", SparkSettings("local[1]")).range(3).collect()
 """
 
 
-@pytest.mark.spark
-@pytest.mark.each_spark
-@pytest.mark.extended
-def test_java_loads_classes_from_the_prepared_archive(tmp_path: Path) -> None:
-    environment, log = tmp_path / "an environment", tmp_path / "classes.log"
-    assert "classes.jsa" in printed_by("-W", "error", "-c", PREPARE, environment)
+def assert_java_loads_classes_from_the_archive(environment: str, log: Path) -> None:
     printed_by("-W", "error", "-c", START, environment, log)
     loaded = [line for line in log.read_text().splitlines() if " org.apache.spark." in line]
     of_files = [line for line in loaded if "$$Lambda" not in line]
     shared = [line for line in of_files if "shared objects file (top)" in line]
     assert len(shared) > 0.95 * len(of_files) > 1_000
+
+
+@pytest.mark.spark
+@pytest.mark.extended
+def test_java_loads_classes_from_a_prepared_archive(tmp_path: Path) -> None:
+    environment = str(tmp_path / "an environment")
+    assert "classes.jsa" in printed_by("-W", "error", "-c", PREPARE, environment)
+    assert_java_loads_classes_from_the_archive(environment, tmp_path / "classes.log")
+
+
+@pytest.mark.spark
+@pytest.mark.each_spark
+@pytest.mark.extended
+@pytest.mark.skipif(
+    not Path(ENVIRONMENT, "installed.json").exists(), reason="dev.py has not made this environment"
+)
+def test_java_loads_classes_from_the_archive_that_dev_py_has_prepared(tmp_path: Path) -> None:
+    assert_java_loads_classes_from_the_archive(ENVIRONMENT, tmp_path / "classes.log")
