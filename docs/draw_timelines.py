@@ -15,6 +15,7 @@ from timelines.all_keys import draw_ranking, run_ranking
 from timelines.calls import Call, draw_calls, run_calls
 from timelines.chart import Axis, Panel, Shown, contents, draw
 from timelines.joins import draw_join, run_join
+from timelines.levels import draw_levels, run_levels
 from timelines.panes import panes_beside
 from timelines.plane import Line, Span, draw_clocks
 from timelines.runs import Arrival, Value, Window, run, run_clock, run_dedup, run_slow_epoch
@@ -94,6 +95,20 @@ def slow_epoch() -> str:
         str,
         epoch,
         "an epoch runs",
+    )
+
+
+def levels() -> str:
+    """Sessions of two keys, and the hours that read them."""
+    ann, bob = (50, 60, 70, 80, 90, 100), (20, 25, 30, 70, 75, 105)
+    return draw_levels(
+        "A step of sessions holds the watermark of the step that counts them by the hour",
+        "Two sessions of bob, which opened at 0:20 and 1:10, have closed and are in the open "
+        "windows of both hours. A session of ann, which opened at 0:50, is still open. It holds "
+        "the watermark of the hours at 0:50. Without the hold the watermark would be at 1:10, and "
+        "ann's session would be late.",
+        Axis(0, 120 * 60, 15 * 60, lambda at: f"{at // 3600:.0f}:{at % 3600 // 60:02.0f}", ""),
+        run_levels({"ann": [60 * at for at in ann], "bob": [60 * at for at in bob]}, "15m", "1h"),
     )
 
 
@@ -378,6 +393,7 @@ PICTURES = (
     watermark,
     idle,
     slow_epoch,
+    levels,
     grace,
     late_for_one,
     tumbling,
