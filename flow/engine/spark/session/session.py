@@ -58,8 +58,6 @@ from flow.errors import (
 
 PACKAGES = ("flow", "flow_windowing", "recovery")
 """The packages of this project, which workers on other machines get."""
-_UNCHECKED = 0b01
-"""Flags of a compiled form with its source's hash, which Python does not check."""
 _sent: set[str] = set()
 """The ids of the applications, or sessions of Spark Connect, whose workers have the packages."""
 
@@ -428,11 +426,10 @@ def _zipped() -> Path:
 def _compiled(file: Path) -> bytes:
     """Return a compiled module that Python does not compare with its source (PEP 552).
 
-    Python reads the form that it has stored, or compiles and stores the module.
+    Its flags, the number 1, are those of a form with a hash that Python does not check.
     """
     code = SourceFileLoader(file.stem, str(file)).get_code(file.stem)
-    flags = _UNCHECKED.to_bytes(4, "little")
-    return MAGIC_NUMBER + flags + source_hash(file.read_bytes()) + marshal.dumps(code)
+    return MAGIC_NUMBER + b"\1\0\0\0" + source_hash(file.read_bytes()) + marshal.dumps(code)
 
 
 @contextlib.contextmanager
