@@ -27,8 +27,10 @@ from flow.engine.spark.session.session import query_conf
 from flow.engine.state.packed import unpack
 from flow.engine.state.segment import Segment
 from flow.engine.state.store import PROGRESS_SEGMENT
+from flow.keyed.segments import IDS, kind_of
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content
+from flow_windowing.deduplication.segments import IdSegment, snapshots_of_segment
 from recovery import RecoveryConfig
 from tests.faults.flows import FLOWS
 from tests.faults.shop import Size
@@ -399,7 +401,10 @@ def _is_victim(victims: Victims, is_driver: bool, is_jvm: bool) -> bool:
 
 
 def _kept(step: str, content: bytes) -> dict[tuple[str, str], Any]:
-    """Return the state and the due time of each key in a segment, of either format."""
+    """Return the state and the due time of each key in a segment, of any kind."""
+    if kind_of(content) == IDS:
+        ids = snapshots_of_segment(IdSegment.decode(content))
+        return {(step, key): (state, due) for key, state, due in ids}
     segment = Segment.decode(content, step, _snapshots_in)
     return {(step, key): (_comparable(one), due) for key, (one, due) in segment.kept.items()}
 
