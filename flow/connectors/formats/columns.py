@@ -20,6 +20,14 @@ from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
 EPOCH_COLUMN = "epoch"
 """Name of the column: the part of the name of an epoch's folder before the equals sign."""
+MERGED_ROWS = 20_000
+"""Objects in a merged list, at least, so that few objects do not become columns of their own."""
+
+_ARROW_READY = {type(None), bool, int, float, str, bytes, Decimal, date, time, timedelta}
+_DIGITS = 38
+_REFUSED = (pa.ArrowException, ValueError, TypeError, OverflowError)
+FIX = "give the sink a schema, or map the items before the output"
+"""Advice in errors of items that do not fit."""
 
 
 def check_names(names: Iterable[object], step_id: str) -> None:
@@ -62,16 +70,6 @@ def as_schema(schema: object) -> Any:
     if not names or len(set(names)) < len(names):
         raise FlowBuildError(f"schema must have columns, each name once, got {shorten(names)}")
     return schema
-
-
-MERGED_ROWS = 20_000
-"""Objects in a merged list, at least, so that few objects do not become columns of their own."""
-
-_ARROW_READY = {type(None), bool, int, float, str, bytes, Decimal, date, time, timedelta}
-_DIGITS = 38
-_REFUSED = (pa.ArrowException, ValueError, TypeError, OverflowError)
-FIX = "give the sink a schema, or map the items before the output"
-"""Advice in errors of items that do not fit."""
 
 
 def merge_small(batches: Iterable[Written]) -> Iterator[Written]:

@@ -151,8 +151,6 @@ def _listed_file(place: Place, info: Any) -> ListedFile:
     return ListedFile(place.store, info.path, info.size or 0, info.mtime_ns or 0)
 
 
-logger = logging.getLogger("flow")
-
 _LATE = (
     "%d file%s not read, such as %s: not newer than files of that directory that were read, "
     "removed and forgotten (late_files=%s), so it may be one of them, put back; late files in this "

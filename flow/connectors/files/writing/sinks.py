@@ -32,39 +32,15 @@ from flow.connectors.formats.json_encoding import json_text
 from flow.connectors.sink import WriteContext, Written, to_record
 from flow.errors import FlowBuildError, SinkError, shorten
 
+GROUP_ROWS = 131_072
+"""Rows of a Parquet row group: a group is written once it has as many."""
+GROUP_BYTES = 64 << 20
+"""Bytes of a row group in memory: a group is written once it has as many."""
+_RECORDS = 10_000  # CSV records that are reordered at a time.
 _SAMPLE = 4_096
 """Rows of each of the two samples of a column."""
 _LEAST_ROWS = 4 * _SAMPLE
 """The rows from which a choice pays."""
-
-
-def dictionary_columns(rows: pa.Table) -> bool | list[str]:
-    """Return the names of columns whose values repeat; True to encode all columns.
-
-    A dictionary of values that hardly repeat takes three times as long to write as the values, and
-    more space. Files with nested columns, or with few rows, have a dictionary for each column.
-
-    Args:
-        rows: the first rows of the file.
-    """
-    if rows.num_rows < _LEAST_ROWS or any(pa.types.is_nested(kind) for kind in rows.schema.types):
-        return True
-    names = rows.schema.names
-    repeating = [name for at, name in enumerate(names) if not _mostly_differ(rows.column(at))]
-    return True if len(repeating) == len(names) else repeating
-
-
-def _mostly_differ(column: pa.ChunkedArray) -> bool:
-    """Return True if more than 19 in 20 sampled values are distinct.
-
-    The first rows show values that repeat in a row, and rows drawn from the whole column show those
-    that come again later. The seed is fixed, so that an epoch run again writes the same file.
-    """
-    if pa.types.is_dictionary(column.type) or pa.types.is_boolean(column.type):
-        return False
-    drawn = np.random.default_rng(0).choice(len(column), _SAMPLE, replace=False, shuffle=False)
-    samples = (column.slice(0, _SAMPLE), column.take(pa.array(np.sort(drawn))))
-    return all(20 * len(sample.unique()) > 19 * _SAMPLE for sample in samples)
 
 
 @dataclass(frozen=True, repr=False)
@@ -185,13 +161,6 @@ def _text_lines(batch: Written, step_id: str) -> bytes:
         return "\n".join([*batch, ""]).encode()
     except UnicodeEncodeError as error:
         raise SinkError(f"step {step_id!r}: text cannot be written as UTF-8: {error}") from error
-
-
-GROUP_ROWS = 131_072
-"""Rows of a Parquet row group: a group is written once it has as many."""
-GROUP_BYTES = 64 << 20
-"""Bytes of a row group in memory: a group is written once it has as many."""
-_RECORDS = 10_000  # CSV records that are reordered at a time.
 
 
 @dataclass(frozen=True, repr=False)
@@ -418,6 +387,35 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             group = []
     if group:
         yield pa.Table.from_batches(group)
+
+
+def dictionary_columns(rows: pa.Table) -> bool | list[str]:
+    """Return the names of columns whose values repeat; True to encode all columns.
+
+    A dictionary of values that hardly repeat takes three times as long to write as the values, and
+    more space. Files with nested columns, or with few rows, have a dictionary for each column.
+
+    Args:
+        rows: the first rows of the file.
+    """
+    if rows.num_rows < _LEAST_ROWS or any(pa.types.is_nested(kind) for kind in rows.schema.types):
+        return True
+    names = rows.schema.names
+    repeating = [name for at, name in enumerate(names) if not _mostly_differ(rows.column(at))]
+    return True if len(repeating) == len(names) else repeating
+
+
+def _mostly_differ(column: pa.ChunkedArray) -> bool:
+    """Return True if more than 19 in 20 sampled values are distinct.
+
+    The first rows show values that repeat in a row, and rows drawn from the whole column show those
+    that come again later. The seed is fixed, so that an epoch run again writes the same file.
+    """
+    if pa.types.is_dictionary(column.type) or pa.types.is_boolean(column.type):
+        return False
+    drawn = np.random.default_rng(0).choice(len(column), _SAMPLE, replace=False, shuffle=False)
+    samples = (column.slice(0, _SAMPLE), column.take(pa.array(np.sort(drawn))))
+    return all(20 * len(sample.unique()) > 19 * _SAMPLE for sample in samples)
 
 
 def _as_columns(schema: object) -> Any:

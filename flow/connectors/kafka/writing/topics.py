@@ -97,8 +97,8 @@ class Topic:
 
 
 EPOCHS_TOPIC = "_flow_epochs"
-SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
-"""Settings of the topic.
+EPOCHS_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
+"""Settings of the topic of epochs.
 
 Segments are small, as the last one is never compacted and the whole topic is read.
 """
@@ -162,7 +162,7 @@ class EpochsTopic(Topic):
         """
         missing = not self.exists()
         if missing:
-            self.make(1, SETTINGS)
+            self.make(1, EPOCHS_SETTINGS)
         policy = self.setting("cleanup.policy")
         if policy is not None and policy != "compact":
             raise SinkError(
