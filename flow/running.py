@@ -259,7 +259,9 @@ def run_configured(
     from flow.engine.spark.session.session import check_session, ready_for_a_run
 
     config = effective.config()
-    plan = _planned(flow, config)
+    plan = compile_flow(flow)
+    if config.web and config.web_values:  # The page shows samples of late values.
+        plan = replace(plan, samples_late=True)
     check_portable(plan.for_workers().steps)
     is_bounded = all(source_of(plan.steps[name]).bounded for name in plan.inputs)
     drain = is_bounded if config.drain is None else config.drain
@@ -304,12 +306,6 @@ def _page(config: FlowConfig, plan: Plan, is_batch: bool) -> Iterator[LivePage |
     engine = "batch" if is_batch else "streaming"
     with live_page(config.web, plan, engine, seconds, config.web_values) as page:
         yield page
-
-
-def _planned(flow: Dataflow, config: FlowConfig) -> Plan:
-    """Return the compiled flow, which samples late values for a page that shows values."""
-    plan = compile_flow(flow)
-    return replace(plan, samples_late=True) if config.web and config.web_values else plan
 
 
 def _state_reader(recovery: Recovery | None, session: SparkSession) -> StateReader | None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
+from flow.connectors.source import Json
 from flow.engine.plan.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Json: TypeAlias = Any
 
 
 @dataclass(frozen=True)

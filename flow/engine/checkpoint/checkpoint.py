@@ -19,9 +19,9 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
 
 from flow.connectors.sink import CheckpointContext
+from flow.connectors.source import Json
 from flow.engine.checkpoint.admission import Admission, Recovery
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.packets.shards import DEFAULT_SHARDS
@@ -29,8 +29,6 @@ from flow.engine.plan.plan import Plan
 from flow.engine.spark.session.versions import parse_version
 from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format
-
-Json: TypeAlias = Any
 
 NAME = "flow.json"
 CHANGE = "change.json"
@@ -86,12 +84,7 @@ class Identity:
 
     def to_json(self) -> Json:
         """Return the identity as JSON."""
-        return {
-            "version": VERSION,
-            **self.__dict__,
-            "dropping": list(self.dropping),
-            "earlier": [list(one) for one in self.earlier],
-        }
+        return {"version": VERSION, **self.__dict__}
 
     def admitting(self, recovery: Json, dropping: tuple[str, ...], epochs: list[int]) -> Identity:
         """Return the identity for the next run.

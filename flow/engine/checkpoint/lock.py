@@ -21,14 +21,12 @@ import time
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeAlias
 
+from flow.connectors.source import Json
 from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.spark.session.failures import JVM_ERRORS
 from flow.errors import CheckpointError, FlowError, first_line
-
-Json: TypeAlias = Any
 
 NAME = "lock.json"
 RENEW_SECONDS = 30.0

@@ -34,10 +34,7 @@ from flow.engine.planning.tables import read_all
 from flow.engine.progress.holds import HoldRelay, KnownHolds
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.frames import with_frames
-from flow.engine.spark.session.access import (
-    cores_of,
-    job_tags,
-)
+from flow.engine.spark.session.access import cores_of, job_tags
 from flow.engine.spark.session.failures import JVM_ERRORS, disks_of, jvm_needed, spark_problem
 from flow.engine.spark.session.jvm_start import SPARK_LOG
 from flow.engine.spark.session.session import query_conf

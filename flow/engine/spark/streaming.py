@@ -27,12 +27,7 @@ from flow.engine.epoch.summary import Summary
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.input_progress import InputProgress, ProgressLog
 from flow.engine.feed.offsets import EpochOffset, Origin
-from flow.engine.feed.retained_offsets import (
-    Releases,
-    logged_offset,
-    oldest_offsets,
-    oldest_table,
-)
+from flow.engine.feed.retained_offsets import Releases, logged_offset, oldest_offsets, oldest_table
 from flow.engine.feed.sources import keep_static_frames, planners_of
 from flow.engine.feed.stop import StopFlag
 from flow.engine.packets.packets import PACKET_DDL
@@ -40,11 +35,7 @@ from flow.engine.plan.plan import Plan
 from flow.engine.planning.tables import Tables, table_files
 from flow.engine.spark.batch import BatchSettings
 from flow.engine.spark.epochs import EpochOutputs
-from flow.engine.spark.frames import (
-    check_frames_with_tables,
-    refuse_stateful_frames,
-    with_frames,
-)
+from flow.engine.spark.frames import check_frames_with_tables, refuse_stateful_frames, with_frames
 from flow.engine.spark.level import SparkLevel
 from flow.engine.spark.level_processor import LevelProcessor
 from flow.engine.spark.session.access import cores_of

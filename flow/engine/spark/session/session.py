@@ -49,12 +49,7 @@ from flow.engine.spark.session.settings import (
 from flow.engine.spark.session.spark_home import quick_spark_home
 from flow.engine.spark.session.versions import check_java, check_same_version
 from flow.engine.temporary import new_directory
-from flow.errors import (
-    EngineError,
-    EnvironmentProblem,
-    FlowBuildError,
-    first_line,
-)
+from flow.errors import EngineError, EnvironmentProblem, FlowBuildError, first_line
 
 PACKAGES = ("flow", "flow_windowing", "recovery")
 """The packages of this project, which workers on other machines get."""

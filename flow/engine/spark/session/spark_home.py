@@ -26,11 +26,7 @@ from typing import Any
 import pyspark
 from pyspark import SparkContext
 
-from flow.engine.spark.session.jvm_start import (
-    SUBMIT_OPTIONS,
-    environment,
-    submit_options,
-)
+from flow.engine.spark.session.jvm_start import SUBMIT_OPTIONS, environment, submit_options
 from flow.engine.temporary import new_directory
 from flow.errors import EnvironmentProblem
 
