@@ -81,10 +81,8 @@ def lines_below(step_ids: Sequence[str], inputs: Sequence[str], summary: Summary
 
 def _cell(step_id: str, column: str, summary: Summary) -> str:
     """Return a count of a step as text; empty for 0."""
-    if column not in _GAUGES:
-        number = summary.counts[step_id, column]
-    else:
-        number = summary.gauges[step_id, _GAUGES[column]]
+    gauge = _GAUGES.get(column)
+    number = summary.gauges[step_id, gauge] if gauge else summary.counts[step_id, column]
     return f"{number:,}" if number else ""
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, TypeAlias
 
 from flow.errors import FlowError, TimestampError, shorten
 from flow.instants import Instant, from_us, instant_us
@@ -119,21 +120,8 @@ class _Order(Enum):
     WINDOWS_AND_KEYS = ("open_us", "key", "slot")
 
 
-@dataclass
-class _Conditions:
-    """Conditions of a statement and their parameters."""
-
-    texts: list[str] = field(default_factory=list)
-    parameters: list[Any] = field(default_factory=list)
-
-    def add(self, text: str, *parameters: Any) -> None:
-        """Add a condition, unless its parameter is ``None``."""
-        if None not in parameters:
-            self.texts.append(text)
-            self.parameters += parameters
-
-    def __str__(self) -> str:
-        return " AND ".join(self.texts) or "TRUE"
+_Condition: TypeAlias = tuple[str, Sequence[Any]]
+"""A condition of a statement, and its parameters; it does not hold if one of them is ``None``."""
 
 
 @dataclass(frozen=True)
@@ -160,11 +148,12 @@ class View:
             QueryError: when the key is not text, or the view has no windows.
             ViewError: when the file cannot be read.
         """
-        conditions = _Conditions()
-        conditions.add("key = ?", _checked_key("key", key))
         if open_time is not None:
             self._check_windows("open_time")
-            conditions.add("open_us = ?", _micros("open_time", open_time))
+        conditions: list[_Condition] = [
+            ("key = ?", [_checked_key("key", key)]),
+            ("open_us = ?", [_micros("open_time", open_time)]),
+        ]
         order = "key" if self.by == "key" else "open_us DESC, slot DESC"
         with self._reading() as ask:
             state = self._state(ask)
@@ -192,9 +181,10 @@ class View:
             QueryError: when an argument is wrong.
             ViewError: when the file cannot be read.
         """
-        conditions = _Conditions()
-        conditions.add("key >= ?", _optional_key("start", start))
-        conditions.add("key < ?", _optional_key("stop", stop))
+        conditions: list[_Condition] = [
+            ("key >= ?", [_optional_key("start", start)]),
+            ("key < ?", [_optional_key("stop", stop)]),
+        ]
         order = _Order.KEYS if self.by == "key" else _Order.KEYS_AND_WINDOWS
         return self._page(conditions, order, limit, after)
 
@@ -221,22 +211,23 @@ class View:
             ViewError: when the file cannot be read.
         """
         self._check_windows("windows")
-        conditions = _Conditions()
-        conditions.add("key = ?", _optional_key("key", key))
-        conditions.add("open_us >= ?", _micros("since", since))
-        conditions.add("open_us < ?", _micros("until", until))
+        conditions: list[_Condition] = [
+            ("key = ?", [_optional_key("key", key)]),
+            ("open_us >= ?", [_micros("since", since)]),
+            ("open_us < ?", [_micros("until", until)]),
+        ]
         order = _Order.WINDOWS_AND_KEYS if key is None else _Order.WINDOWS
         return self._page(conditions, order, limit, after)
 
     def _page(
-        self, conditions: _Conditions, order: _Order, limit: int | None, after: str | None
+        self, conditions: list[_Condition], order: _Order, limit: int | None, after: str | None
     ) -> Page:
         if limit is not None and (type(limit) is not int or limit < 1):
             raise QueryError(f"limit must be a positive whole number, got {shorten(limit)}")
         columns = ", ".join(order.value)
         if after is not None:
             places = ", ".join("?" for _ in order.value)
-            conditions.add(f"({columns}) > ({places})", *_place(order, after))
+            conditions.append((f"({columns}) > ({places})", _place(order, after)))
         with self._reading() as ask:
             state = self._state(ask)
             rows = _entries(ask, state, conditions, columns, -1 if limit is None else limit + 1)
@@ -265,11 +256,13 @@ _Place = dict[str, Any]
 
 
 def _entries(
-    ask: Ask, state: ViewState, conditions: _Conditions, order: str, limit: int
+    ask: Ask, state: ViewState, conditions: list[_Condition], order: str, limit: int
 ) -> list[tuple[_Place, Entry]]:
+    given = [condition for condition in conditions if None not in condition[1]]
+    where = " AND ".join(text for text, _ in given) or "TRUE"
     rows = ask(
-        f"SELECT {COLUMNS} FROM {state.entries} WHERE {conditions} ORDER BY {order} LIMIT ?",
-        (*conditions.parameters, limit),
+        f"SELECT {COLUMNS} FROM {state.entries} WHERE {where} ORDER BY {order} LIMIT ?",
+        (*chain.from_iterable(parameters for _, parameters in given), limit),
     )
     found = []
     for key, slot, window_id, open_us, close_us, value, epoch in rows:

@@ -210,16 +210,11 @@ class ViewSink(Sink[Any]):
 
 
 def _run_of(output: OutputContext, run_id: str) -> ViewRun:
-    run = ViewRun(output.flow_id, run_id, uuid.uuid4().hex)
-    checkpoint = output.checkpoint
+    ids, checkpoint = (output.flow_id, run_id, uuid.uuid4().hex), output.checkpoint
     if checkpoint is None:
-        return run
-    return dataclasses.replace(
-        run,
-        rewinds=checkpoint.rewinds,
-        last_epoch=checkpoint.last_epoch,
-        keep_epochs=max(1, checkpoint.keep_epochs),
-    )
+        return ViewRun(*ids)
+    keep_epochs = max(1, checkpoint.keep_epochs)
+    return ViewRun(*ids, checkpoint.rewinds, checkpoint.last_epoch, keep_epochs)
 
 
 def _warn_of_gaps(name: str, file: str, epoch: int | None, run: ViewRun) -> None:

@@ -139,13 +139,10 @@ class CheckpointFiles(Storage):
     def _checksum(self, name: str) -> int:
         """Return the CRC32C of a file's content."""
         java: Any = self._jvm.java
-        stream = self._fs.open(self._path(name))
-        try:
+        with contextlib.closing(self._fs.open(self._path(name))) as stream:
             checked = java.util.zip.CheckedInputStream(stream, java.util.zip.CRC32C())
             checked.transferTo(java.io.OutputStream.nullOutputStream())
             return int(checked.getChecksum().getValue())
-        finally:
-            stream.close()
 
     def _kept_checksum(self, name: str) -> Json:
         try:
@@ -167,15 +164,12 @@ class CheckpointFiles(Storage):
         """
         try:
             codecs: Any = self._jvm.org.apache.spark.io.CompressionCodec
-            stream = self._fs.open(self._path(name))
-            try:
+            with contextlib.closing(self._fs.open(self._path(name))) as stream:
                 unpacked = codecs.createCodec(self._spark_conf, codec).compressedInputStream(stream)
                 data = self._jvm.java.io.DataInputStream(unpacked)
                 data.readUTF()  # the format's version
                 entries = json.loads(data.readUTF())
                 unpacked.transferTo(self._jvm.java.io.OutputStream.nullOutputStream())
-            finally:
-                stream.close()
             return sorted((one["version"], one["checkpointUniqueId"]) for one in entries)
         except Exception as error:
             raise FileProblem(name, f"cannot be read: {java_reason(error)}") from error
