@@ -25,8 +25,7 @@ from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.joined_pair import JoinedPair
 from flow_windowing.contract.logic import EpochWindowLogic, WindowLogic
 from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
-from flow_windowing.contract.panes import Pane, PaneTiming
-from flow_windowing.contract.triggers import AfterWatermark, Early, Late
+from flow_windowing.contract.panes import AfterWatermark, Early, Late, Pane, PaneTiming
 from flow_windowing.deduplication.operator import DedupOut, dedup
 from flow_windowing.joins import join_asof, join_interval, join_window
 from flow_windowing.operators import (

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias, TypeVar, overload
 from flow.columns.arrays import Ints, Mask
 from flow.instants import MAX_US, MIN_US, from_us
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.rules.lateness import is_behind
+from flow_windowing.rules.watermark import is_behind
 
 How: TypeAlias = Literal["inner", "left", "right", "outer"]
 """The sides whose values an interval join also emits without a partner."""

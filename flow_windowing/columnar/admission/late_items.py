@@ -15,8 +15,8 @@ from flow.keyed.logic import Counted
 from flow.keyed.shard_logic import ShardOutput
 from flow_windowing.columnar.admission.rows import AdmittedRows, EnteringRows
 from flow_windowing.contract.metadata import LateReason, LateValue, WindowMetadata
-from flow_windowing.rules.lateness import REASONS, counted_late, is_behind
-from flow_windowing.rules.streams import LATE
+from flow_windowing.rules.settings import LATE
+from flow_windowing.rules.watermark import REASONS, counted_late, is_behind
 
 Missed: TypeAlias = "Callable[[EnteringRows, list[Any]], Sequence[tuple[WindowMetadata, ...]]]"
 """Returns the windows that each of some late rows missed, given the rows and their values."""

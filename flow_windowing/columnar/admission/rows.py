@@ -112,7 +112,7 @@ class AdmittedRows(NamedTuple):
         times_us: the timestamp of each row, int64 µs.
         watermark_us: the watermark of each row's key after the row, ascending within a key.
         refusals: the number of the reason for which the clock refuses each row, as in
-            `flow_windowing.rules.lateness.REASONS`, int64; ``None`` if it refuses no row.
+            `flow_windowing.rules.watermark.REASONS`, int64; ``None`` if it refuses no row.
         dropped: the number of rows without a timestamp, which are dropped.
         note: the reason for the last of the dropped rows; empty without any.
     """

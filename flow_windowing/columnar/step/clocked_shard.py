@@ -24,13 +24,16 @@ from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardOut
 from flow_windowing.columnar.admission.late_items import LateItems
 from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
-from flow_windowing.columnar.state.shard_state import ShardState
-from flow_windowing.columnar.state.state_form import StateForm
-from flow_windowing.columnar.storage.segment_reader import build_shard_state, read_segment
-from flow_windowing.columnar.storage.segment_writer import KeyTimes, write_segments
+from flow_windowing.columnar.state.shard_state import ShardState, StateForm
 from flow_windowing.columnar.storage.segments import SegmentContent
+from flow_windowing.columnar.storage.shard_segments import (
+    KeyTimes,
+    build_shard_state,
+    read_segment,
+    write_segments,
+)
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.rules.streams import PORTS
+from flow_windowing.rules.settings import PORTS
 
 
 class ClockedShard(ShardLogic):

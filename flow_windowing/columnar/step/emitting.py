@@ -12,7 +12,7 @@ from flow.columns.chunks import Chunk, KeyedRecords, Pairs
 from flow.keyed.shard_logic import ShardOutput
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.windows.plan import WindowPlan
-from flow_windowing.columnar.windows.updates import Update
+from flow_windowing.columnar.windows.row_batch import Update
 from flow_windowing.columnar.windows.window_view import (
     ResultColumn,
     WindowView,
@@ -21,7 +21,7 @@ from flow_windowing.columnar.windows.window_view import (
 )
 from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.contract.metadata import Retracted, WindowMetadata
-from flow_windowing.rules.streams import CLOSED, DOWN
+from flow_windowing.rules.settings import CLOSED, DOWN
 
 _METADATA = WindowView(None)
 

@@ -26,8 +26,8 @@ from flow_windowing.columnar.values.records import Values, fields_as_records, ob
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.row_batch import RowBatch
 from flow_windowing.contract.metadata import LateReason, WindowMetadata
-from flow_windowing.rules.lateness import has_closed
 from flow_windowing.rules.settings import owes_updates
+from flow_windowing.rules.watermark import has_closed
 
 
 class ShardWindows(ClockedShard):

@@ -16,7 +16,7 @@ import pyarrow as pa
 from flow.columns.arrays import Ints
 from flow.keyed.segments import WINDOWS, columns_in
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
-from flow_windowing.columnar.state.state_form import WindowKind
+from flow_windowing.columnar.state.shard_state import WindowKind
 from flow_windowing.columnar.values.encoding import EncodedValues
 
 

@@ -9,8 +9,12 @@ from flow.columns.arrays import Ints, Mask, ranges, run_starts
 from flow.instants import NEVER
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
-from flow_windowing.columnar.windows.row_batch import RowBatch, UnassignedRows, WindowGroups
-from flow_windowing.columnar.windows.updates import greatest_so_far
+from flow_windowing.columnar.windows.row_batch import (
+    RowBatch,
+    UnassignedRows,
+    WindowGroups,
+    greatest_so_far,
+)
 from flow_windowing.columnar.windows.window_ranges import WindowRanges, grouped_chunks
 from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.windowers.counts import CountWindower

@@ -13,7 +13,7 @@ from typing_extensions import override
 from flow.columns.arrays import Ints
 from flow.columns.row_views import RowView, register, with_view
 from flow.instants import MAX_US, MIN_US, from_us
-from flow_windowing.columnar.state.spans import MergedIds
+from flow_windowing.columnar.state.open_windows import MergedIds
 from flow_windowing.contract.metadata import WindowMetadata
 
 KIND = "window"

@@ -7,12 +7,15 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from flow.columns.arrays import Ints
-from flow_windowing.columnar.state.open_windows import OpenWindows
-from flow_windowing.columnar.state.shard_state import ShardState
-from flow_windowing.columnar.state.spans import MergedIds
-from flow_windowing.columnar.state.state_form import WindowKind
-from flow_windowing.columnar.windows.row_batch import RowBatch, UnassignedRows, WindowGroups
-from flow_windowing.columnar.windows.updates import Update, greatest_so_far
+from flow_windowing.columnar.state.open_windows import MergedIds, OpenWindows
+from flow_windowing.columnar.state.shard_state import ShardState, WindowKind
+from flow_windowing.columnar.windows.row_batch import (
+    RowBatch,
+    UnassignedRows,
+    Update,
+    WindowGroups,
+    greatest_so_far,
+)
 
 
 class Windowing(ABC):

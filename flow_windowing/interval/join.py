@@ -1,4 +1,4 @@
-"""The interval join of all keys of a shard.
+"""Interval joins: the builder, and the join of all keys of a shard.
 
 The items of a key in an epoch are sorted by the row that causes them: first the values that the
 row's watermark evicts, then the row's pairs, then the row's own value if it has expired at once.
@@ -6,23 +6,99 @@ row's watermark evicts, then the row's pairs, then the row's own value if it has
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
+from flow.checks import check_choice
 from flow.columns.arrays import Ints
+from flow.durations import Duration, duration_us
+from flow.errors import FlowBuildError, shorten
 from flow.instants import NEVER
+from flow.keyed.step import OverColumns, TimedResults
+from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
-from flow_windowing.columnar.admission.shard_clocks import ShardClock
+from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.interval.config import IntervalJoinConfig
 from flow_windowing.interval.emitting import JoinedRows
-from flow_windowing.interval.join_shard import JoinShard
 from flow_windowing.interval.pairing import JoinRows, evicted_at, pairs_of
-from flow_windowing.interval.rules import LEFT
-from flow_windowing.rules.streams import CLOSED
-from flow_windowing.rules.tags import mark_of, number_of, side_of, tag_of
+from flow_windowing.interval.rules import GREATEST_US, HOWS, LEFT, How, Interval, unmatched_sides
+from flow_windowing.interval.time_join import JoinShard, TimeJoinBuilder
+from flow_windowing.rules.key_state import mark_of, number_of, side_of, tag_of
+from flow_windowing.rules.settings import CLOSED, settings_of
+
+
+@dataclass(frozen=True)
+class IntervalJoin(TimeJoinBuilder):
+    """Builder of an interval join, which runs over columns.
+
+    Attributes:
+        clock: the clock.
+        before: the time before a left value at which partners begin.
+        after: the time after a left value at which partners end.
+        how: the sides whose values leave without a partner too.
+        grace: the time for which a value behind the watermark is still on time; ``None`` for none.
+
+    Raises:
+        FlowTypeError, FlowBuildError, DurationError: when an argument is invalid.
+    """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"how", "grace"})
+
+    clock: Clock[Any, Any]
+    before: Duration
+    after: Duration
+    how: How = "inner"
+    grace: Duration | None = None
+
+    def __post_init__(self) -> None:
+        check_clock(self.clock)
+        check_choice("how", self.how, HOWS)
+        before_us, after_us = duration_us(self.before, "before"), duration_us(self.after, "after")
+        if before_us + after_us < 0:
+            raise FlowBuildError(
+                "before + after must not be negative, as no pair would match, "
+                f"got before={shorten(self.before)}, after={shorten(self.after)}"
+            )
+        if self.grace is not None and duration_us(self.grace, "grace") < 0:
+            raise FlowBuildError(f"grace must not be negative, got {shorten(self.grace)}")
+
+    @cached_property
+    def interval(self) -> Interval:
+        """The interval in microseconds."""
+        grace_us = 0 if self.grace is None else _limited(self.grace)
+        return Interval(_limited(self.before), _limited(self.after), grace_us)
+
+    @cached_property
+    def unmatched(self) -> frozenset[int]:
+        """The sides whose unmatched values the join emits."""
+        return unmatched_sides(self.how)
+
+    @cached_property
+    def settings(self) -> str:
+        """The settings that determine the times at which values expire, as text."""
+        return settings_of("close", self.clock, self.interval)
+
+    @property
+    @override
+    def results(self) -> TimedResults | None:
+        if not self.follows_inputs:
+            return None
+        return TimedResults(self.interval.grace_us, leave_early=True, rule=self.how)
+
+    @override
+    def lower(self) -> OverColumns:
+        shard_logic = partial(ShardJoin, self, shard_clock_of(self.clock))
+        return OverColumns(shard_logic, takes_sided_records=True)
+
+
+def _limited(value: Duration) -> int:
+    """Return a duration in µs, limited to the greatest distance of two timestamps."""
+    return max(-GREATEST_US, min(duration_us(value), GREATEST_US))
+
 
 _EVICTED, _PAIRED, _LEFT_AT_ONCE = range(3)
 """The order of the items that one row causes."""
@@ -47,7 +123,7 @@ class _Order(NamedTuple):
 class ShardJoin(JoinShard):
     """The clocks and retained values of the keys of a shard."""
 
-    def __init__(self, config: IntervalJoinConfig, clock: ShardClock[Any]) -> None:
+    def __init__(self, config: IntervalJoin, clock: ShardClock[Any]) -> None:
         super().__init__(clock, config.interval)
         self._unmatched = np.isin([0, 1], list(config.unmatched))
 

@@ -1,11 +1,12 @@
-"""The base of joins of two streams by time.
+"""The base of joins of two streams by time: the builder, and the keys of a shard.
 
 The retained values are `ShardState.buffered`, with tags in the place of arrival numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,18 +15,54 @@ from typing_extensions import override
 from flow.columns.arrays import Ints
 from flow.columns.chunks import pick
 from flow.columns.sided_records import SidedRecords
+from flow.instants import Moment
+from flow.keyed.state_counts import StateCounter
+from flow.keyed.step import OverColumns
+from flow_windowing.clocks.clock import ClockedBuilder
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
-from flow_windowing.columnar.state.state_form import StateForm
+from flow_windowing.columnar.state.shard_state import StateForm
 from flow_windowing.columnar.step.clocked_shard import ClockedShard
+from flow_windowing.columnar.storage.segments import SegmentContent
+from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 from flow_windowing.columnar.values.buffered_values import BufferedValues, RetainedValues
-from flow_windowing.columnar.values.plain_records import plain_records
-from flow_windowing.columnar.values.records import Values
+from flow_windowing.columnar.values.records import Values, plain_records
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.interval.emitting import JoinedRows, JoinEmitter
-from flow_windowing.interval.rules import Interval
-from flow_windowing.rules.streams import DOWN
-from flow_windowing.rules.tags import tag_of
+from flow_windowing.interval.rules import LEFT, RIGHT, Interval
+from flow_windowing.rules.key_state import IntervalState, counts_of, side_of, tag_of
+from flow_windowing.rules.settings import DOWN
+
+
+class TimeJoinBuilder(ClockedBuilder, ABC):
+    """A builder of a join whose retained values are those of an `IntervalState`."""
+
+    has_keyed_form = False
+
+    @abstractmethod
+    @override
+    def lower(self) -> OverColumns:
+        """Return the lowering to columns."""
+
+    @property
+    @override
+    def counter(self) -> StateCounter:
+        return counts_of
+
+    @override
+    def snapshots_in(self, content: bytes) -> Iterable[tuple[str, IntervalState, int]]:
+        return snapshots_of_content(SegmentContent.decode(content))
+
+    @override
+    def view(self, snapshot: IntervalState, moment: Moment) -> dict[str, Any]:
+        sides: tuple[list[Any], list[Any]] = ([], [])
+        for _, tag, value in sorted(snapshot.retained, key=lambda one: one[:2]):
+            sides[side_of(tag)].append(value)
+        return {
+            "watermark": self.watermark(snapshot, moment),
+            "left": sides[LEFT],
+            "right": sides[RIGHT],
+        }
 
 
 class JoinShard(ClockedShard):
