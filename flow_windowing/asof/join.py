@@ -30,9 +30,8 @@ from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.interval.emitting import JoinedRows
 from flow_windowing.interval.rules import GREATEST_US, LEFT, RIGHT
-from flow_windowing.interval.time_join import JoinShard, TimeJoinBuilder
+from flow_windowing.interval.time_join import JoinedRows, JoinShard, TimeJoinBuilder
 from flow_windowing.rules.key_state import number_of, side_of
 from flow_windowing.rules.settings import settings_of
 

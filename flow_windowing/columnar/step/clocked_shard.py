@@ -56,7 +56,6 @@ class ClockedShard(ShardLogic):
         self._state = ShardState.empty(self._clock.new_clocks(0), form.aggregators)
         self._changed = np.empty(0, np.bool_)
 
-    @abstractmethod
     def _begin_epoch(self) -> None:
         """Begin the epoch `_epoch`, whose output is `_made`."""
 

@@ -92,75 +92,54 @@ class _SegmentWriter:
     def __init__(self, form: StateForm, state: ShardState, times: KeyTimes) -> None:
         column, counts = encode_unless_default, form.counts_arrivals
         windows, buffered = state.windows, state.buffered
-        self._named, self._kind = form.named, form.kind
-        self._text_ends, self._texts = _texts_of(state.keys)
-        self._lengths = encode_column(np.diff(self._text_ends), "<i4")
-        self._encode_clocks(state.clocks, form.clock.expires)
-        self._arrivals = column(state.arrival_counts, 0) if counts else b""
-        self._entries = column(state.entry_counts, 0) if counts else b""
-        self._counted = column(state.counted_values, 0)
-        self._due_us, self._held_due_us = split_dues(times.due_us)
-        self._due = encode_column(times.due_us)
-        self._holds_us = times.holds_us
-        self._window_counts, self._window_ends = _count_rows(windows.slots, state.count)
-        self._ids = encode_column(windows.ids)
-        self._latest = column(windows.latest_us, -NEVER)
-        self._first, self._last, self._merged_ids = _encode_spans(windows.spans)
+        self._text_ends, texts = _texts_of(state.keys)
+        window_counts, self._window_ends = _count_rows(windows.slots, state.count)
+        buffered_counts, self._buffered_ends = _count_rows(buffered.slots, state.count)
+        first_us, last_us, merged_ids = _encode_spans(windows.spans)
         emitted = windows.is_emitted
-        self._emitted = b"" if emitted is None or not emitted.any() else emitted.tobytes()
+        self._all = SegmentContent(
+            key_lengths=encode_column(np.diff(self._text_ends), "<i4"),
+            key_texts=texts,
+            **_encode_clocks(state.clocks, form.clock.expires),
+            arrival_counts=column(state.arrival_counts, 0) if counts else b"",
+            entry_counts=column(state.entry_counts, 0) if counts else b"",
+            counted_values=column(state.counted_values, 0),
+            due_us=encode_column(times.due_us),
+            window_counts=window_counts,
+            ids=encode_column(windows.ids),
+            latest_us=column(windows.latest_us, -NEVER),
+            first_us=first_us,
+            last_us=last_us,
+            merged_ids=merged_ids,
+            is_emitted=b"" if emitted is None or not emitted.any() else emitted.tobytes(),
+            accumulators=(),
+            buffered_counts=buffered_counts,
+            times_us=encode_column(buffered.times_us),
+            numbers=encode_column(buffered.numbers),
+            values=[],
+            named=form.named,
+            kind=form.kind,
+        )
+        self._due_us, self._held_due_us = split_dues(times.due_us)
+        self._holds_us = times.holds_us
         self._accumulators = windows.accumulators
-        self._buffered_counts, self._buffered_ends = _count_rows(buffered.slots, state.count)
-        self._times = encode_column(buffered.times_us)
-        self._numbers = encode_column(buffered.numbers)
         self._values = encoder_of(buffered.values)
-
-    def _encode_clocks(self, clocks: KeyClocks, expires: bool) -> None:
-        self._base = self._set_at = self._last_value = self._held = b""
-        self._logics: list[bytes] = []
-        if isinstance(clocks, KeyLogics):
-            self._logics = pickle_values(clocks.snapshots())
-        elif isinstance(clocks, KeyColumns):
-            column, held_us = encode_unless_default, clocks.held_watermark_us
-            self._base = column(clocks.base_us, NO_WATERMARK)
-            self._set_at = column(clocks.set_at_us, 0)
-            self._last_value = column(clocks.last_value_us, 0) if expires else b""
-            self._held = b"" if held_us is None else column(held_us, NO_WATERMARK)
 
     def segment(self, begin: int, end: int) -> SegmentDump:
         """Return the segment of the slots from `begin` to `end`, exclusive."""
         if begin == end:
             return SegmentDump(None, 0, NEVER)
-        keys, short_keys = slice(begin * 8, end * 8), slice(begin * 4, end * 4)
-        first, last = self._window_ends[begin], self._window_ends[end]
-        windows = slice(first * 8, last * 8)
-        first_value, last_value = self._buffered_ends[begin], self._buffered_ends[end]
-        values = slice(first_value * 8, last_value * 8)
-        content = SegmentContent(
-            key_lengths=self._lengths[short_keys],
-            key_texts=self._texts[self._text_ends[begin] : self._text_ends[end]],
-            base_us=self._base[keys],
-            set_at_us=self._set_at[keys],
-            last_value_us=self._last_value[keys],
-            arrival_counts=self._arrivals[keys],
-            entry_counts=self._entries[keys],
-            counted_values=self._counted[keys],
-            due_us=self._due[keys],
-            window_counts=self._window_counts[short_keys],
-            ids=self._ids[windows],
-            latest_us=self._latest[windows],
-            first_us=self._first[windows],
-            last_us=self._last[windows],
-            merged_ids=self._merged_ids[first:last],
-            is_emitted=self._emitted[first:last],
+        texts, (first, last), (first_value, last_value) = (
+            (ends[begin], ends[end])
+            for ends in (self._text_ends, self._window_ends, self._buffered_ends)
+        )
+        part = self._all.part(
+            slice(*texts), slice(begin, end), slice(first, last), slice(first_value, last_value)
+        )
+        content = part._replace(
             accumulators=tuple(one.encode(first, last) for one in self._accumulators),
-            buffered_counts=self._buffered_counts[short_keys] if last_value > first_value else b"",
-            times_us=self._times[values],
-            numbers=self._numbers[values],
+            buffered_counts=part.buffered_counts if last_value > first_value else b"",
             values=self._values(first_value, last_value),
-            named=self._named,
-            kind=self._kind,
-            clock_logics=self._logics[begin:end],
-            held_watermark_us=self._held[keys],
         )
         due_us, held_us = self._due_us[begin:end].min(), self._held_due_us[begin:end].min()
         counts = StateCounts(last - first, last_value - first_value)
@@ -169,6 +148,21 @@ class _SegmentWriter:
         return SegmentDump(
             content.encode(), end - begin, int(due_us), int(held_us), counts, hold_us
         )
+
+
+def _encode_clocks(clocks: KeyClocks, expires: bool) -> dict[str, Any]:
+    """Return clocks as columns of a segment, by name."""
+    names = ("base_us", "set_at_us", "last_value_us", "held_watermark_us")
+    encoded: dict[str, Any] = {**dict.fromkeys(names, b""), "clock_logics": []}
+    if isinstance(clocks, KeyLogics):
+        encoded["clock_logics"] = pickle_values(clocks.snapshots())
+    elif isinstance(clocks, KeyColumns):
+        column, held_us = encode_unless_default, clocks.held_watermark_us
+        encoded["base_us"] = column(clocks.base_us, NO_WATERMARK)
+        encoded["set_at_us"] = column(clocks.set_at_us, 0)
+        encoded["last_value_us"] = column(clocks.last_value_us, 0) if expires else b""
+        encoded["held_watermark_us"] = b"" if held_us is None else column(held_us, NO_WATERMARK)
+    return encoded
 
 
 def _encode_spans(spans: Spans | None) -> tuple[bytes, bytes, list[tuple[int, ...]]]:

@@ -216,43 +216,20 @@ def split_by_key(content: SegmentContent) -> Iterator[tuple[str, bytes, int]]:
     dues = decode_column([content.due_us]).tolist()
     window_ends = _ends(content.window_counts, len(keys))
     buffered_ends = _ends(content.buffered_counts, len(keys))
-    begin = first_value = 0
+    begin = first_value = text_begin = 0
     for at, key in enumerate(keys):
         end, last_value = window_ends[at], buffered_ends[at]
-        text = key.encode()
-        of_key, of_windows = slice(at, at + 1), slice(begin, end)
-        of_values = slice(first_value, last_value)
-        alone = SegmentContent(
-            key_lengths=_encode([len(text)], "<i4"),
-            key_texts=text,
-            base_us=_slice(content.base_us, of_key),
-            set_at_us=_slice(content.set_at_us, of_key),
-            last_value_us=_slice(content.last_value_us, of_key),
-            arrival_counts=_slice(content.arrival_counts, of_key),
-            entry_counts=_slice(content.entry_counts, of_key),
-            counted_values=_slice(content.counted_values, of_key),
-            due_us=_slice(content.due_us, of_key),
-            window_counts=_slice(content.window_counts, of_key, 4),
-            ids=_slice(content.ids, of_windows),
-            latest_us=_slice(content.latest_us, of_windows),
-            first_us=_slice(content.first_us, of_windows),
-            last_us=_slice(content.last_us, of_windows),
-            merged_ids=content.merged_ids[of_windows],
-            is_emitted=content.is_emitted[of_windows],
+        text_end = text_begin + len(key.encode())
+        of_windows, of_values = slice(begin, end), slice(first_value, last_value)
+        part = content.part(slice(text_begin, text_end), slice(at, at + 1), of_windows, of_values)
+        alone = part._replace(
             accumulators=tuple(
                 _slice_accumulators(one, of_windows) for one in content.accumulators
             ),
-            buffered_counts=_slice(content.buffered_counts, of_key, 4),
-            times_us=_slice(content.times_us, of_values),
-            numbers=_slice(content.numbers, of_values),
             values=slice_values(content.values, of_values),
-            named=content.named,
-            kind=content.kind,
-            clock_logics=content.clock_logics[of_key],
-            held_watermark_us=_slice(content.held_watermark_us, of_key),
         )
         yield key, alone.encode(), dues[at]
-        begin, first_value = end, last_value
+        begin, first_value, text_begin = end, last_value, text_end
 
 
 def counts_by_key(content: SegmentContent) -> list[StateCounts]:
@@ -262,16 +239,15 @@ def counts_by_key(content: SegmentContent) -> list[StateCounts]:
     return list(map(StateCounts, windows, values))
 
 
-def _slice(column: bytes, rows: slice, size: int = 8) -> bytes:
-    return column[rows.start * size : rows.stop * size]
-
-
 def _slice_accumulators(accumulators: EncodedAccumulators, rows: slice) -> EncodedAccumulators:
     kind, *columns = accumulators
     if kind == ObjectAccumulators.kind:
         return kind, slice_values(columns[0], rows)
     sizes = [int(one[-1]) for one in FORM_OF_KIND[kind].types]
-    pieces = [_slice(column, rows, size) for column, size in zip(columns, sizes, strict=True)]
+    pieces = [
+        column[rows.start * size : rows.stop * size]
+        for column, size in zip(columns, sizes, strict=True)
+    ]
     return kind, *pieces
 
 

@@ -14,14 +14,13 @@ from flow.columns.arrays import Ints, Mask, ranges, run_starts
 from flow_windowing.columnar.admission.rows import EnteringRows
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
 from flow_windowing.columnar.aggregates.accumulators import FailedRow, RowOperation
-from flow_windowing.columnar.state.open_windows import Bounds, MergedIds, OpenWindows, Spans
+from flow_windowing.columnar.state.open_windows import Bounds, OpenWindows, Spans
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.windows.row_batch import (
     RowBatch,
     UnassignedRows,
     Update,
     WindowGroups,
-    greatest_so_far,
     group_by_window,
 )
 from flow_windowing.columnar.windows.session_assignment import (
@@ -320,15 +319,6 @@ class SessionWindows(Windowing):
         return times_us, np.ones(len(times_us), np.int64)
 
     @override
-    def missed_bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
-        return window_ids, window_ids
-
-    @override
-    def bounds_us(self, windows: OpenWindows, rows: Ints) -> tuple[Ints, Ints]:
-        spans = windows.ensure_spans()
-        return spans.first_us[rows], spans.last_us[rows]
-
-    @override
     def closed_at_us(self, state: ShardState) -> Ints:
         return state.windows.ensure_spans().last_us + self._closing_us
 
@@ -359,19 +349,6 @@ class SessionWindows(Windowing):
         late = np.array(assignment.history.late, np.int64)
         ids, counts = self.missed_by(entering.times_us[late])
         return UnassignedRows(UnassignedRows.none().in_gap, late, ids, counts)
-
-    @override
-    def bounds_per_value(
-        self, windows: OpenWindows, rows: Ints, batch: RowBatch, groups: WindowGroups
-    ) -> tuple[Ints, Ints]:
-        spans, counts = windows.ensure_spans(), groups.counts
-        times_us = batch.entering.times_us[groups.entries]
-        first_us = -greatest_so_far(-spans.first_us[rows], -times_us, counts)
-        return first_us, greatest_so_far(spans.last_us[rows], times_us, counts)
-
-    @override
-    def merged_ids_per_value(self, windows: OpenWindows, rows: Ints, counts: Ints) -> MergedIds:
-        return np.repeat(windows.ensure_spans().merged_ids[rows], counts)
 
     def _add_with_updates(
         self, state: ShardState, batch: RowBatch, assignment: SessionAssignment

@@ -49,18 +49,8 @@ class WindowView(RowView):
         windows = metadata_of(batch)
         if self.results is None:
             return windows
-        columns = [self._column(batch, at).to_pylist() for at in range(len(self.results))]
-        columns = [
-            [result.empty_value if one is None else one for one in column]
-            if result.empty_value is not None and None in column
-            else column
-            for result, column in zip(self.results, columns, strict=True)
-        ]
-        if self.results[0].name is None:
-            return list(zip(windows, columns[0], strict=True))
-        names = [result.name for result in self.results]
-        rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-        return list(zip(windows, rows, strict=True))
+        columns = [self._column(batch, at) for at in range(len(self.results))]
+        return list(zip(windows, values_of(self.results, columns), strict=True))
 
     @override
     def columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -121,6 +111,30 @@ class WindowView(RowView):
 
 
 register(KIND, WindowView.read)
+
+METADATA = WindowView(None)
+"""The view of the metadata alone."""
+
+
+def values_of(
+    results: Sequence[ResultColumn], columns: Sequence[pa.Array | list[Any]]
+) -> list[Any]:
+    """Return the value of each window as a Python object, given the results of each aggregate."""
+    objects = [_objects(result, column) for result, column in zip(results, columns, strict=True)]
+    if results[0].name is None:
+        return objects[0]
+    names = [result.name for result in results]
+    return [dict(zip(names, row, strict=True)) for row in zip(*objects, strict=True)]
+
+
+def _objects(result: ResultColumn, column: pa.Array | list[Any]) -> list[Any]:
+    """Return results as Python objects, with the empty value instead of nulls."""
+    if isinstance(column, list):
+        return column
+    values: list[Any] = column.to_pylist()
+    if result.empty_value is None or not column.null_count:
+        return values
+    return [result.empty_value if value is None else value for value in values]
 
 
 def metadata_of(batch: pa.RecordBatch) -> list[Any]:

@@ -41,13 +41,17 @@ class Windowing(ABC):
     def missed_by(self, times_us: Ints) -> tuple[Ints, Ints]:
         """Return the id of the first window that each late timestamp misses, and their number."""
 
-    @abstractmethod
     def missed_bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
-        """Return the open and the close times of missed windows."""
+        """Return the open and the close times of missed windows; by default their ids."""
+        return window_ids, window_ids
 
-    @abstractmethod
     def bounds_us(self, windows: OpenWindows, rows: Ints) -> tuple[Ints, Ints]:
-        """Return the open and the close times of the windows in the given rows."""
+        """Return the open and the close times of the windows in the given rows.
+
+        This implementation is for windows whose bounds follow from values.
+        """
+        spans = windows.ensure_spans()
+        return spans.first_us[rows], spans.last_us[rows]
 
     @abstractmethod
     def closed_at_us(self, state: ShardState) -> Ints:
@@ -67,11 +71,12 @@ class Windowing(ABC):
             FailedRow: when a user's function raised.
         """
 
-    @abstractmethod
     def bounds_per_value(
         self, windows: OpenWindows, rows: Ints, batch: RowBatch, groups: WindowGroups
     ) -> tuple[Ints, Ints]:
         """Return the bounds of each value's window, after this value and the values before it.
+
+        This implementation is for windows whose bounds follow from values.
 
         Args:
             windows: the windows before the batch's values.
@@ -79,15 +84,18 @@ class Windowing(ABC):
             batch: the batch of rows.
             groups: the batch's rows by window.
         """
+        first_us, last_us = self.bounds_us(windows, rows)
+        times_us, counts = batch.entering.times_us[groups.entries], groups.counts
+        least_us = -greatest_so_far(-first_us, -times_us, counts)
+        return least_us, greatest_so_far(last_us, times_us, counts)
 
-    def merged_ids_per_value(
-        self,
-        windows: OpenWindows,  # noqa: ARG002
-        rows: Ints,  # noqa: ARG002
-        counts: Ints,  # noqa: ARG002
+    def _merged_ids_per_value(
+        self, windows: OpenWindows, rows: Ints, counts: Ints
     ) -> MergedIds | None:
         """Return the merged ids of each value's window; ``None`` if windows do not merge."""
-        return None
+        return (
+            np.repeat(windows.ensure_spans().merged_ids[rows], counts) if self.may_merge else None
+        )
 
     def add_groups(self, state: ShardState, batch: RowBatch, groups: WindowGroups) -> None:
         """Add values to windows, and open windows that are not open.
@@ -112,7 +120,7 @@ class Windowing(ABC):
                 self.bounds_per_value(windows, rows, batch, groups),
                 greatest_so_far(windows.latest_us[rows], times_us, counts),
                 results,
-                self.merged_ids_per_value(windows, rows, counts),
+                self._merged_ids_per_value(windows, rows, counts),
             )
             batch.updates.append(update.sort())
         batch.record_changes(windows, rows, groups)
