@@ -12,13 +12,7 @@ from flow_windowing.aggregates.distributions import ApproxQuantile, Quantile, St
 from flow_windowing.aggregates.extremes import Earliest, First, Last, Latest, Max, Min
 from flow_windowing.aggregates.numbers import Count, CountDistinct, Mean, Sum
 from flow_windowing.aggregates.rankings import ApproxTopK, MaxK, MaxKUnique, MinK, MinKUnique, TopK
-from flow_windowing.clocks.clock import (
-    Clock,
-    ClockLogic,
-    DroppedValue,
-    Reading,
-    SystemClock,
-)
+from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, Reading, SystemClock
 from flow_windowing.clocks.datetime_clock import DatetimeClockLogic
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.contract.arrival import Arrival

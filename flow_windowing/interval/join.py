@@ -27,18 +27,13 @@ from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.interval.rules import (
-    GREATEST_US,
-    HOWS,
-    LEFT,
-    RIGHT,
-    How,
-    Interval,
-    unmatched_sides,
-)
+from flow_windowing.interval.rules import GREATEST_US, HOWS, LEFT, RIGHT, How, Interval
 from flow_windowing.interval.time_join import JoinedRows, JoinShard, TimeJoinBuilder
 from flow_windowing.rules.key_state import mark_of, number_of, side_of, tag_of
 from flow_windowing.rules.settings import CLOSED, settings_of
+
+_EVICTED, _PAIRED, _LEFT_AT_ONCE = range(3)
+"""The order of the items that one row causes."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +100,6 @@ def _limited(value: Duration) -> int:
     return max(-GREATEST_US, min(duration_us(value), GREATEST_US))
 
 
-_EVICTED, _PAIRED, _LEFT_AT_ONCE = range(3)
-"""The order of the items that one row causes."""
-
-
 class _Order(NamedTuple):
     """The order of the items of a key.
 
@@ -130,7 +121,8 @@ class ShardJoin(JoinShard):
 
     def __init__(self, config: IntervalJoin, clock: ShardClock[Any]) -> None:
         super().__init__(clock, config.interval)
-        self._unmatched = np.isin([LEFT, RIGHT], list(unmatched_sides(config.how)))
+        # True for a side whose values leave without a partner too.
+        self._unmatched = np.array([config.how in (side, "outer") for side in ("left", "right")])
 
     @override
     def _next_us(self) -> Ints:

@@ -31,16 +31,6 @@ GREATEST_US = MAX_US - MIN_US
 N = TypeVar("N", int, Ints)
 
 
-def unmatched_sides(how: How) -> frozenset[int]:
-    """Return the sides whose unmatched values a join emits.
-
-    >>> unmatched_sides("left")
-    frozenset({0})
-    """
-    sides = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "outer": (LEFT, RIGHT)}
-    return frozenset(sides[how])
-
-
 @dataclass(frozen=True)
 class Interval:
     """The interval of a join: a pair matches if left - before <= right <= left + after.

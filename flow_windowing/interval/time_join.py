@@ -38,6 +38,9 @@ from flow_windowing.interval.rules import LEFT, RIGHT, Interval
 from flow_windowing.rules.key_state import IntervalState, counts_of, side_of, tag_of
 from flow_windowing.rules.settings import CLOSED, DOWN
 
+KIND = "joined pair"
+_SIDES = _LEFT, _RIGHT = "left", "right"
+
 
 class JoinedRows(NamedTuple):
     """Items of the stream ``down`` in columns; each is a pair, or a value without a partner.
@@ -73,10 +76,6 @@ def _decode_used(items: JoinedRows, values: list[Any]) -> None:
     rows = used[used >= 0].tolist()
     for row, value in zip(rows, decode_lazy([values[row] for row in rows]), strict=True):
         values[row] = value
-
-
-KIND = "joined pair"
-_SIDES = _LEFT, _RIGHT = "left", "right"
 
 
 @dataclass(frozen=True)

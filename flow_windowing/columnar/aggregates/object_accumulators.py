@@ -46,6 +46,8 @@ from flow_windowing.contract.arrival import Arrival
 
 _FEW = 8
 """The greatest number of items of a state that is folded in sweeps; more are faster in `reduce`."""
+_NO_VALUES = object()
+"""Placeholder for the state of a window without values; the state is made for the first value."""
 
 
 class FailedItem(Exception):
@@ -105,10 +107,6 @@ def fold_items(
         except RAISED as error:
             raise FailedItem(end - length_hint(remaining) - 1, error) from error
     return after
-
-
-_NO_VALUES = object()
-"""Placeholder for the state of a window without values; the state is made for the first value."""
 
 
 class ObjectAccumulators(Accumulators):

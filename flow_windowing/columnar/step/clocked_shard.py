@@ -27,7 +27,6 @@ from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.state.shard_state import ShardState, StateForm
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.shard_segments import (
-    KeyTimes,
     build_shard_state,
     read_segment,
     write_segments,
@@ -140,8 +139,8 @@ class ClockedShard(ShardLogic):
     @override
     def dump(self, numbers: Ints, wanted: list[int]) -> list[SegmentDump]:
         self._add_loaded()
-        times = KeyTimes(self._due_us(), self._holds_us() if self._epoch.holding else None)
-        return write_segments(self._form, self._state, times, numbers, wanted)
+        holds_us = self._holds_us() if self._epoch.holding else None
+        return write_segments(self._form, self._state, self._due_us(), holds_us, numbers, wanted)
 
     @override
     def hold_us(self) -> int:

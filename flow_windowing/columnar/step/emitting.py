@@ -10,16 +10,11 @@ import pyarrow as pa
 from flow.columns.arrays import Ints, distinct, ranges
 from flow.columns.chunks import KeyedRecords, Pairs
 from flow.keyed.shard_logic import ShardOutput
+from flow_windowing.columnar.admission.rows import sorted_pairs
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.row_batch import Update
-from flow_windowing.columnar.windows.window_view import (
-    METADATA,
-    WindowView,
-    metadata_of,
-    values_of,
-    window_metadata,
-)
+from flow_windowing.columnar.windows.window_view import METADATA, WindowView, metadata_of, values_of
 from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.contract.metadata import Retracted, WindowMetadata
 from flow_windowing.rules.settings import CLOSED, DOWN
@@ -97,7 +92,8 @@ class Emitter:
             items = [item for update in merged for item in self._items(update)]
             slots = np.concatenate([update.slots for update in merged])
             order = np.concatenate([update.order for update in merged])
-            self._emit_sorted(DOWN, items, slots, order, keys, pos_of_slot)
+            pairs = sorted_pairs(items, slots, order, keys, pos_of_slot)
+            self._made.chunks[DOWN].append(pairs)
             updates = [update.take(np.flatnonzero(~retracts[update.slots])) for update in updates]
         for update in updates:
             if len(update.ids):
@@ -141,22 +137,6 @@ class Emitter:
         else:
             self._made.chunks[DOWN].append(Pairs(names.to_pylist(), self._items(update), pos))
 
-    def _emit_sorted(
-        self,
-        port: int,
-        values: list[Any],
-        slots: Ints,
-        order: Ints,
-        keys: pa.Array,
-        pos_of_slot: Ints,
-    ) -> None:
-        """Emit Python objects, sorted by slot and order; the sort is stable."""
-        by_slot = np.lexsort((order, slots))
-        slots = slots[by_slot]
-        names = keys.take(pa.array(slots)).to_pylist()
-        in_order = [values[row] for row in by_slot.tolist()]
-        self._made.chunks[port].append(Pairs(names, in_order, pos_of_slot[slots]))
-
     def _items(self, update: Update) -> list[Any]:
         """Return ``(WindowMetadata, value)`` of each row."""
         metadata = metadata_of(self._records(METADATA, update))
@@ -188,7 +168,8 @@ def missed_windows(
     missed = distinct(ranges(ids, counts))
     if not len(missed):
         return [()] * len(ids)
-    windows = tuple(window_metadata(missed, windowing.missed_bounds_us(missed)))
+    columns = (missed, *windowing.bounds_of(missed))
+    windows = tuple(map(WindowMetadata.of_us, *(column.tolist() for column in columns)))
     # The ids that a value misses are consecutive, so they are a slice of the sorted ids.
     first = np.searchsorted(missed, ids)
     ends = first + counts

@@ -86,7 +86,7 @@ class ShardWindows(ClockedShard):
     def _missed_windows(
         self, late: EnteringRows, values: list[Any]
     ) -> Sequence[tuple[WindowMetadata, ...]]:
-        return missed_windows(self._windowing, *self._windowing.missed_by(late.times_us))
+        return missed_windows(self._windowing, *self._windowing.ids_at(late.times_us))
 
     def _buffer(
         self, entering: EnteringRows, arriving: ArrivingRows, watermark_us: Ints, pos_of_slot: Ints

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,27 +40,21 @@ from flow_windowing.rules.key_state import side_of
 from flow_windowing.rules.watermark import NO_WATERMARK
 
 
-class KeyTimes(NamedTuple):
-    """Times of keys by slot, int64 µs, shape (slots,).
-
-    Attributes:
-        due_us: the due time of each key.
-        holds_us: the hold of each key; ``None`` for a step without holds.
-    """
-
-    due_us: Ints
-    holds_us: Ints | None = None
-
-
 def write_segments(
-    form: StateForm, state: ShardState, times: KeyTimes, segments: Ints, wanted: list[int]
+    form: StateForm,
+    state: ShardState,
+    due_us: Ints,
+    holds_us: Ints | None,
+    segments: Ints,
+    wanted: list[int],
 ) -> list[SegmentDump]:
     """Write keys to segments.
 
     Args:
         form: the form of the step's state.
         state: the shard state.
-        times: the due time and the hold of each slot.
+        due_us: the due time of each slot, int64 µs.
+        holds_us: the hold of each slot; ``None`` for a step without holds.
         segments: the number of the segment of each slot.
         wanted: the numbers of the segments to write.
 
@@ -73,9 +67,8 @@ def write_segments(
     chosen = np.flatnonzero(indices >= 0)
     chosen = chosen[np.argsort(indices[chosen], kind="stable")]
     key_ends = np.searchsorted(indices[chosen], np.arange(len(wanted)), "right").tolist()
-    holds_us = None if times.holds_us is None else times.holds_us[chosen]
-    times = KeyTimes(times.due_us[chosen], holds_us)
-    writer = _SegmentWriter(form, state.take(chosen), times)
+    holds_us = None if holds_us is None else holds_us[chosen]
+    writer = _SegmentWriter(form, state.take(chosen), due_us[chosen], holds_us)
     begin, dumps = 0, []
     for end in key_ends:
         dumps.append(writer.segment(begin, end))
@@ -89,7 +82,9 @@ class _SegmentWriter:
     Columns are encoded once for all segments; a segment has slices of the bytes.
     """
 
-    def __init__(self, form: StateForm, state: ShardState, times: KeyTimes) -> None:
+    def __init__(
+        self, form: StateForm, state: ShardState, due_us: Ints, holds_us: Ints | None
+    ) -> None:
         column, counts = encode_unless_default, form.counts_arrivals
         windows, buffered = state.windows, state.buffered
         self._text_ends, texts = _texts_of(state.keys)
@@ -104,7 +99,7 @@ class _SegmentWriter:
             arrival_counts=column(state.arrival_counts, 0) if counts else b"",
             entry_counts=column(state.entry_counts, 0) if counts else b"",
             counted_values=column(state.counted_values, 0),
-            due_us=encode_column(times.due_us),
+            due_us=encode_column(due_us),
             window_counts=window_counts,
             ids=encode_column(windows.ids),
             latest_us=column(windows.latest_us, -NEVER),
@@ -120,8 +115,8 @@ class _SegmentWriter:
             named=form.named,
             kind=form.kind,
         )
-        self._due_us, self._held_due_us = split_dues(times.due_us)
-        self._holds_us = times.holds_us
+        self._due_us, self._held_due_us = split_dues(due_us)
+        self._holds_us = holds_us
         self._accumulators = windows.accumulators
         self._values = encoder_of(buffered.values)
 

@@ -28,6 +28,8 @@ from flow_windowing.columnar.values.records import columns_of_records, joined_co
 
 RetainedValues: TypeAlias = "list[Any] | SidedRecords"
 """Values as Python objects, some of which may be encoded, or as records of each side."""
+SliceEncoder: TypeAlias = Callable[[int, int], EncodedValues]
+"""Function that encodes the values from one index to another, exclusive."""
 
 
 @dataclass
@@ -156,10 +158,6 @@ def _joined(values: RetainedValues, others: RetainedValues) -> RetainedValues:
         if both is not None:
             return both
     return [*objects_of(values), *objects_of(others)]
-
-
-SliceEncoder: TypeAlias = Callable[[int, int], EncodedValues]
-"""Function that encodes the values from one index to another, exclusive."""
 
 
 def encoder_of(values: RetainedValues) -> SliceEncoder:

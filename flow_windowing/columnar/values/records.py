@@ -25,6 +25,12 @@ Values: TypeAlias = "pa.RecordBatch | SidedRecords | list[Any]"
 """The values of a step: rows of an Arrow schema, Python objects, or records of several streams."""
 
 _NUMBERS: dict[type, pa.DataType] = {int: pa.int64(), float: pa.float64()}
+_UTC = pa.timestamp("us", "UTC")
+_TYPES = {"i": pa.int64(), "f": pa.float64(), "b": pa.bool_(), "s": pa.string(), "m": _UTC}
+"""The type of the column of each letter of `PlainColumns`."""
+_LETTERS = {kind: letter for letter, kind in _TYPES.items()}
+_EMPTY: dict[str, Any] = {"i": 0, "f": 0.0, "b": False, "s": ""}
+"""The element of a column of `PlainColumns` in rows without a value."""
 
 
 def object_reader(values: Values) -> Callable[[Ints], list[Any]]:
@@ -61,14 +67,6 @@ def _number_column(values: list[Any]) -> pa.Array | None:
         return pa.array(values, kind)
     except (pa.ArrowInvalid, OverflowError):
         return None  # A number has more than 64 bits.
-
-
-_UTC = pa.timestamp("us", "UTC")
-_TYPES = {"i": pa.int64(), "f": pa.float64(), "b": pa.bool_(), "s": pa.string(), "m": _UTC}
-"""The type of the column of each letter of `PlainColumns`."""
-_LETTERS = {kind: letter for letter, kind in _TYPES.items()}
-_EMPTY: dict[str, Any] = {"i": 0, "f": 0.0, "b": False, "s": ""}
-"""The element of a column of `PlainColumns` in rows without a value."""
 
 
 def plain_records(values: SidedRecords) -> SidedRecords | None:

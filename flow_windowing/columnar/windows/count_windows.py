@@ -9,11 +9,7 @@ from flow.columns.arrays import Ints, Mask, ranges, run_starts
 from flow.instants import NEVER
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
-from flow_windowing.columnar.windows.row_batch import (
-    RowBatch,
-    UnassignedRows,
-    WindowGroups,
-)
+from flow_windowing.columnar.windows.row_batch import RowBatch, UnassignedRows, WindowGroups
 from flow_windowing.columnar.windows.window_ranges import WindowRanges, grouped_chunks
 from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.windowers.counts import CountWindower
@@ -38,7 +34,7 @@ class CountWindows(Windowing):
         self.has_gaps = self._step > self._count
 
     @override
-    def missed_by(self, times_us: Ints) -> tuple[Ints, Ints]:
+    def ids_at(self, times_us: Ints) -> tuple[Ints, Ints]:
         zeros = np.zeros(len(times_us), np.int64)
         return zeros, zeros
 

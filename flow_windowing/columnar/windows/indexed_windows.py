@@ -17,6 +17,8 @@ from flow_windowing.rules.watermark import has_closed
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.windowers.calendar import Calendar, CalendarWindower
 
+_DAY_US = 86_400_000_000
+
 
 class IndexedWindows(Windowing):
     """Windows whose bounds follow from their index, and that close in the order of the index."""
@@ -24,10 +26,7 @@ class IndexedWindows(Windowing):
     kind = "index"
 
     @abstractmethod
-    def ids_at(self, times_us: Ints) -> tuple[Ints, Ints]:
-        """Return the first window of each timestamp, and its number of consecutive windows."""
-
-    @abstractmethod
+    @override
     def bounds_of(self, window_ids: Ints) -> tuple[Ints, Ints]:
         """Return the open and the close times of windows."""
 
@@ -41,14 +40,6 @@ class IndexedWindows(Windowing):
         This implementation is for ranges of one window.
         """
         return has_closed(self.closes_of(first), watermark_us).astype(np.int64)
-
-    @override
-    def missed_by(self, times_us: Ints) -> tuple[Ints, Ints]:
-        return self.ids_at(times_us)
-
-    @override
-    def missed_bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
-        return self.bounds_of(window_ids)
 
     @override
     def bounds_us(self, windows: OpenWindows, rows: Ints) -> tuple[Ints, Ints]:
@@ -113,9 +104,6 @@ class AlignedWindows(IndexedWindows):
             return super().closed_counts(first, counts, watermark_us)
         closed: Ints = np.clip(self._grid.first_open(watermark_us) - first, 0, counts)
         return closed
-
-
-_DAY_US = 86_400_000_000
 
 
 class CalendarWindows(IndexedWindows):

@@ -315,7 +315,7 @@ class SessionWindows(Windowing):
         self.is_late_at_once = windower.grace_us is None
 
     @override
-    def missed_by(self, times_us: Ints) -> tuple[Ints, Ints]:
+    def ids_at(self, times_us: Ints) -> tuple[Ints, Ints]:
         return times_us, np.ones(len(times_us), np.int64)
 
     @override
@@ -347,7 +347,7 @@ class SessionWindows(Windowing):
             stays[windows.rows_of(refs_of(list(merges)))] = False
             state.windows = windows.take(stays)
         late = np.array(assignment.history.late, np.int64)
-        ids, counts = self.missed_by(entering.times_us[late])
+        ids, counts = self.ids_at(entering.times_us[late])
         return UnassignedRows(UnassignedRows.none().in_gap, late, ids, counts)
 
     def _add_with_updates(

@@ -27,6 +27,8 @@ from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.windows.row_batch import RowBatch, WindowGroups, group_by_window
 
 _PAIRS = 1 << 18
+_LEAST = 8
+"""The least mean number of values per window for tiles; with fewer, adding each value is faster."""
 
 
 class WindowRanges(NamedTuple):
@@ -81,10 +83,6 @@ def grouped_chunks(
         entries, first, counts = ranges_.take(slice(begin, end))
         yield group_by_window(entering, np.repeat(entries, counts), ranges(first, counts))
         begin, before = end, int(ends[end - 1])
-
-
-_LEAST = 8
-"""The least mean number of values per window for tiles; with fewer, adding each value is faster."""
 
 
 class Tiles(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -161,12 +161,6 @@ def _window(
 ) -> WindowMetadata:
     timestamp = None if timestamp_us is None else from_us(timestamp_us)
     return WindowMetadata(window_id, from_us(open_us), from_us(close_us), timestamp=timestamp)
-
-
-def window_metadata(ids: Ints, bounds_us: tuple[Ints, Ints]) -> Iterator[WindowMetadata]:
-    """Return the metadata of windows, one after the other."""
-    for one, open_us, close_us in zip(ids.tolist(), *(b.tolist() for b in bounds_us), strict=True):
-        yield WindowMetadata.of_us(one, open_us, close_us)
 
 
 def _clip(micros: Ints) -> pa.Array:

@@ -38,11 +38,17 @@ class Windowing(ABC):
     may_merge: bool = False
 
     @abstractmethod
-    def missed_by(self, times_us: Ints) -> tuple[Ints, Ints]:
-        """Return the id of the first window that each late timestamp misses, and their number."""
+    def ids_at(self, times_us: Ints) -> tuple[Ints, Ints]:
+        """Return the first window of each timestamp, and its number of consecutive windows.
 
-    def missed_bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
-        """Return the open and the close times of missed windows; by default their ids."""
+        They are the windows that a late timestamp misses.
+        """
+
+    def bounds_of(self, window_ids: Ints) -> tuple[Ints, Ints]:
+        """Return the open and the close times of windows that late timestamps miss.
+
+        This implementation is for windows whose bounds follow from values.
+        """
         return window_ids, window_ids
 
     def bounds_us(self, windows: OpenWindows, rows: Ints) -> tuple[Ints, Ints]:
