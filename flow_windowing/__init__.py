@@ -12,21 +12,14 @@ from flow_windowing.aggregates.distributions import ApproxQuantile, Quantile, St
 from flow_windowing.aggregates.extremes import Earliest, First, Last, Latest, Max, Min
 from flow_windowing.aggregates.numbers import Count, CountDistinct, Mean, Sum
 from flow_windowing.aggregates.rankings import ApproxTopK, MaxK, MaxKUnique, MinK, MinKUnique, TopK
-from flow_windowing.clocks.clock import (
-    Clock,
-    ClockLogic,
-    DroppedValue,
-    Reading,
-    SystemClock,
-)
+from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, Reading, SystemClock
 from flow_windowing.clocks.datetime_clock import DatetimeClockLogic
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.joined_pair import JoinedPair
 from flow_windowing.contract.logic import EpochWindowLogic, WindowLogic
 from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
-from flow_windowing.contract.panes import Pane, PaneTiming
-from flow_windowing.contract.triggers import AfterWatermark, Early, Late
+from flow_windowing.contract.panes import AfterWatermark, Early, Late, Pane, PaneTiming
 from flow_windowing.deduplication.operator import DedupOut, dedup
 from flow_windowing.joins import join_asof, join_interval, join_window
 from flow_windowing.operators import (

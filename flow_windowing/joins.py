@@ -14,17 +14,16 @@ from flow.operators.building import add_step
 from flow.operators.joins import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
 from flow_windowing.aggregates.folding import FoldingBuilder, OneOfEachSide
 from flow_windowing.asof import rules as asof
-from flow_windowing.asof.builder import AsofJoin
+from flow_windowing.asof.join import AsofJoin
 from flow_windowing.asof.rules import AsofEmit, Direction
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.contract.joined_pair import JoinedPair
 from flow_windowing.contract.logic import WindowLogic
-from flow_windowing.interval.builder import IntervalJoin
-from flow_windowing.interval.join_builder import TimeJoinBuilder
+from flow_windowing.interval.join import IntervalJoin
 from flow_windowing.interval.rules import How
+from flow_windowing.interval.time_join import TimeJoinBuilder
 from flow_windowing.join_logic import JoinBuilder
-from flow_windowing.rules.streams import PORTS
-from flow_windowing.rules.timestamps import Timestamp
+from flow_windowing.rules.settings import PORTS, Timestamp
 from flow_windowing.window_step import WindowOut, add_window, check_ordered
 from flow_windowing.windowers.windower import Windower
 

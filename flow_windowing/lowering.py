@@ -20,27 +20,25 @@ from flow.keyed.state_counts import StateCounter
 from flow.keyed.step import KeyByKey, Lowering, OverColumns, TimedResults
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now
-from flow_windowing.clocks.clocked_builder import ClockedBuilder
+from flow_windowing.clocks.clock import ClockedBuilder
 from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
 from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free, reads_a_field
 from flow_windowing.columnar.step.shard import ShardWindows
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content
-from flow_windowing.columnar.windows.aligned_windows import AlignedWindows
-from flow_windowing.columnar.windows.calendar_windows import CalendarWindows
 from flow_windowing.columnar.windows.count_windows import CountWindows
+from flow_windowing.columnar.windows.indexed_windows import AlignedWindows, CalendarWindows
 from flow_windowing.columnar.windows.plan import WindowPlan
-from flow_windowing.columnar.windows.sessions.session_windows import SessionWindows
+from flow_windowing.columnar.windows.session_windows import SessionWindows
 from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.columnar.windows.windowing import Windowing
-from flow_windowing.contract.triggers import AfterWatermark
+from flow_windowing.contract.panes import AfterWatermark
 from flow_windowing.join_logic import JoinBuilder
-from flow_windowing.object.config import WindowingConfig
-from flow_windowing.object.driver import WindowDriver
+from flow_windowing.object.driver import WindowDriver, WindowingConfig
 from flow_windowing.object.pane_driver import PaneDriver
 from flow_windowing.result_columns import columns_of_port
 from flow_windowing.rules.key_state import DriverState, counts_of
-from flow_windowing.rules.streams import LATE
+from flow_windowing.rules.settings import LATE
 from flow_windowing.rules.waiting import WaitQueue
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.windowers.calendar import CalendarWindower

@@ -16,9 +16,8 @@ from flow_windowing.aggregates.folding import Fold, Named, Reduce
 from flow_windowing.aggregates.numbers import Count, Mean, Sum
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.contract.logic import WindowLogic
-from flow_windowing.contract.triggers import Trigger
-from flow_windowing.rules.settings import Emit
-from flow_windowing.rules.timestamps import Timestamp
+from flow_windowing.contract.panes import Trigger
+from flow_windowing.rules.settings import Emit, Timestamp
 from flow_windowing.window_step import WindowOut, add_window, fold_with
 from flow_windowing.windowers.windower import Windower
 

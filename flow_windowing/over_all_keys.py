@@ -19,7 +19,7 @@ from flow_windowing.all_keys import ALL_KEYS, MergeBuilder, RankChunk, TopKeys, 
 from flow_windowing.clocks.clock import Clock, SystemClock, check_clock
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.operators import check_aggregator, named_aggregates
-from flow_windowing.rules.timestamps import Timestamp
+from flow_windowing.rules.settings import Timestamp
 from flow_windowing.window_step import WindowOut, check_timestamp, fold_with
 from flow_windowing.windowers.windower import Windower, check_windower
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 from flow.columns.stream_columns import KnownColumns, StreamColumns, UnknownColumns, object_type
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials
-from flow_windowing.contract.triggers import AfterWatermark
-from flow_windowing.object.config import WindowingConfig
-from flow_windowing.rules.streams import CLOSED, DOWN
+from flow_windowing.contract.panes import AfterWatermark
+from flow_windowing.object.driver import WindowingConfig
+from flow_windowing.rules.settings import CLOSED, DOWN
 
 _TIME = pa.timestamp("us", "UTC")
 _IDS = pa.list_(pa.int64())

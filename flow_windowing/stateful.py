@@ -16,7 +16,7 @@ from flow.operators.stateful_maps import flat_map_builder, map_builder
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.contract.metadata import LateValue
 from flow_windowing.object.state_by_time import StateByTime
-from flow_windowing.rules.streams import STATE_PORTS
+from flow_windowing.rules.settings import STATE_PORTS
 
 V = TypeVar("V")
 W = TypeVar("W")

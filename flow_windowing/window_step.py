@@ -15,11 +15,9 @@ from flow_windowing.aggregates.folding import DiscardingBuilder, FoldingBuilder
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.contract.logic import WindowLogic
 from flow_windowing.contract.metadata import LateValue, WindowMetadata
-from flow_windowing.contract.triggers import AfterWatermark, Early, Late, Trigger
+from flow_windowing.contract.panes import AfterWatermark, Early, Late, Trigger
 from flow_windowing.lowering import DriverBuilder
-from flow_windowing.rules.settings import Emission, Emit
-from flow_windowing.rules.streams import PORTS
-from flow_windowing.rules.timestamps import Timestamp
+from flow_windowing.rules.settings import PORTS, Emission, Emit, Timestamp
 from flow_windowing.windowers.windower import Windower
 
 V = TypeVar("V")

@@ -14,7 +14,7 @@ from flow_windowing.asof.rules import NO_RIGHT, AsOf
 from flow_windowing.columnar.state.open_windows import WindowRefs, window_ranks
 from flow_windowing.columnar.values.buffered_values import BufferedValues
 from flow_windowing.interval.rules import LEFT, RIGHT
-from flow_windowing.rules.tags import mark_of, number_of, side_of
+from flow_windowing.rules.key_state import mark_of, number_of, side_of
 from flow_windowing.rules.watermark import COLUMNS
 
 

@@ -8,19 +8,21 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from typing_extensions import TypeVar, override
 
 from flow.checks import check_choice, check_getter
 from flow.columns.arrays import Ints
+from flow.columns.chunks import rows_as_dicts
 from flow.durations import Duration, natural_us, positive_us
 from flow.errors import RAISED, FlowBuildError, brief, shorten
 from flow.fields import field_path
-from flow.instants import NEVER, Instant, Moment, instant_us
+from flow.instants import NEVER, NO_PROGRESS, Instant, Moment, instant_us
 from flow.keyed.logic import Progress
 from flow.operators import RejectedValue
 from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, Reading
-from flow_windowing.clocks.timestamp_columns import measure_rows
+from flow_windowing.clocks.timestamp_columns import read_times
 from flow_windowing.contract.metadata import LateReason
 from flow_windowing.rules.watermark import (
     LEAST_TAKEN,
@@ -382,11 +384,13 @@ class _EventProgress(Progress):
 
     @override
     def measure_rows(self, rows: pa.RecordBatch, moment: Moment) -> Ints | None:
-        return measure_rows(
-            rows,
-            self.clock.ts_getter,
-            self.clock.wait_us,
-            self.clock.max_ahead_us,
-            lambda row: self.measure(row, moment),
-            moment,
-        )
+        read = read_times(rows, self.clock.ts_getter)
+        if read is None:
+            return None
+        times, known = read
+        ahead = times - moment.now_us > self.clock.max_ahead_us
+        measured = np.where(known & ~ahead, times - self.clock.wait_us, NO_PROGRESS)
+        for row in np.flatnonzero(~known).tolist():
+            found = self.measure(rows_as_dicts(rows.slice(row, 1))[0], moment)
+            measured[row] = NO_PROGRESS if found is None else found
+        return measured

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from operator import itemgetter
 from typing import Any
@@ -11,12 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints, Mask
-from flow.columns.chunks import rows_as_dicts
 from flow.columns.plain_columns import microseconds_of
 from flow.columns.sided_records import SidedRecords
 from flow.errors import RAISED
 from flow.fields import field_path
-from flow.instants import MAX_US, MIN_US, NO_PROGRESS, Moment
+from flow.instants import MAX_US, MIN_US
 from flow_windowing.columnar.values.records import Values
 
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -60,40 +58,6 @@ def _of_sides(values: SidedRecords, getter: Any) -> tuple[Ints, Mask] | None:
         elif len(chosen):
             return None
     return times, is_known
-
-
-def measure_rows(
-    rows: pa.RecordBatch,
-    getter: Any,
-    wait_us: int,
-    max_ahead_us: int,
-    measure: Callable[[Any], int | None],
-    moment: Moment,
-) -> Ints | None:
-    """Return the stream progress of each row of a table: its timestamp less the wait.
-
-    Args:
-        rows: the table.
-        getter: a field's path, or a function of a row.
-        wait_us: the wait: the time by which the watermark is behind the greatest timestamp.
-        max_ahead_us: the greatest time by which a timestamp may be ahead of system time.
-        measure: returns the progress of one row; called for rows that columns cannot measure.
-        moment: the epoch's system time.
-
-    Returns:
-        int64 µs, shape (rows,), `NO_PROGRESS` for rows without a usable timestamp; ``None`` when
-        all rows have to be measured one by one.
-    """
-    read = read_times(rows, getter)
-    if read is None:
-        return None
-    times, known = read
-    ahead = times - moment.now_us > max_ahead_us
-    measured = np.where(known & ~ahead, times - wait_us, NO_PROGRESS)
-    for row in np.flatnonzero(~known).tolist():
-        found = measure(rows_as_dicts(rows.slice(row, 1))[0])
-        measured[row] = NO_PROGRESS if found is None else found
-    return measured
 
 
 def _of_column(column: pa.Array) -> tuple[Ints, Mask] | None:

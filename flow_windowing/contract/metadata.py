@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import total_ordering
 from typing import Any, ClassVar, Generic, TypeVar
 
 from flow.instants import MIN_US, from_us
@@ -13,6 +14,7 @@ from flow_windowing.contract.panes import Pane
 V = TypeVar("V")
 
 
+@total_ordering
 @dataclass(frozen=True, slots=True)
 class WindowMetadata:
     """The id and the bounds of a window. Windows are ordered by open time.
@@ -79,15 +81,6 @@ class WindowMetadata:
 
     def __lt__(self, other: WindowMetadata) -> bool:
         return self._order() < other._order()
-
-    def __le__(self, other: WindowMetadata) -> bool:
-        return self._order() <= other._order()
-
-    def __gt__(self, other: WindowMetadata) -> bool:
-        return self._order() > other._order()
-
-    def __ge__(self, other: WindowMetadata) -> bool:
-        return self._order() >= other._order()
 
     def _order(self) -> tuple[datetime, datetime, int, tuple[int, ...]]:
         return self.open_time, self.close_time, self.window_id, tuple(sorted(self.merged_ids))

@@ -18,15 +18,13 @@ from flow.instants import MAX_US, MIN_US, Moment, from_us
 from flow.keyed.step import OverColumns, Stateful
 from flow.operators.building import add_step
 from flow.operators.expiring import check_ttl
-from flow_windowing.clocks.clock import Clock, check_clock
-from flow_windowing.clocks.clocked_builder import ClockedBuilder
+from flow_windowing.clocks.clock import Clock, ClockedBuilder, check_clock
 from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
 from flow_windowing.contract.metadata import LateValue
 from flow_windowing.deduplication.ids import IdOf
 from flow_windowing.deduplication.segments import IdState
 from flow_windowing.deduplication.shard import ShardIds
-from flow_windowing.rules.settings import settings_of
-from flow_windowing.rules.streams import DEDUP_PORTS, DOWN, DUPLICATES, LATE
+from flow_windowing.rules.settings import DEDUP_PORTS, DOWN, DUPLICATES, LATE, settings_of
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from flow_windowing.columnar.admission.shard_clocks import LogicShardClock, Shar
 from flow_windowing.deduplication.ids import IdOf, ids_of
 from flow_windowing.deduplication.segments import clock_columns
 from flow_windowing.deduplication.table import IdTable
-from flow_windowing.rules.streams import DEDUP_PORTS, DOWN, DUPLICATES
+from flow_windowing.rules.settings import DEDUP_PORTS, DOWN, DUPLICATES
 
 
 class ShardIds(ShardLogic):

@@ -12,13 +12,11 @@ expired matches no value that is on time, in whichever order the step compares a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal, TypeAlias, TypeVar, overload
+from typing import Literal, TypeAlias, TypeVar
 
-from flow.columns.arrays import Ints, Mask
+from flow.columns.arrays import Ints
 from flow.instants import MAX_US, MIN_US, from_us
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.rules.lateness import is_behind
 
 How: TypeAlias = Literal["inner", "left", "right", "outer"]
 """The sides whose values an interval join also emits without a partner."""
@@ -31,16 +29,6 @@ GREATEST_US = MAX_US - MIN_US
 """The greatest distance of two timestamps; a longer duration has the same effect."""
 
 N = TypeVar("N", int, Ints)
-
-
-def unmatched_sides(how: How) -> frozenset[int]:
-    """Return the sides whose unmatched values a join emits.
-
-    >>> unmatched_sides("left")
-    frozenset({0})
-    """
-    sides = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "outer": (LEFT, RIGHT)}
-    return frozenset(sides[how])
 
 
 @dataclass(frozen=True)
@@ -79,24 +67,12 @@ class Interval:
         """Return the least watermark at which no partner on time can come any more."""
         return self.bounds_us(side, timestamp_us)[1] + (self.grace_us + 1)
 
-    @overload
-    def is_late(self, timestamp_us: int, watermark_us: int) -> bool: ...
-    @overload
-    def is_late(self, timestamp_us: Ints, watermark_us: Ints) -> Mask: ...
-    def is_late(self, timestamp_us: int | Ints, watermark_us: int | Ints) -> bool | Mask:
-        """Return True if a value is late, given the watermark after it."""
-        return is_behind(timestamp_us + self.grace_us, watermark_us)  # type: ignore[arg-type]
-
-    def window_of(
-        self, side: int, timestamp_us: int, latest_us: int | None = None
-    ) -> WindowMetadata:
+    def window_of(self, side: int, timestamp_us: int) -> WindowMetadata:
         """Return the window of a value: the interval of its partners.
 
         Args:
             side: the side of the value.
             timestamp_us: the timestamp of the value, which is the window's id.
-            latest_us: the greatest timestamp of a pair with the value; by default `timestamp_us`.
         """
-        open_us, close_us = self.bounds_us(side, timestamp_us)
-        time: datetime = from_us(timestamp_us if latest_us is None else latest_us)
-        return WindowMetadata(timestamp_us, from_us(open_us), from_us(close_us), timestamp=time)
+        open_us, close_us = map(from_us, self.bounds_us(side, timestamp_us))
+        return WindowMetadata(timestamp_us, open_us, close_us, timestamp=from_us(timestamp_us))

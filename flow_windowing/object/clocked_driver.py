@@ -24,8 +24,8 @@ from flow.keyed.logic import (
 )
 from flow_windowing.clocks.clock import Clock, DroppedValue
 from flow_windowing.contract.metadata import LateReason, LateValue, WindowMetadata
-from flow_windowing.rules.lateness import counted_late
-from flow_windowing.rules.streams import LATE
+from flow_windowing.rules.settings import LATE
+from flow_windowing.rules.watermark import counted_late
 
 S = TypeVar("S")
 

@@ -5,16 +5,19 @@ value is late, or is buffered until the watermark passes it (`ordered`), or ente
 once. Then the windows that the watermark has passed close. A value is processed completely before
 the next value, and buffered values enter one by one, as if the watermark passed each of them
 separately. So results do not depend on the boundaries of epochs.
+
+The configuration of a windowing step is the same for a driver and for columns.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
@@ -22,18 +25,84 @@ from flow.errors import RAISED, shorten
 from flow.instants import NEVER, Moment, datetime_us, from_us
 from flow.keyed.detaching import detach_items
 from flow.keyed.logic import FailedCall, RejectedValue
+from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import Calling, EpochWindowLogic, WindowLogic
 from flow_windowing.contract.metadata import LateReason, Retracted, WindowMetadata
+from flow_windowing.contract.panes import AfterWatermark
 from flow_windowing.object.clocked_driver import ClockedDriver
-from flow_windowing.object.config import WindowingConfig
 from flow_windowing.rules.key_state import DriverState, RetainedValue
-from flow_windowing.rules.lateness import is_behind
-from flow_windowing.rules.settings import owes_updates
-from flow_windowing.rules.streams import CLOSED, DOWN
-from flow_windowing.rules.timestamps import timestamp_of
+from flow_windowing.rules.settings import (
+    CLOSED,
+    DOWN,
+    Emission,
+    Timestamp,
+    owes_updates,
+    settings_of,
+    timestamp_of,
+)
 from flow_windowing.rules.waiting import Waiting, WaitQueue
-from flow_windowing.windowers.windower import Filled, Opened
+from flow_windowing.rules.watermark import is_behind
+from flow_windowing.windowers.windower import Filled, Opened, Windower, check_windower
+
+WindowBuilder: TypeAlias = Callable[[Any], WindowLogic[Any, Any, Any]]
+"""A function that returns the logic of a window from a snapshot, ``None`` for a new window."""
+
+
+@dataclass(frozen=True)
+class WindowingConfig:
+    """Configuration of a windowing step.
+
+    Attributes:
+        clock: the clock.
+        windower: the windower.
+        builder: returns the logic of a window.
+        ordered: True if values enter windows in timestamp order.
+        sides: number of streams that the step reads; with more than one, values are
+            ``(side, value)``.
+        emit: the time at which windows emit; see `flow_windowing.rules.settings`.
+        timestamp: the timestamp that metadata carries; ``None`` for none.
+
+    Raises:
+        FlowTypeError: when `clock` is not a `Clock`, or `windower` is not a `Windower`.
+    """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"ordered", "emit", "timestamp"})
+
+    clock: Clock[Any, Any]
+    windower: Windower[Any]
+    builder: WindowBuilder
+    ordered: bool = True
+    sides: int = 1
+    emit: Emission = "close"
+    timestamp: Timestamp | None = None
+
+    def __post_init__(self) -> None:
+        check_clock(self.clock)
+        check_windower(self.windower)
+
+    @property
+    def result_timestamp(self) -> Timestamp:
+        """The timestamp of a result for a step that reads it; that of windows without one."""
+        return self.timestamp or "open"
+
+    @cached_property
+    def reach_us(self) -> int:
+        """The greatest time before a value at which the result of its window may lie, in µs."""
+        return self.windower.reach_us(self.result_timestamp)
+
+    @cached_property
+    def settings(self) -> str:
+        """The settings that determine the times at which windows close and emit, as text."""
+        return settings_of(self.emit, self.clock, self.windower)
+
+    @cached_property
+    def retracts(self) -> bool:
+        """True if an emitted result may have to be retracted."""
+        if isinstance(self.emit, AfterWatermark) and not self.emit.accumulate:
+            return False  # Panes without common values stay valid as windows merge.
+        return self.emit != "close" and self.windower.merges
+
 
 _NEW_KEY = DriverState(None, None, None, 0, 0, {}, (), {}, {})
 

@@ -18,10 +18,8 @@ from flow.instants import NEVER, Moment
 from flow_windowing.aggregates.folding import FoldingLogic
 from flow_windowing.contract.logic import Calling, WindowLogic
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.contract.panes import Pane, PaneTiming
-from flow_windowing.contract.triggers import AfterWatermark
-from flow_windowing.object.config import WindowingConfig
-from flow_windowing.object.driver import WindowDriver
+from flow_windowing.contract.panes import AfterWatermark, Pane, PaneTiming
+from flow_windowing.object.driver import WindowDriver, WindowingConfig
 from flow_windowing.rules.key_state import DriverState
 
 

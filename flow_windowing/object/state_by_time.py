@@ -19,13 +19,11 @@ from flow.keyed.logic import DISCARD, KEEP, Keep, RejectedValue
 from flow.keyed.state_counts import StateCounter, StateCounts
 from flow.keyed.step import KeyByKey, Lowering, TimedResults
 from flow.operators.expiring import Expirable, TtlFrom
-from flow_windowing.clocks.clock import Clock, check_clock
-from flow_windowing.clocks.clocked_builder import ClockedBuilder
+from flow_windowing.clocks.clock import Clock, ClockedBuilder, check_clock
 from flow_windowing.object.clocked_driver import ClockedDriver
-from flow_windowing.rules.lateness import is_behind
-from flow_windowing.rules.settings import settings_of
-from flow_windowing.rules.streams import DOWN, EXPIRED
+from flow_windowing.rules.settings import DOWN, EXPIRED, settings_of
 from flow_windowing.rules.waiting import Waiting, WaitQueue, WaitState, count_waiting
+from flow_windowing.rules.watermark import is_behind
 
 
 class TimedState(NamedTuple):

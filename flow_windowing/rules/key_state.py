@@ -1,12 +1,45 @@
-"""State of one key of a step with a clock between epochs: the snapshots of both paths."""
+"""State of one key of a step with a clock between epochs: the snapshots of both paths.
+
+The values that a join by time retains have tags: arrival number, side and mark in one number.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from flow.columns.arrays import Ints
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.waiting import WaitState, count_waiting
+
+N = TypeVar("N", int, Ints)
+
+
+def tag_of(number: N, side: N, mark: N) -> N:
+    """Return arrival number, side and mark of a retained value as one number.
+
+    The mark is 0 or 1; see `JoinValue.is_marked`. Tags sort by arrival number. Segments and
+    snapshots hold them.
+
+    >>> tag_of(5, 1, 1), number_of(23), side_of(23), mark_of(23)
+    (23, 5, 1, 1)
+    """
+    return number * 4 + side * 2 + mark
+
+
+def number_of(tag: N) -> N:
+    """Return the arrival number in a tag."""
+    return tag >> 2
+
+
+def side_of(tag: N) -> N:
+    """Return the side in a tag."""
+    return tag >> 1 & 1
+
+
+def mark_of(tag: N) -> N:
+    """Return the mark in a tag."""
+    return tag & 1
 
 
 class RetainedValue(NamedTuple):
@@ -59,7 +92,7 @@ class IntervalState(NamedTuple):
         arrived: the number of values that arrived since the key last had no value in state: the
             arrival number of the next value.
         retained: the retained values, each as timestamp in µs, tag and value; a tag has arrival
-            number, side and mark, see `flow_windowing.interval.rules.tag_of`.
+            number, side and mark, see `tag_of`.
     """
 
     clock: Any

@@ -1,18 +1,20 @@
-"""Settings of a windowing step, as text that is stored with its state.
+"""Settings of a windowing step, and its streams.
 
-Clock and windower determine the system time at which a window closes, and `emit` the time at which
-it emits. If a flow restarts with other settings than its state was written with, the due times in
-the state are out of date. The engine compares the texts and, if they differ, runs all keys once.
+The settings are stored as text with the state. Clock and windower determine the system time at
+which a window closes, and `emit` the time at which it emits. If a flow restarts with other settings
+than its state was written with, the due times in the state are out of date. The engine compares the
+texts and, if they differ, runs all keys once.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
-from flow_windowing.contract.triggers import AfterWatermark
+from flow_windowing.contract.panes import AfterWatermark
 
 Emit: TypeAlias = Literal["close", "epoch", "update"]
 """The time at which a window emits: as it closes; also at the end of each epoch that changes it; or
@@ -59,3 +61,44 @@ def _plain_values(config: object) -> dict[str, str]:
         return {}
     values = ((one.name, getattr(config, one.name)) for one in fields(config))
     return {name: str(value) for name, value in values if isinstance(value, _PLAIN)}
+
+
+PORTS = ("down", "late", "closed")
+DOWN, LATE, CLOSED = range(len(PORTS))
+
+DEDUP_PORTS = ("down", "late", "duplicates")
+"""The streams of a deduplicating step; the first two have the numbers of a windowing step."""
+DUPLICATES = 2
+
+STATE_PORTS = ("down", "late", "expired")
+"""The streams of a map with a state that expires by event time."""
+EXPIRED = 2
+
+
+Timestamp: TypeAlias = Literal["open", "close", "last"]
+"""The time of a window in its metadata: open time, close time, or greatest timestamp."""
+
+T = TypeVar("T")
+
+
+def timestamp_of(
+    choice: Timestamp | None, open_time: T, close_time: T, last_time: Callable[[], T]
+) -> T | None:
+    """Return the timestamp of a window, or of many in columns.
+
+    Args:
+        choice: the time to return; ``None`` for no timestamp.
+        open_time: the open time.
+        close_time: the close time.
+        last_time: returns the greatest timestamp in the window, or the close time of a window that
+            opened before the step recorded timestamps.
+    """
+    match choice:
+        case "open":
+            return open_time
+        case "close":
+            return close_time
+        case "last":
+            return last_time()
+        case None:
+            return None

@@ -1,4 +1,4 @@
-"""Watermark arithmetic of an event clock, for one key and for keys in columns.
+"""Watermarks of an event clock and late values, for one key and for keys in columns.
 
 The values of a key set the *base* of its watermark; the watermark advances from the base with the
 inputs' clock. Source partitions that are behind *hold* the watermark: they bound the watermark that
@@ -11,13 +11,16 @@ are µs; a key without a base, or that was never held, has `NO_WATERMARK` in its
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 
-from flow.columns.arrays import Ints
+from flow.columns.arrays import Ints, Mask
 from flow.instants import NEVER, Moment
 from flow.keyed.due import held_due_us
+from flow.keyed.lateness import round_up
+from flow.keyed.logic import Counted
+from flow_windowing.contract.metadata import LateReason
 
 NO_WATERMARK = -NEVER
 """The watermark before the first value."""
@@ -129,3 +132,51 @@ def expires_at(of: Arithmetic[N], last_value_us: N, after_us: int, downtime_us: 
         downtime_us: the total time that the flow was not running.
     """
     return of.lesser(last_value_us + (after_us + downtime_us), NEVER)
+
+
+REASONS: tuple[LateReason | None, ...] = (None, *LateReason)
+"""The reasons for which a value is rejected, by number; 0 stands for a value that is not."""
+
+
+@overload
+def is_behind(timestamp_us: int, watermark_us: int) -> bool: ...
+@overload
+def is_behind(timestamp_us: Ints, watermark_us: Ints) -> Mask: ...
+def is_behind(timestamp_us: int | Ints, watermark_us: int | Ints) -> bool | Mask:
+    """Return True if a value is behind the watermark; without grace, such a value is late.
+
+    A value with a timestamp equal to the watermark is on time.
+    """
+    return timestamp_us < watermark_us
+
+
+@overload
+def has_closed(closed_at_us: int, watermark_us: int) -> bool: ...
+@overload
+def has_closed(closed_at_us: Ints, watermark_us: Ints) -> Mask: ...
+def has_closed(closed_at_us: int | Ints, watermark_us: int | Ints) -> bool | Mask:
+    """Return True if a window has closed; a value for such a window is late even with grace.
+
+    Args:
+        closed_at_us: the least watermark at which the window is closed, grace included.
+        watermark_us: the watermark.
+    """
+    return closed_at_us <= watermark_us
+
+
+def counted_late(late_by_us: Ints, sources: Ints | None = None) -> list[Counted]:
+    """Return the counts of late values by lateness, rounded up, and source partition.
+
+    Args:
+        late_by_us: the watermark less the timestamp of each value, int64 µs, positive.
+        sources: the number of the source partition of each value, -1 where it is not known.
+    """
+    known = np.full(len(late_by_us), -1) if sources is None else sources
+    pairs = np.stack([round_up(late_by_us), known])
+    (late, numbers), counts = np.unique(pairs, axis=1, return_counts=True)
+    return [
+        Counted("late_by", count, late_by_us=lateness_us, source=number)
+        for lateness_us, number, count in zip(
+            late.tolist(), numbers.tolist(), counts.tolist(), strict=True
+        )
+    ]

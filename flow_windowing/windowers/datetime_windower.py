@@ -13,7 +13,7 @@ from flow.durations import Duration
 from flow.errors import FlowBuildError
 from flow.instants import NEVER, datetime_us, from_us
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.rules.lateness import has_closed
+from flow_windowing.rules.watermark import has_closed
 from flow_windowing.windowers.windower import Opened, Windower, WindowerLogic, grace_us
 
 Bounds: TypeAlias = dict[int, int]

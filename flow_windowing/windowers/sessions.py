@@ -16,8 +16,8 @@ from flow.durations import Duration, natural_us
 from flow.errors import FlowBuildError
 from flow.instants import NEVER
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.rules.lateness import has_closed
-from flow_windowing.rules.timestamps import Timestamp
+from flow_windowing.rules.settings import Timestamp
+from flow_windowing.rules.watermark import has_closed
 from flow_windowing.windowers.windower import LONGEST_US, GraceWindower, Opened, WindowerLogic
 
 SessionState: TypeAlias = list[tuple[int, int, int, tuple[int, ...]]]

@@ -19,8 +19,8 @@ from flow.durations import Duration, natural_us, positive_us
 from flow.errors import FlowTypeError, shorten
 from flow.instants import NEVER
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.rules.lateness import has_closed
-from flow_windowing.rules.timestamps import Timestamp
+from flow_windowing.rules.settings import Timestamp
+from flow_windowing.rules.watermark import has_closed
 
 S = TypeVar("S")
 

@@ -13,8 +13,7 @@ from flow.instants import MIN_US, NEVER, NO_PROGRESS, Moment, datetime_us, from_
 from flow_windowing import Windower
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.interval.rules import RIGHT
-from flow_windowing.rules.key_state import DriverState, IntervalState
-from flow_windowing.rules.tags import mark_of, side_of
+from flow_windowing.rules.key_state import DriverState, IntervalState, mark_of, side_of
 from flow_windowing.rules.waiting import Waiting
 from recovery.reading.epoch_state import EpochState
 from recovery.reading.inert import load_inert

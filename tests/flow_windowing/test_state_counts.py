@@ -17,7 +17,7 @@ from flow import Dataflow, KeyedStream
 from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.engine.state.header import Header
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
-from flow_windowing.interval.join_builder import TimeJoinBuilder
+from flow_windowing.interval.time_join import TimeJoinBuilder
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.object.state_by_time import TimedState
 from flow_windowing.rules.key_state import DriverState, IntervalState

@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints
-from flow.columns.chunks import Pairs
 from flow.instants import MIN_US
 from flow.keyed.logic import Counted
 from flow.keyed.shard_logic import ShardOutput
-from flow_windowing.columnar.admission.rows import AdmittedRows, EnteringRows
+from flow_windowing.columnar.admission.rows import AdmittedRows, EnteringRows, sorted_pairs
 from flow_windowing.contract.metadata import LateReason, LateValue, WindowMetadata
-from flow_windowing.rules.lateness import REASONS, counted_late, is_behind
-from flow_windowing.rules.streams import LATE
+from flow_windowing.rules.settings import LATE
+from flow_windowing.rules.watermark import REASONS, counted_late, is_behind
 
 Missed: TypeAlias = "Callable[[EnteringRows, list[Any]], Sequence[tuple[WindowMetadata, ...]]]"
 """Returns the windows that each of some late rows missed, given the rows and their values."""
@@ -154,10 +153,8 @@ class LateItems:
         slots = np.concatenate([one.rows.slots for one in rejected])
         numbers = np.concatenate([one.rows.numbers for one in rejected])
         items = [item for one in rejected for item in self._items_of(one)]
-        order = np.lexsort((numbers, slots))
-        names = keys.take(pa.array(slots[order])).to_pylist()
-        in_order = [items[row] for row in order.tolist()]
-        self._made.chunks[LATE].append(Pairs(names, in_order, pos_of_slot[slots[order]]))
+        pairs = sorted_pairs(items, slots, numbers, keys, pos_of_slot)
+        self._made.chunks[LATE].append(pairs)
 
     def _items_of(self, rejected: _Rejected) -> list[LateValue[Any]]:
         values = rejected.values

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints, Mask, ranges, starts_of
-from flow.columns.chunks import value_reader
+from flow.columns.chunks import Pairs, value_reader
 from flow.columns.sided_records import SidedRecords
 from flow.keyed.logic import RejectedValue
 from flow.keyed.shard_logic import KeyFailure, ShardRows
@@ -112,7 +112,7 @@ class AdmittedRows(NamedTuple):
         times_us: the timestamp of each row, int64 µs.
         watermark_us: the watermark of each row's key after the row, ascending within a key.
         refusals: the number of the reason for which the clock refuses each row, as in
-            `flow_windowing.rules.lateness.REASONS`, int64; ``None`` if it refuses no row.
+            `flow_windowing.rules.watermark.REASONS`, int64; ``None`` if it refuses no row.
         dropped: the number of rows without a timestamp, which are dropped.
         note: the reason for the last of the dropped rows; empty without any.
     """
@@ -154,6 +154,24 @@ class EnteringRows(NamedTuple):
         sources = None if self.sources is None else self.sources[chosen]
         rows, slots, times_us, numbers, watermark_us = (column[chosen] for column in self[:5])
         return EnteringRows(rows, slots, times_us, numbers, watermark_us, sources)
+
+
+def sorted_pairs(
+    items: list[Any], slots: Ints, order: Ints, keys: pa.Array, pos_of_slot: Ints
+) -> Pairs:
+    """Return items with their keys, sorted by slot and order; the sort is stable.
+
+    Args:
+        items: the items.
+        slots: the slot of each item's key.
+        order: the rank of each item within the output of its key.
+        keys: the key of each slot.
+        pos_of_slot: the position in the epoch of the output of each slot.
+    """
+    by_slot = np.lexsort((order, slots))
+    slots = slots[by_slot]
+    names = keys.take(pa.array(slots)).to_pylist()
+    return Pairs(names, [items[row] for row in by_slot.tolist()], pos_of_slot[slots])
 
 
 def _without_sides(values: Values, sides: int) -> tuple[Values, Callable[[int], Any]]:

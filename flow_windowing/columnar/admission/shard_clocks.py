@@ -25,11 +25,11 @@ from flow_windowing.clocks.timestamp_columns import read_times
 from flow_windowing.columnar.admission.key_clocks import KeyClocks, KeyColumns, KeyLogics
 from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows
 from flow_windowing.contract.metadata import LateReason
-from flow_windowing.rules.lateness import REASONS
 from flow_windowing.rules.watermark import (
     COLUMNS,
     LEAST_TAKEN,
     NO_WATERMARK,
+    REASONS,
     advanced,
     due_at,
     expires_at,

@@ -13,14 +13,14 @@ from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.columnar.aggregates.accumulators import (
     Accumulators,
     EncodedAccumulators,
+    GroupRuns,
+    Groups,
     RowOperation,
     UnfitForColumns,
 )
 from flow_windowing.columnar.aggregates.forms import FORM_OF_KIND, has_columns, kernel_for
-from flow_windowing.columnar.aggregates.groups import Groups
 from flow_windowing.columnar.aggregates.number_accumulators import NumberAccumulators
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
-from flow_windowing.columnar.aggregates.runs import GroupRuns
 from flow_windowing.contract.arrival import Arrival
 
 

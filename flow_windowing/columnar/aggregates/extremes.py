@@ -1,4 +1,4 @@
-"""Minima and maxima of numbers, in columns."""
+"""Minima, maxima, and first, last, earliest and latest numbers, in columns."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints
+from flow.instants import NEVER
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.columnar.aggregates.accumulators import UnfitForColumns
-from flow_windowing.columnar.aggregates.groups import Groups
+from flow_windowing.columnar.aggregates.accumulators import (
+    Column,
+    Groups,
+    UnfitForColumns,
+    take_rows,
+)
 from flow_windowing.columnar.aggregates.number_accumulators import (
     NumberAccumulators,
     fits,
     with_nulls,
 )
-from flow_windowing.columnar.aggregates.runs import Column
 
 
 class _Extremes(NumberAccumulators):
@@ -82,3 +86,74 @@ class RealExtremes(_Extremes):
 
     kind = "real extreme"
     types = ("<i1", "<f8")
+
+
+class _Edges(NumberAccumulators):
+    """First or last numbers of one type.
+
+    The columns: 1 if there is a number, else 0; the number's timestamp in µs, or 0 if the aggregate
+    does not depend on time; its arrival number; the number.
+    """
+
+    @override
+    def results(self, rows: Ints) -> pa.Array:
+        has_number, _, _, values = take_rows(self._columns, rows)
+        return with_nulls(values, has_number > 0)
+
+    @classmethod
+    @override
+    def _states(cls, columns: list[Column]) -> list[Any]:
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [(tuple(order), value) if has_number else None for has_number, *order, value in rows]
+
+    @classmethod
+    @override
+    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
+        if state is None:
+            return 0, 0, 0, 0
+        order, value = state
+        return (1, *order, value) if fits(value, cls.types[-1]) else None
+
+    @override
+    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
+        numbers = self._numbers(groups)
+        times_us, arrivals, _ = groups.arrival_columns
+        if numbers.entries is not None:
+            times_us, arrivals = times_us[numbers.entries], arrivals[numbers.entries]
+        if not self._form.is_by_time:
+            times_us = np.zeros_like(times_us)
+        chosen = self._edges(times_us, arrivals, numbers.starts, numbers.counts)
+        has_number = np.ones(len(chosen), np.int8)
+        edges = [times_us[chosen], arrivals[chosen], numbers.values[chosen]]
+        return numbers.rows(rows), [has_number, *edges]
+
+    def _edges(self, times_us: Ints, arrivals: Ints, starts: Ints, counts: Ints) -> Ints:
+        """Return the index of each group's edge; arrival numbers of a group are distinct."""
+        if not len(starts):
+            return starts
+        best, worst = (np.maximum, -NEVER) if self._form.is_last else (np.minimum, NEVER)
+        if self._form.is_by_time:
+            edge_us = np.repeat(best.reduceat(times_us, starts), counts)
+            arrivals = np.where(times_us == edge_us, arrivals, worst)
+        return np.flatnonzero(arrivals == np.repeat(best.reduceat(arrivals, starts), counts))
+
+    @override
+    def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
+        (_, left_us, left_number, _), (_, right_us, right_number, _) = left, right
+        later = (right_us > left_us) | ((right_us == left_us) & (right_number >= left_number))
+        wins = later if self._form.is_last else ~later
+        return [np.where(wins, new, old) for old, new in zip(left, right, strict=True)]
+
+
+class WholeEdges(_Edges):
+    """First or last ints."""
+
+    kind = "whole edge"
+    types = ("<i1", "<i8", "<i8", "<i8")
+
+
+class RealEdges(_Edges):
+    """First or last floats."""
+
+    kind = "real edge"
+    types = ("<i1", "<i8", "<i8", "<f8")

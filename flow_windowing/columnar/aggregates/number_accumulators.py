@@ -19,11 +19,13 @@ from flow.columns.arrays import Ints, Mask, run_starts
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.columnar.aggregates.accumulators import (
     Accumulators,
+    Column,
     EncodedAccumulators,
+    GroupRuns,
+    Groups,
     UnfitForColumns,
+    take_rows,
 )
-from flow_windowing.columnar.aggregates.groups import Groups
-from flow_windowing.columnar.aggregates.runs import Column, GroupRuns, take_rows
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,9 @@ from flow_windowing.aggregates import exact_totals
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.exact_totals import Floats
 from flow_windowing.columnar.aggregates import exact_sums
-from flow_windowing.columnar.aggregates.accumulators import UnfitForColumns
+from flow_windowing.columnar.aggregates.accumulators import Column, Groups, UnfitForColumns
 from flow_windowing.columnar.aggregates.exact_sums import Totals
-from flow_windowing.columnar.aggregates.groups import Groups
 from flow_windowing.columnar.aggregates.number_accumulators import NumberAccumulators, with_nulls
-from flow_windowing.columnar.aggregates.runs import Column
 
 _MOST_WHOLE = 1 << 62
 _EXACT_FLOAT = 1 << 53

@@ -24,13 +24,15 @@ from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardOut
 from flow_windowing.columnar.admission.late_items import LateItems
 from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
-from flow_windowing.columnar.state.shard_state import ShardState
-from flow_windowing.columnar.state.state_form import StateForm
-from flow_windowing.columnar.storage.segment_reader import build_shard_state, read_segment
-from flow_windowing.columnar.storage.segment_writer import KeyTimes, write_segments
+from flow_windowing.columnar.state.shard_state import ShardState, StateForm
 from flow_windowing.columnar.storage.segments import SegmentContent
+from flow_windowing.columnar.storage.shard_segments import (
+    build_shard_state,
+    read_segment,
+    write_segments,
+)
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.rules.streams import PORTS
+from flow_windowing.rules.settings import PORTS
 
 
 class ClockedShard(ShardLogic):
@@ -53,7 +55,6 @@ class ClockedShard(ShardLogic):
         self._state = ShardState.empty(self._clock.new_clocks(0), form.aggregators)
         self._changed = np.empty(0, np.bool_)
 
-    @abstractmethod
     def _begin_epoch(self) -> None:
         """Begin the epoch `_epoch`, whose output is `_made`."""
 
@@ -138,8 +139,8 @@ class ClockedShard(ShardLogic):
     @override
     def dump(self, numbers: Ints, wanted: list[int]) -> list[SegmentDump]:
         self._add_loaded()
-        times = KeyTimes(self._due_us(), self._holds_us() if self._epoch.holding else None)
-        return write_segments(self._form, self._state, times, numbers, wanted)
+        holds_us = self._holds_us() if self._epoch.holding else None
+        return write_segments(self._form, self._state, self._due_us(), holds_us, numbers, wanted)
 
     @override
     def hold_us(self) -> int:

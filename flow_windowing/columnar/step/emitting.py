@@ -8,22 +8,16 @@ import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints, distinct, ranges
-from flow.columns.chunks import Chunk, KeyedRecords, Pairs
+from flow.columns.chunks import KeyedRecords, Pairs
 from flow.keyed.shard_logic import ShardOutput
+from flow_windowing.columnar.admission.rows import sorted_pairs
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.windows.plan import WindowPlan
-from flow_windowing.columnar.windows.updates import Update
-from flow_windowing.columnar.windows.window_view import (
-    ResultColumn,
-    WindowView,
-    metadata_of,
-    window_metadata,
-)
+from flow_windowing.columnar.windows.row_batch import Update
+from flow_windowing.columnar.windows.window_view import METADATA, WindowView, metadata_of, values_of
 from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.contract.metadata import Retracted, WindowMetadata
-from flow_windowing.rules.streams import CLOSED, DOWN
-
-_METADATA = WindowView(None)
+from flow_windowing.rules.settings import CLOSED, DOWN
 
 
 class Emitter:
@@ -66,9 +60,9 @@ class Emitter:
             self._made.unread[CLOSED] += len(rows)
         elif len(rows):
             closed = self._update(windows, rows, closed_at_us, [])
-            batch = self._records(_METADATA, closed)
-            names = _keys_of(closed, keys)
-            self._append(CLOSED, KeyedRecords(names, batch, pos_of_slot[closed.slots]))
+            batch = self._records(METADATA, closed)
+            names = keys.take(pa.array(closed.slots))
+            self._made.chunks[CLOSED].append(KeyedRecords(names, batch, pos_of_slot[closed.slots]))
 
     def emit_results(
         self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_slot: Ints
@@ -98,7 +92,8 @@ class Emitter:
             items = [item for update in merged for item in self._items(update)]
             slots = np.concatenate([update.slots for update in merged])
             order = np.concatenate([update.order for update in merged])
-            self._emit_sorted(DOWN, items, slots, order, keys, pos_of_slot)
+            pairs = sorted_pairs(items, slots, order, keys, pos_of_slot)
+            self._made.chunks[DOWN].append(pairs)
             updates = [update.take(np.flatnonzero(~retracts[update.slots])) for update in updates]
         for update in updates:
             if len(update.ids):
@@ -135,33 +130,17 @@ class Emitter:
         )
 
     def _emit_update(self, update: Update, keys: pa.Array, pos_of_slot: Ints) -> None:
-        names, pos = _keys_of(update, keys), pos_of_slot[update.slots]
+        names, pos = keys.take(pa.array(update.slots)), pos_of_slot[update.slots]
         if all(isinstance(column, pa.Array) for column in update.results):
             batch = self._records(WindowView(self._plan.result_columns), update)
-            self._append(DOWN, KeyedRecords(names, batch, pos))
+            self._made.chunks[DOWN].append(KeyedRecords(names, batch, pos))
         else:
-            self._append(DOWN, Pairs(names.to_pylist(), self._items(update), pos))
-
-    def _emit_sorted(
-        self,
-        port: int,
-        values: list[Any],
-        slots: Ints,
-        order: Ints,
-        keys: pa.Array,
-        pos_of_slot: Ints,
-    ) -> None:
-        """Emit Python objects, sorted by slot and order; the sort is stable."""
-        by_slot = np.lexsort((order, slots))
-        slots = slots[by_slot]
-        names = keys.take(pa.array(slots)).to_pylist()
-        in_order = [values[row] for row in by_slot.tolist()]
-        self._append(port, Pairs(names, in_order, pos_of_slot[slots]))
+            self._made.chunks[DOWN].append(Pairs(names.to_pylist(), self._items(update), pos))
 
     def _items(self, update: Update) -> list[Any]:
         """Return ``(WindowMetadata, value)`` of each row."""
-        metadata = metadata_of(self._records(_METADATA, update))
-        values = self._values(update.results)
+        metadata = metadata_of(self._records(METADATA, update))
+        values = values_of(self._plan.result_columns, update.results)
         if update.is_retraction is not None:
             values = [
                 Retracted(value) if is_retraction else value
@@ -174,20 +153,6 @@ class Emitter:
         timestamps_us = self._plan.timestamps_us(update.bounds_us, update.latest_us)
         results = () if view.results is None else update.results
         return view.records(update.ids, update.bounds_us, timestamps_us, results, update.merged_ids)
-
-    def _append(self, port: int, chunk: Chunk) -> None:
-        self._made.chunks[port].append(chunk)
-
-    def _values(self, results: list[pa.Array | list[Any]]) -> list[Any]:
-        """Return the value of each window as a Python object."""
-        result_columns = self._plan.result_columns
-        columns = [
-            _objects(result, column) for result, column in zip(result_columns, results, strict=True)
-        ]
-        if result_columns[0].name is None:
-            return columns[0]
-        names = [result.name for result in result_columns]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def missed_windows(
@@ -203,22 +168,9 @@ def missed_windows(
     missed = distinct(ranges(ids, counts))
     if not len(missed):
         return [()] * len(ids)
-    windows = tuple(window_metadata(missed, windowing.missed_bounds_us(missed)))
+    columns = (missed, *windowing.bounds_of(missed))
+    windows = tuple(map(WindowMetadata.of_us, *(column.tolist() for column in columns)))
     # The ids that a value misses are consecutive, so they are a slice of the sorted ids.
     first = np.searchsorted(missed, ids)
     ends = first + counts
     return [windows[a:b] for a, b in zip(first.tolist(), ends.tolist(), strict=True)]
-
-
-def _keys_of(update: Update, keys: pa.Array) -> pa.Array:
-    return keys.take(pa.array(update.slots))
-
-
-def _objects(result: ResultColumn, column: pa.Array | list[Any]) -> list[Any]:
-    """Return results as Python objects, with the empty value instead of nulls."""
-    if isinstance(column, list):
-        return column
-    values: list[Any] = column.to_pylist()
-    if result.empty_value is None or not column.null_count:
-        return values
-    return [result.empty_value if value is None else value for value in values]

@@ -26,8 +26,8 @@ from flow_windowing.columnar.values.records import Values, fields_as_records, ob
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.row_batch import RowBatch
 from flow_windowing.contract.metadata import LateReason, WindowMetadata
-from flow_windowing.rules.lateness import has_closed
 from flow_windowing.rules.settings import owes_updates
+from flow_windowing.rules.watermark import has_closed
 
 
 class ShardWindows(ClockedShard):
@@ -86,7 +86,7 @@ class ShardWindows(ClockedShard):
     def _missed_windows(
         self, late: EnteringRows, values: list[Any]
     ) -> Sequence[tuple[WindowMetadata, ...]]:
-        return missed_windows(self._windowing, *self._windowing.missed_by(late.times_us))
+        return missed_windows(self._windowing, *self._windowing.ids_at(late.times_us))
 
     def _buffer(
         self, entering: EnteringRows, arriving: ArrivingRows, watermark_us: Ints, pos_of_slot: Ints

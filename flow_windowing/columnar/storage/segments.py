@@ -16,7 +16,7 @@ import pyarrow as pa
 from flow.columns.arrays import Ints
 from flow.keyed.segments import WINDOWS, columns_in
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
-from flow_windowing.columnar.state.state_form import WindowKind
+from flow_windowing.columnar.state.shard_state import WindowKind
 from flow_windowing.columnar.values.encoding import EncodedValues
 
 
@@ -97,6 +97,35 @@ class SegmentContent(NamedTuple):
     def key_count(self) -> int:
         """The number of keys."""
         return len(self.key_lengths) // 4
+
+    def part(self, texts: slice, keys: slice, windows: slice, values: slice) -> SegmentContent:
+        """Return some keys with slices of the columns, without accumulators and buffered values.
+
+        Args:
+            texts: the bytes of the keys in `key_texts`.
+            keys: the keys.
+            windows: the windows of the keys.
+            values: the buffered values of the keys.
+        """
+        rows = {_KEY: keys, _WINDOW: windows, _VALUE: values}
+        columns = {
+            name: getattr(self, name)[rows[of].start * size : rows[of].stop * size]
+            for name, (of, size) in _COLUMNS.items()
+        }
+        return self._replace(key_texts=self.key_texts[texts], accumulators=(), values=[], **columns)
+
+
+_KEY, _WINDOW, _VALUE = range(3)
+_COLUMNS = {
+    **dict.fromkeys(("key_lengths", "window_counts", "buffered_counts"), (_KEY, 4)),
+    **dict.fromkeys(("base_us", "set_at_us", "last_value_us", "held_watermark_us"), (_KEY, 8)),
+    **dict.fromkeys(("arrival_counts", "entry_counts", "counted_values", "due_us"), (_KEY, 8)),
+    "clock_logics": (_KEY, 1),
+    **dict.fromkeys(("ids", "latest_us", "first_us", "last_us"), (_WINDOW, 8)),
+    **dict.fromkeys(("merged_ids", "is_emitted"), (_WINDOW, 1)),
+    **dict.fromkeys(("times_us", "numbers"), (_VALUE, 8)),
+}
+"""The kind of the rows of each column, and the number of elements of the column for a row."""
 
 
 def keys_of(parts: list[SegmentContent]) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.aggregates.forms import FORM_OF_KIND
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
-from flow_windowing.columnar.state.state_form import StateForm
-from flow_windowing.columnar.storage import windower_states
+from flow_windowing.columnar.state.open_windows import Bounds
+from flow_windowing.columnar.state.shard_state import StateForm, WindowKind
 from flow_windowing.columnar.storage.segments import (
     SegmentContent,
     decode_column,
@@ -37,6 +37,46 @@ from flow_windowing.rules.waiting import Waiting, WaitQueue
 from flow_windowing.rules.watermark import NO_WATERMARK
 
 
+def _counted_values(kind: WindowKind, state: Any) -> int:
+    """Return the number of values that a windower has counted."""
+    return int(state[0]) if kind == "counts" and state is not None else 0
+
+
+def _bounds_of_state(kind: WindowKind, state: Any, ids: Sequence[int]) -> list[Bounds]:
+    """Return the bounds of a key's windows; an empty list if they follow from the ids."""
+    if kind == "index" or not ids:
+        return []
+    bounds: dict[int, Bounds] = {}
+    if kind == "sessions":
+        bounds = {one: Bounds(first, last, tuple(merged)) for one, first, last, merged in state}
+    else:
+        bounds = {window_id: Bounds(*of_window) for window_id, of_window in state[1].items()}
+    return [bounds[window_id] for window_id in ids]
+
+
+def _state_of(kind: WindowKind, counted: int, ids: list[int], bounds: list[Bounds]) -> Any:
+    """Return the state of a key's windower, as its logic snapshots it."""
+    if kind == "index":
+        return ids or None
+    if kind == "sessions":
+        return [(one, *of_window) for one, of_window in zip(ids, bounds, strict=True)] or None
+    of_windows = {
+        one: (of_window.first_us, of_window.last_us)
+        for one, of_window in zip(ids, bounds, strict=True)
+    }
+    return (counted, of_windows) if counted else None
+
+
+def _bounds_of_content(content: SegmentContent) -> list[Bounds]:
+    """Return the bounds of all windows in a segment; an empty list if they follow from the ids."""
+    if content.kind == "index":
+        return []
+    first = decode_column([content.first_us]).tolist()
+    last = decode_column([content.last_us]).tolist()
+    merged_ids = content.merged_ids or [()] * len(first)
+    return [Bounds(*one) for one in zip(first, last, merged_ids, strict=True)]
+
+
 def content_of_snapshots(
     form: StateForm,
     keys: list[str],
@@ -50,16 +90,14 @@ def content_of_snapshots(
     bounds = [
         one
         for state, of_key in zip(states, windows, strict=True)
-        for one in windower_states.bounds_of_state(
-            kind, state.windower, [window_id for window_id, _ in of_key]
-        )
+        for one in _bounds_of_state(kind, state.windower, [window_id for window_id, _ in of_key])
     ]
     latest = [
         state.latest.get(window_id, -NEVER)
         for state, of_key in zip(states, windows, strict=True)
         for window_id, _ in of_key
     ]
-    counted = [windower_states.counted_values(kind, state.windower) for state in states]
+    counted = [_counted_values(kind, state.windower) for state in states]
     queues = [list(_buffered_in(state)) for state in states]
     buffered = [one for of_key in queues for one in of_key]
     return SegmentContent(
@@ -122,7 +160,7 @@ def snapshots_of_content(
         decode_or_default([column], [count], 0).tolist()
         for column in (content.arrival_counts, content.entry_counts, content.counted_values)
     )
-    bounds = windower_states.bounds_of_content(content)
+    bounds = _bounds_of_content(content)
     dues = decode_column([content.due_us]).tolist()
     ids = decode_column([content.ids]).tolist()
     latest = decode_or_default([content.latest_us], [len(ids)], -NEVER).tolist()
@@ -156,7 +194,7 @@ def snapshots_of_content(
             queue.push(one)
         state = DriverState(
             clocks[at],
-            windower_states.state_of(content.kind, counted[at], ids[begin:end], bounds[begin:end]),
+            _state_of(content.kind, counted[at], ids[begin:end], bounds[begin:end]),
             queue.snapshot() if queue else None,
             arrivals[at],
             entries[at],
@@ -178,43 +216,20 @@ def split_by_key(content: SegmentContent) -> Iterator[tuple[str, bytes, int]]:
     dues = decode_column([content.due_us]).tolist()
     window_ends = _ends(content.window_counts, len(keys))
     buffered_ends = _ends(content.buffered_counts, len(keys))
-    begin = first_value = 0
+    begin = first_value = text_begin = 0
     for at, key in enumerate(keys):
         end, last_value = window_ends[at], buffered_ends[at]
-        text = key.encode()
-        of_key, of_windows = slice(at, at + 1), slice(begin, end)
-        of_values = slice(first_value, last_value)
-        alone = SegmentContent(
-            key_lengths=_encode([len(text)], "<i4"),
-            key_texts=text,
-            base_us=_slice(content.base_us, of_key),
-            set_at_us=_slice(content.set_at_us, of_key),
-            last_value_us=_slice(content.last_value_us, of_key),
-            arrival_counts=_slice(content.arrival_counts, of_key),
-            entry_counts=_slice(content.entry_counts, of_key),
-            counted_values=_slice(content.counted_values, of_key),
-            due_us=_slice(content.due_us, of_key),
-            window_counts=_slice(content.window_counts, of_key, 4),
-            ids=_slice(content.ids, of_windows),
-            latest_us=_slice(content.latest_us, of_windows),
-            first_us=_slice(content.first_us, of_windows),
-            last_us=_slice(content.last_us, of_windows),
-            merged_ids=content.merged_ids[of_windows],
-            is_emitted=content.is_emitted[of_windows],
+        text_end = text_begin + len(key.encode())
+        of_windows, of_values = slice(begin, end), slice(first_value, last_value)
+        part = content.part(slice(text_begin, text_end), slice(at, at + 1), of_windows, of_values)
+        alone = part._replace(
             accumulators=tuple(
                 _slice_accumulators(one, of_windows) for one in content.accumulators
             ),
-            buffered_counts=_slice(content.buffered_counts, of_key, 4),
-            times_us=_slice(content.times_us, of_values),
-            numbers=_slice(content.numbers, of_values),
             values=slice_values(content.values, of_values),
-            named=content.named,
-            kind=content.kind,
-            clock_logics=content.clock_logics[of_key],
-            held_watermark_us=_slice(content.held_watermark_us, of_key),
         )
         yield key, alone.encode(), dues[at]
-        begin, first_value = end, last_value
+        begin, first_value, text_begin = end, last_value, text_end
 
 
 def counts_by_key(content: SegmentContent) -> list[StateCounts]:
@@ -224,16 +239,15 @@ def counts_by_key(content: SegmentContent) -> list[StateCounts]:
     return list(map(StateCounts, windows, values))
 
 
-def _slice(column: bytes, rows: slice, size: int = 8) -> bytes:
-    return column[rows.start * size : rows.stop * size]
-
-
 def _slice_accumulators(accumulators: EncodedAccumulators, rows: slice) -> EncodedAccumulators:
     kind, *columns = accumulators
     if kind == ObjectAccumulators.kind:
         return kind, slice_values(columns[0], rows)
     sizes = [int(one[-1]) for one in FORM_OF_KIND[kind].types]
-    pieces = [_slice(column, rows, size) for column, size in zip(columns, sizes, strict=True)]
+    pieces = [
+        column[rows.start * size : rows.stop * size]
+        for column, size in zip(columns, sizes, strict=True)
+    ]
     return kind, *pieces
 
 

@@ -10,7 +10,6 @@ from flow.instants import NEVER
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.windows.row_batch import RowBatch, UnassignedRows, WindowGroups
-from flow_windowing.columnar.windows.updates import greatest_so_far
 from flow_windowing.columnar.windows.window_ranges import WindowRanges, grouped_chunks
 from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.windowers.counts import CountWindower
@@ -35,18 +34,9 @@ class CountWindows(Windowing):
         self.has_gaps = self._step > self._count
 
     @override
-    def missed_by(self, times_us: Ints) -> tuple[Ints, Ints]:
+    def ids_at(self, times_us: Ints) -> tuple[Ints, Ints]:
         zeros = np.zeros(len(times_us), np.int64)
         return zeros, zeros
-
-    @override
-    def missed_bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
-        return window_ids, window_ids
-
-    @override
-    def bounds_us(self, windows: OpenWindows, rows: Ints) -> tuple[Ints, Ints]:
-        spans = windows.ensure_spans()
-        return spans.first_us[rows], spans.last_us[rows]
 
     @override
     def closed_at_us(self, state: ShardState) -> Ints:
@@ -64,14 +54,6 @@ class CountWindows(Windowing):
             self.add_groups(state, batch, groups)
             _widen_spans(state.windows, batch, groups)
         return UnassignedRows.none()._replace(in_gap=np.flatnonzero(count == 0))
-
-    @override
-    def bounds_per_value(
-        self, windows: OpenWindows, rows: Ints, batch: RowBatch, groups: WindowGroups
-    ) -> tuple[Ints, Ints]:
-        spans, times_us = windows.ensure_spans(), batch.entering.times_us[groups.entries]
-        least_us = -greatest_so_far(-spans.first_us[rows], -times_us, groups.counts)
-        return least_us, greatest_so_far(spans.last_us[rows], times_us, groups.counts)
 
     @override
     def counted_after(self, state: ShardState, closing: Ints) -> Ints:

@@ -13,11 +13,10 @@ from flow.instants import NEVER
 from flow_windowing.aggregates.aggregator import Aggregator, form_of
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.aggregates.forms import has_columns
-from flow_windowing.columnar.state.state_form import StateForm
+from flow_windowing.columnar.state.shard_state import StateForm
 from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.columnar.windows.windowing import Windowing
-from flow_windowing.rules.settings import Emit
-from flow_windowing.rules.timestamps import Timestamp, timestamp_of
+from flow_windowing.rules.settings import Emit, Timestamp, timestamp_of
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from typing_extensions import override
 from flow.columns.arrays import Ints
 from flow.columns.row_views import RowView, register, with_view
 from flow.instants import MAX_US, MIN_US, from_us
-from flow_windowing.columnar.state.spans import MergedIds
+from flow_windowing.columnar.state.open_windows import MergedIds
 from flow_windowing.contract.metadata import WindowMetadata
 
 KIND = "window"
@@ -49,18 +49,8 @@ class WindowView(RowView):
         windows = metadata_of(batch)
         if self.results is None:
             return windows
-        columns = [self._column(batch, at).to_pylist() for at in range(len(self.results))]
-        columns = [
-            [result.empty_value if one is None else one for one in column]
-            if result.empty_value is not None and None in column
-            else column
-            for result, column in zip(self.results, columns, strict=True)
-        ]
-        if self.results[0].name is None:
-            return list(zip(windows, columns[0], strict=True))
-        names = [result.name for result in self.results]
-        rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-        return list(zip(windows, rows, strict=True))
+        columns = [self._column(batch, at) for at in range(len(self.results))]
+        return list(zip(windows, values_of(self.results, columns), strict=True))
 
     @override
     def columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -122,6 +112,30 @@ class WindowView(RowView):
 
 register(KIND, WindowView.read)
 
+METADATA = WindowView(None)
+"""The view of the metadata alone."""
+
+
+def values_of(
+    results: Sequence[ResultColumn], columns: Sequence[pa.Array | list[Any]]
+) -> list[Any]:
+    """Return the value of each window as a Python object, given the results of each aggregate."""
+    objects = [_objects(result, column) for result, column in zip(results, columns, strict=True)]
+    if results[0].name is None:
+        return objects[0]
+    names = [result.name for result in results]
+    return [dict(zip(names, row, strict=True)) for row in zip(*objects, strict=True)]
+
+
+def _objects(result: ResultColumn, column: pa.Array | list[Any]) -> list[Any]:
+    """Return results as Python objects, with the empty value instead of nulls."""
+    if isinstance(column, list):
+        return column
+    values: list[Any] = column.to_pylist()
+    if result.empty_value is None or not column.null_count:
+        return values
+    return [result.empty_value if value is None else value for value in values]
+
 
 def metadata_of(batch: pa.RecordBatch) -> list[Any]:
     """Return the metadata of windows in columns; equal windows share one object."""
@@ -147,12 +161,6 @@ def _window(
 ) -> WindowMetadata:
     timestamp = None if timestamp_us is None else from_us(timestamp_us)
     return WindowMetadata(window_id, from_us(open_us), from_us(close_us), timestamp=timestamp)
-
-
-def window_metadata(ids: Ints, bounds_us: tuple[Ints, Ints]) -> Iterator[WindowMetadata]:
-    """Return the metadata of windows, one after the other."""
-    for one, open_us, close_us in zip(ids.tolist(), *(b.tolist() for b in bounds_us), strict=True):
-        yield WindowMetadata.of_us(one, open_us, close_us)
 
 
 def _clip(micros: Ints) -> pa.Array:

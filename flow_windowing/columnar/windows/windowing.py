@@ -7,12 +7,15 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from flow.columns.arrays import Ints
-from flow_windowing.columnar.state.open_windows import OpenWindows
-from flow_windowing.columnar.state.shard_state import ShardState
-from flow_windowing.columnar.state.spans import MergedIds
-from flow_windowing.columnar.state.state_form import WindowKind
-from flow_windowing.columnar.windows.row_batch import RowBatch, UnassignedRows, WindowGroups
-from flow_windowing.columnar.windows.updates import Update, greatest_so_far
+from flow_windowing.columnar.state.open_windows import MergedIds, OpenWindows
+from flow_windowing.columnar.state.shard_state import ShardState, WindowKind
+from flow_windowing.columnar.windows.row_batch import (
+    RowBatch,
+    UnassignedRows,
+    Update,
+    WindowGroups,
+    greatest_so_far,
+)
 
 
 class Windowing(ABC):
@@ -35,16 +38,26 @@ class Windowing(ABC):
     may_merge: bool = False
 
     @abstractmethod
-    def missed_by(self, times_us: Ints) -> tuple[Ints, Ints]:
-        """Return the id of the first window that each late timestamp misses, and their number."""
+    def ids_at(self, times_us: Ints) -> tuple[Ints, Ints]:
+        """Return the first window of each timestamp, and its number of consecutive windows.
 
-    @abstractmethod
-    def missed_bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
-        """Return the open and the close times of missed windows."""
+        They are the windows that a late timestamp misses.
+        """
 
-    @abstractmethod
+    def bounds_of(self, window_ids: Ints) -> tuple[Ints, Ints]:
+        """Return the open and the close times of windows that late timestamps miss.
+
+        This implementation is for windows whose bounds follow from values.
+        """
+        return window_ids, window_ids
+
     def bounds_us(self, windows: OpenWindows, rows: Ints) -> tuple[Ints, Ints]:
-        """Return the open and the close times of the windows in the given rows."""
+        """Return the open and the close times of the windows in the given rows.
+
+        This implementation is for windows whose bounds follow from values.
+        """
+        spans = windows.ensure_spans()
+        return spans.first_us[rows], spans.last_us[rows]
 
     @abstractmethod
     def closed_at_us(self, state: ShardState) -> Ints:
@@ -64,11 +77,12 @@ class Windowing(ABC):
             FailedRow: when a user's function raised.
         """
 
-    @abstractmethod
     def bounds_per_value(
         self, windows: OpenWindows, rows: Ints, batch: RowBatch, groups: WindowGroups
     ) -> tuple[Ints, Ints]:
         """Return the bounds of each value's window, after this value and the values before it.
+
+        This implementation is for windows whose bounds follow from values.
 
         Args:
             windows: the windows before the batch's values.
@@ -76,15 +90,18 @@ class Windowing(ABC):
             batch: the batch of rows.
             groups: the batch's rows by window.
         """
+        first_us, last_us = self.bounds_us(windows, rows)
+        times_us, counts = batch.entering.times_us[groups.entries], groups.counts
+        least_us = -greatest_so_far(-first_us, -times_us, counts)
+        return least_us, greatest_so_far(last_us, times_us, counts)
 
-    def merged_ids_per_value(
-        self,
-        windows: OpenWindows,  # noqa: ARG002
-        rows: Ints,  # noqa: ARG002
-        counts: Ints,  # noqa: ARG002
+    def _merged_ids_per_value(
+        self, windows: OpenWindows, rows: Ints, counts: Ints
     ) -> MergedIds | None:
         """Return the merged ids of each value's window; ``None`` if windows do not merge."""
-        return None
+        return (
+            np.repeat(windows.ensure_spans().merged_ids[rows], counts) if self.may_merge else None
+        )
 
     def add_groups(self, state: ShardState, batch: RowBatch, groups: WindowGroups) -> None:
         """Add values to windows, and open windows that are not open.
@@ -109,7 +126,7 @@ class Windowing(ABC):
                 self.bounds_per_value(windows, rows, batch, groups),
                 greatest_so_far(windows.latest_us[rows], times_us, counts),
                 results,
-                self.merged_ids_per_value(windows, rows, counts),
+                self._merged_ids_per_value(windows, rows, counts),
             )
             batch.updates.append(update.sort())
         batch.record_changes(windows, rows, groups)

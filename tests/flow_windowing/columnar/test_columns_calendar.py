@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flow.instants import MAX_US, MIN_US, instant_us
 from flow_windowing import CalendarWindower
-from flow_windowing.columnar.windows.calendar_windows import CalendarWindows
+from flow_windowing.columnar.windows.indexed_windows import CalendarWindows
 from flow_windowing.windowers.calendar import CalendarUnit, Weekday
 
 HOUR = 3_600_000_000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow_windowing.columnar.values.folds import FailedItem, fold_items
+from flow_windowing.columnar.aggregates.object_accumulators import FailedItem, fold_items
 
 groups_of_items = st.lists(st.lists(st.integers(0, 9), max_size=20), max_size=12)
 

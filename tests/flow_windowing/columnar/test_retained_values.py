@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.columns.sided_records import SidedRecords
+from flow_windowing.columnar.values.buffered_values import encoder_of, restored_records
 from flow_windowing.columnar.values.encoding import (
     decode_lazy,
     decode_values,
@@ -20,8 +21,7 @@ from flow_windowing.columnar.values.encoding import (
     lazy_values,
     slice_values,
 )
-from flow_windowing.columnar.values.plain_records import plain_records
-from flow_windowing.columnar.values.retained_values import encoder_of, restored_records
+from flow_windowing.columnar.values.records import plain_records
 
 TYPES = {
     "whole": (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),

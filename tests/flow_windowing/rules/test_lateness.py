@@ -7,7 +7,7 @@ import pytest
 
 from flow_windowing import Count, Sum
 from flow_windowing.aggregates.folding import Fold
-from flow_windowing.rules.lateness import has_closed, is_behind
+from flow_windowing.rules.watermark import has_closed, is_behind
 
 
 @pytest.mark.parametrize(("timestamp_us", "behind"), [(9, True), (10, False), (11, False)])

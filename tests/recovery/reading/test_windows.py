@@ -9,8 +9,7 @@ import pytest
 from flow.instants import NEVER, Moment
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.interval.rules import LEFT, RIGHT
-from flow_windowing.rules.key_state import DriverState, IntervalState
-from flow_windowing.rules.tags import tag_of
+from flow_windowing.rules.key_state import DriverState, IntervalState, tag_of
 from flow_windowing.rules.waiting import Waiting, WaitQueue
 from recovery.reading.windows import WindowingStep, waiting_values, windower_of
 

@@ -1,4 +1,4 @@
-"""The as-of join of all keys of a shard.
+"""As-of joins: the builder, and the join of all keys of a shard.
 
 A right value that arrives once the partner of a left value is final is never that partner. So the
 left values that leave in an epoch find their partners among all right values of the epoch at once.
@@ -6,31 +6,116 @@ left values that leave in an epoch find their partners among all right values of
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
 
+from flow.checks import check_choice
 from flow.columns.arrays import Ints, Mask
 from flow.columns.sided_records import SidedRecords
+from flow.durations import Duration, duration_us
+from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
+from flow.fields import field_path
 from flow.instants import NEVER
 from flow.keyed.logic import RejectedValue
 from flow.keyed.shard_logic import KeyFailure
-from flow_windowing.asof.config import AsofJoinConfig
+from flow.keyed.step import OverColumns, TimedResults
 from flow_windowing.asof.matching import AsofRows, partners_at_arrival
+from flow_windowing.asof.rules import DIRECTIONS, EMITS, HOWS, AsOf, AsofEmit, Direction, How
+from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
-from flow_windowing.columnar.admission.shard_clocks import ShardClock
+from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.interval.emitting import JoinedRows
-from flow_windowing.interval.join_shard import JoinShard
-from flow_windowing.interval.rules import LEFT, RIGHT
-from flow_windowing.rules.tags import number_of, side_of
+from flow_windowing.interval.rules import GREATEST_US, LEFT, RIGHT
+from flow_windowing.interval.time_join import JoinedRows, JoinShard, TimeJoinBuilder
+from flow_windowing.rules.key_state import number_of, side_of
+from flow_windowing.rules.settings import settings_of
+
+
+@dataclass(frozen=True)
+class AsofJoin(TimeJoinBuilder):
+    """Builder of an as-of join, which runs over columns.
+
+    Attributes:
+        clock: the clock.
+        tolerance: the greatest distance of a partner, inclusive; ``None`` for any distance.
+        direction: the direction in which a left value looks for its partner.
+        how: the left values that leave.
+        emit: the time at which they leave.
+        right_value: the part of a right value that is paired; ``None`` for the value itself.
+
+    Raises:
+        FlowTypeError, FlowBuildError, DurationError: when an argument is invalid.
+    """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"how", "emit"})
+
+    clock: Clock[Any, Any]
+    tolerance: Duration | None
+    direction: Direction = "backward"
+    how: How = "left"
+    emit: AsofEmit = "complete"
+    right_value: Callable[[Any], Any] | str | None = None
+
+    def __post_init__(self) -> None:
+        check_clock(self.clock)
+        check_choice("direction", self.direction, DIRECTIONS)
+        check_choice("how", self.how, HOWS)
+        check_choice("emit", self.emit, EMITS)
+        if self.tolerance is not None and duration_us(self.tolerance, "tolerance") < 0:
+            raise FlowBuildError(f"tolerance must not be negative, got {shorten(self.tolerance)}")
+        part: object = self.right_value
+        if not (part is None or isinstance(part, str) or callable(part)):
+            raise FlowTypeError(
+                "right_value must be a function of a right value, or the path of a field, "
+                f"got {type(part).__name__} {shorten(part)}"
+            )
+
+    @cached_property
+    def as_of(self) -> AsOf:
+        """The rule by which left values find their partners."""
+        tolerance_us = GREATEST_US if self.tolerance is None else duration_us(self.tolerance)
+        return AsOf(self.direction, min(tolerance_us, GREATEST_US))
+
+    @cached_property
+    def settings(self) -> str:
+        """The settings that determine the times at which values leave, as text."""
+        return settings_of("close", self.clock, self.as_of)
+
+    @property
+    @override
+    def results(self) -> TimedResults | None:
+        return TimedResults(leave_early=self.emit == "now") if self.follows_inputs else None
+
+    @override
+    def lower(self) -> OverColumns:
+        shard_logic = partial(ShardAsof, self, shard_clock_of(self.clock))
+        return OverColumns(shard_logic, takes_sided_records=True)
+
+    def part_of(self, right: Any) -> Any:
+        """Return the part of a right value that is paired; ``None`` deletes.
+
+        Raises:
+            RejectedValue: when the value has no such part.
+        """
+        part = self.right_value
+        if part is None:
+            return right
+        try:
+            return field_path(part).value_in(right) if isinstance(part, str) else part(right)
+        except RAISED as error:
+            problem = f"right_value {shorten(part)} gave nothing: {brief(error)}"
+            raise RejectedValue(right, problem) from error
 
 
 class ShardAsof(JoinShard):
     """The clocks and retained values of the keys of a shard."""
 
-    def __init__(self, config: AsofJoinConfig, clock: ShardClock[Any]) -> None:
+    def __init__(self, config: AsofJoin, clock: ShardClock[Any]) -> None:
         super().__init__(clock, config.as_of.interval)
         self._config, self._as_of = config, config.as_of
         self._retains_records = config.right_value is None

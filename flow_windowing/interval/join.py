@@ -1,0 +1,343 @@
+"""Interval joins: the builder, the join of all keys of a shard, and its pairs and evictions.
+
+The items of a key in an epoch are sorted by the row that causes them: first the values that the
+row's watermark evicts, then the row's pairs, then the row's own value if it has expired at once.
+
+A row is a value; rows that arrive in an epoch are sorted by slot, then arrival number. Searches
+within a slot combine slot and rank of a time in one number, as slots and times in µs together may
+not fit into 64 bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from typing_extensions import override
+
+from flow.checks import check_choice
+from flow.columns.arrays import Ints, Mask, distinct, ranges
+from flow.durations import Duration, duration_us
+from flow.errors import FlowBuildError, shorten
+from flow.instants import NEVER
+from flow.keyed.step import OverColumns, TimedResults
+from flow_windowing.clocks.clock import Clock, check_clock
+from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
+from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
+from flow_windowing.columnar.values.buffered_values import BufferedValues
+from flow_windowing.interval.rules import GREATEST_US, HOWS, LEFT, RIGHT, How, Interval
+from flow_windowing.interval.time_join import JoinedRows, JoinShard, TimeJoinBuilder
+from flow_windowing.rules.key_state import mark_of, number_of, side_of, tag_of
+from flow_windowing.rules.settings import CLOSED, settings_of
+
+_EVICTED, _PAIRED, _LEFT_AT_ONCE = range(3)
+"""The order of the items that one row causes."""
+
+
+@dataclass(frozen=True)
+class IntervalJoin(TimeJoinBuilder):
+    """Builder of an interval join, which runs over columns.
+
+    Attributes:
+        clock: the clock.
+        before: the time before a left value at which partners begin.
+        after: the time after a left value at which partners end.
+        how: the sides whose values leave without a partner too.
+        grace: the time for which a value behind the watermark is still on time; ``None`` for none.
+
+    Raises:
+        FlowTypeError, FlowBuildError, DurationError: when an argument is invalid.
+    """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"how", "grace"})
+
+    clock: Clock[Any, Any]
+    before: Duration
+    after: Duration
+    how: How = "inner"
+    grace: Duration | None = None
+
+    def __post_init__(self) -> None:
+        check_clock(self.clock)
+        check_choice("how", self.how, HOWS)
+        before_us, after_us = duration_us(self.before, "before"), duration_us(self.after, "after")
+        if before_us + after_us < 0:
+            raise FlowBuildError(
+                "before + after must not be negative, as no pair would match, "
+                f"got before={shorten(self.before)}, after={shorten(self.after)}"
+            )
+        if self.grace is not None and duration_us(self.grace, "grace") < 0:
+            raise FlowBuildError(f"grace must not be negative, got {shorten(self.grace)}")
+
+    @cached_property
+    def interval(self) -> Interval:
+        """The interval in microseconds."""
+        grace_us = 0 if self.grace is None else _limited(self.grace)
+        return Interval(_limited(self.before), _limited(self.after), grace_us)
+
+    @cached_property
+    def settings(self) -> str:
+        """The settings that determine the times at which values expire, as text."""
+        return settings_of("close", self.clock, self.interval)
+
+    @property
+    @override
+    def results(self) -> TimedResults | None:
+        if not self.follows_inputs:
+            return None
+        return TimedResults(self.interval.grace_us, leave_early=True, rule=self.how)
+
+    @override
+    def lower(self) -> OverColumns:
+        shard_logic = partial(ShardJoin, self, shard_clock_of(self.clock))
+        return OverColumns(shard_logic, takes_sided_records=True)
+
+
+def _limited(value: Duration) -> int:
+    """Return a duration in µs, limited to the greatest distance of two timestamps."""
+    return max(-GREATEST_US, min(duration_us(value), GREATEST_US))
+
+
+class _Order(NamedTuple):
+    """The order of the items of a key.
+
+    Attributes:
+        rows: the index of the arriving row that causes each item.
+        stages: the stage of the item among those of the row.
+        times_us: the expiry of an evicted value, the timestamp of a partner.
+        numbers: the arrival number of that value.
+    """
+
+    rows: Ints
+    stages: Ints
+    times_us: Ints
+    numbers: Ints
+
+
+class ShardJoin(JoinShard):
+    """The clocks and retained values of the keys of a shard."""
+
+    def __init__(self, config: IntervalJoin, clock: ShardClock[Any]) -> None:
+        super().__init__(clock, config.interval)
+        # True for a side whose values leave without a partner too.
+        self._unmatched = np.array([config.how in (side, "outer") for side in ("left", "right")])
+
+    @override
+    def _next_us(self) -> Ints:
+        buffered = self._state.buffered
+        least = np.full(self._state.count, NEVER)
+        np.minimum.at(least, buffered.slots, _rows_of(buffered).expires_us(self._interval))
+        return least
+
+    @override
+    def _holds_us(self) -> Ints:
+        buffered = self._state.buffered
+        sides, is_alone = side_of(buffered.numbers), mark_of(buffered.numbers) == 0
+        is_pending = is_alone & self._unmatched[sides]
+        if CLOSED in self._epoch.holding:
+            is_pending |= sides == LEFT
+        return buffered.next_us(self._state.count, is_pending)
+
+    @override
+    def _advance(self, watermark_us: Ints, pos_of_slot: Ints) -> list[Ints]:
+        buffered = self._state.buffered
+        if not len(buffered):
+            return []
+        rows = _rows_of(buffered)
+        expires_us = rows.expires_us(self._interval)
+        is_expired = expires_us <= watermark_us[rows.slots]
+        evicted = np.flatnonzero(is_expired)
+        if not len(evicted):
+            return []
+        order = np.lexsort((rows.numbers[evicted], expires_us[evicted], rows.slots[evicted]))
+        evicted = evicted[order]
+        is_matched = mark_of(buffered.numbers).astype(np.bool_)
+        alone = evicted[~is_matched[evicted] & self._unmatched[rows.sides[evicted]]]
+        self._emit_down(_alone(rows, alone), buffered.values, pos_of_slot)
+        self._emit_closed_rows(rows, evicted, pos_of_slot)
+        self._state.buffered = buffered.take(~is_expired)
+        touched = rows.slots[evicted]
+        self._changed[touched] = True
+        return [touched]
+
+    @override
+    def _enter_rows(
+        self,
+        entering: EnteringRows,
+        arriving: ArrivingRows,
+        watermark_us: Ints,
+        pos_of_slot: Ints,
+    ) -> None:
+        is_touched = np.zeros(self._state.count, np.bool_)
+        is_touched[arriving.slots] = True
+        is_near = is_touched[self._state.buffered.slots]
+        near, others = self._state.buffered.take(is_near), self._state.buffered.take(~is_near)
+        new = self._new_values(entering, arriving)
+        own = np.concatenate([np.full(len(near), -1), np.arange(len(new))])
+        remaining = self._join(near.followed_by(new), own, entering, pos_of_slot)
+        self._state.buffered = others.merge(remaining)
+        if len(entering.rows) < len(arriving.order):
+            # A rejected row may have advanced the watermark of the stream.
+            self._advance(watermark_us, pos_of_slot)
+
+    def _join(
+        self, values: BufferedValues, own: Ints, entering: EnteringRows, pos_of_slot: Ints
+    ) -> BufferedValues:
+        """Emit the pairs of new values, and the values that leave; return the remaining values.
+
+        Args:
+            values: the retained values of the keys with rows, followed by the new values.
+            own: the index in `entering` of each new value; -1 for retained values.
+            entering: the rows of the new values.
+            pos_of_slot: the position in the epoch of the output of each slot.
+        """
+        rows = _rows_of(values)
+        expires_us = rows.expires_us(self._interval)
+        pairs = _pairs_of(self._interval, rows, own >= 0)
+        is_matched = mark_of(values.numbers).astype(np.bool_)
+        is_matched[pairs.first] = is_matched[pairs.second] = True
+        leaves = _evicted_at(rows.slots, expires_us, own, entering.slots, entering.watermark_us)
+        evicted = np.flatnonzero(leaves >= 0)
+        stages = np.where(leaves == own, _LEFT_AT_ONCE, _EVICTED)
+        by_expiry = _Order(leaves, stages, expires_us, rows.numbers)
+        evicted = evicted[np.lexsort(_sort_keys(by_expiry, evicted))]
+        alone = evicted[~is_matched[evicted] & self._unmatched[rows.sides[evicted]]]
+        paired = _Order(
+            own[pairs.second],
+            np.full(len(pairs.second), _PAIRED),
+            rows.times_us[pairs.first],
+            rows.numbers[pairs.first],
+        )
+        items = _paired(rows, pairs.first, pairs.second).concat(_alone(rows, alone))
+        order = _Order(
+            *(
+                np.concatenate([of_pairs, of_alone[alone]])
+                for of_pairs, of_alone in zip(paired, by_expiry, strict=True)
+            )
+        )
+        in_order = np.lexsort(_sort_keys(order, np.arange(len(items.slots))))
+        self._emit_down(items.take(in_order), values.values, pos_of_slot)
+        self._emit_closed_rows(rows, evicted, pos_of_slot)
+        values.numbers = tag_of(rows.numbers, rows.sides, is_matched.astype(np.int64))
+        return values.take(np.flatnonzero(leaves < 0))
+
+    def _emit_closed_rows(self, rows: _JoinRows, evicted: Ints, pos_of_slot: Ints) -> None:
+        """Emit the windows of the left values among evicted values."""
+        left = evicted[rows.sides[evicted] == LEFT]
+        self._emit_closed(rows.slots[left], rows.times_us[left], pos_of_slot)
+
+
+def _rows_of(values: BufferedValues) -> _JoinRows:
+    tags = values.numbers
+    return _JoinRows(values.slots, values.times_us, number_of(tags), side_of(tags))
+
+
+def _sort_keys(order: _Order, chosen: Ints) -> tuple[Ints, ...]:
+    """Return the keys by which `np.lexsort` sorts chosen items; rows are sorted by slot already."""
+    return tuple(column[chosen] for column in reversed(order))
+
+
+def _paired(rows: _JoinRows, first: Ints, second: Ints) -> JoinedRows:
+    is_left = rows.sides[second] == LEFT
+    left, right = np.where(is_left, second, first), np.where(is_left, first, second)
+    times_us = rows.times_us[left]
+    latest_us = np.maximum(times_us, rows.times_us[right])
+    return JoinedRows(rows.slots[left], rows.sides[left], times_us, latest_us, left, right)
+
+
+def _alone(rows: _JoinRows, chosen: Ints) -> JoinedRows:
+    sides, times_us, none = rows.sides[chosen], rows.times_us[chosen], np.full(len(chosen), -1)
+    left, right = np.where(sides == LEFT, chosen, none), np.where(sides == LEFT, none, chosen)
+    return JoinedRows(rows.slots[chosen], sides, times_us, times_us, left, right)
+
+
+class _JoinRows(NamedTuple):
+    """Values of an interval join.
+
+    Attributes:
+        slots: the slot of each value's key.
+        times_us: the timestamps, int64 µs.
+        numbers: the arrival numbers.
+        sides: the sides.
+    """
+
+    slots: Ints
+    times_us: Ints
+    numbers: Ints
+    sides: Ints
+
+    def expires_us(self, interval: Interval) -> Ints:
+        """Return the least watermark at which each value expires."""
+        return np.where(
+            self.sides == LEFT,
+            interval.expires_us(LEFT, self.times_us),
+            interval.expires_us(RIGHT, self.times_us),
+        )
+
+
+class _PairRows(NamedTuple):
+    """Pairs of rows, given by index.
+
+    Attributes:
+        second: the row that arrived second, and makes the pair leave.
+        first: the row that arrived first.
+    """
+
+    second: Ints
+    first: Ints
+
+
+def _pairs_of(interval: Interval, rows: _JoinRows, is_new: Mask) -> _PairRows:
+    """Return the pairs that new rows make with earlier rows of the other side.
+
+    Rows that have expired before a new row may be among the rows; they do not match the new row.
+
+    Args:
+        interval: the interval.
+        rows: the retained and the new rows of the keys with new rows, in any order.
+        is_new: the mask of new rows.
+    """
+    seconds, firsts = list[Ints](), list[Ints]()
+    for side in (LEFT, RIGHT):
+        new = np.flatnonzero(is_new & (rows.sides == side))
+        others = np.flatnonzero(rows.sides != side)
+        others = others[np.lexsort((rows.times_us[others], rows.slots[others]))]
+        least_us, greatest_us = interval.bounds_us(side, rows.times_us[new])
+        times_us = distinct(np.sort(rows.times_us[others]))
+        width = len(times_us) + 1
+        ranked = rows.slots[others] * width + np.searchsorted(times_us, rows.times_us[others])
+        base = rows.slots[new] * width
+        begin = np.searchsorted(ranked, base + np.searchsorted(times_us, least_us, "left"))
+        end = np.searchsorted(ranked, base + np.searchsorted(times_us, greatest_us, "right"))
+        counts = end - begin
+        second, first = np.repeat(new, counts), others[ranges(begin, counts)]
+        is_earlier = rows.numbers[first] < rows.numbers[second]
+        seconds.append(second[is_earlier])
+        firsts.append(first[is_earlier])
+    return _PairRows(np.concatenate(seconds), np.concatenate(firsts))
+
+
+def _evicted_at(
+    slots: Ints, expires_us: Ints, own: Ints, row_slots: Ints, watermark_us: Ints
+) -> Ints:
+    """Return the index of the arriving row that evicts each value, -1 for none.
+
+    It is the first row of the key, from the value's own on, whose watermark reaches the expiry.
+
+    Args:
+        slots: the slot of each value.
+        expires_us: the least watermark at which each value expires.
+        own: the index of each value's own arriving row; -1 for a value that arrived earlier.
+        row_slots: the slot of each arriving row, ascending.
+        watermark_us: the watermark after each arriving row, ascending within a slot.
+    """
+    known_us = distinct(np.sort(watermark_us))
+    width = len(known_us) + 1
+    ranked = row_slots * width + np.searchsorted(known_us, watermark_us)
+    found = np.searchsorted(ranked, slots * width + np.searchsorted(known_us, expires_us))
+    found = np.maximum(found, own)
+    is_evicted = found < len(row_slots)
+    is_evicted[is_evicted] = row_slots[found[is_evicted]] == slots[is_evicted]
+    return np.where(is_evicted, found, -1)
