@@ -24,7 +24,7 @@ from flow.engine.packets.shards import hash_keys, segment_of
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Edge
 from flow.engine.progress.meter import Meter, Partition
-from flow.engine.state.packed import pack, unpack
+from flow.engine.state.store import pack, unpack
 from flow.engine.steps.gathering import gather_rows
 from flow.instants import Moment
 from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardRows

@@ -23,16 +23,15 @@ from flow.engine.packets.packets import ERROR, HOLDS, PRINTED, STATS, Packet, so
 from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
-from flow.engine.planning.lookups import lookup_changes
-from flow.engine.planning.tables import Tables
+from flow.engine.planning.tables import Tables, lookup_changes
 from flow.engine.progress.holds import HoldRelay, Holds, KnownHolds
 from flow.engine.progress.meter import Partition
 from flow.engine.progress.step_time import step_time
 from flow.engine.state.key_states import KeyStates
-from flow.engine.state.keyed_state import key_states_in, states_in
 from flow.engine.state.shard_table import ShardTable
 from flow.engine.state.store import MemoryStore
 from flow.engine.steps.kernels import changes_in
+from flow.engine.steps.keyed_step import key_states_in, states_in
 from flow.engine.steps.level import run_level
 from flow.engine.steps.pipeline import Pipeline
 from flow.engine.steps.reading import Reading, push_changes, shard_of_partition

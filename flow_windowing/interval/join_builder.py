@@ -9,7 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from flow.instants import Moment
-from flow.keyed.state_counts import StateCounter
+from flow.keyed.segments import StateCounter
 from flow.keyed.step import OverColumns
 from flow_windowing.clocks.clocked_builder import ClockedBuilder
 from flow_windowing.columnar.storage.segments import SegmentContent

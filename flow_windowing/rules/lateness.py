@@ -11,8 +11,7 @@ from typing import overload
 import numpy as np
 
 from flow.columns.arrays import Ints, Mask
-from flow.keyed.lateness import round_up
-from flow.keyed.logic import Counted
+from flow.keyed.logic import Counted, round_up
 from flow_windowing.contract.metadata import LateReason
 
 REASONS: tuple[LateReason | None, ...] = (None, *LateReason)

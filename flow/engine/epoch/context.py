@@ -197,7 +197,7 @@ class Stats:
             system time in µs, rounded up).
         late_items: a sample of the late values of each step, of a plan that samples them.
         phases: the duration of each phase of the epoch, in seconds; set in the driver only, see
-            `flow.engine.epoch.phases`.
+            `flow.engine.epoch.work`.
     """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)

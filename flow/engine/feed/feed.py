@@ -18,12 +18,10 @@ from functools import partial
 from flow.columns.chunks import MAX_SOURCES
 from flow.connectors.source import Json, Planner, Slice
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
-from flow.engine.epoch.lateness import late_sources, source_name
+from flow.engine.epoch.summary import late_sources, source_name
 from flow.engine.feed.input_progress import InputProgress
-from flow.engine.feed.offsets import EpochOffset, Origin, newest_name
-from flow.engine.feed.retained_offsets import Releases
-from flow.engine.feed.stop import FeedEnd
-from flow.engine.feed.system_time import SystemTime, wall_time
+from flow.engine.feed.life import FeedEnd, SystemTime, wall_time
+from flow.engine.feed.offsets import EpochOffset, Origin, Releases, newest_name
 from flow.engine.plan.plan import Plan
 from flow.engine.planning.planner_calls import REST_SECONDS, ask, check_slice
 from flow.engine.planning.tables import Tables, control_slices, read_slices

@@ -12,8 +12,7 @@ import numpy as np
 
 from flow.columns.chunks import key_array
 from flow.engine.packets.shards import Hashes, hash_keys, segment_of
-from flow.engine.state.layout import moved_segments, segments_for
-from flow.engine.state.segment import Segment, weight
+from flow.engine.state.segment import Segment, moved_segments, segments_for, weight
 from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
 from flow.errors import RAISED, error_message, step_error

@@ -1,6 +1,6 @@
 """State of a keyed step that runs over columns: its `ShardLogic`, and the storage of its segments.
 
-The layout assigns keys to segments as for other steps, see `flow.engine.state.layout`. The logic
+The layout assigns keys to segments as for other steps, see `flow.engine.state.segment`. The logic
 defines the format of a segment.
 """
 
@@ -17,11 +17,12 @@ from typing_extensions import override
 
 from flow.columns.arrays import Ints
 from flow.engine.packets.shards import hash_keys, segment_of
-from flow.engine.state.layout import moved_segments, segments_for
+from flow.engine.state.segment import moved_segments, segments_for
 from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
 from flow.format_version import check_format, version_in
 from flow.keyed.due import DueLimit
+from flow.keyed.segments import StateCounts
 from flow.keyed.shard_logic import (
     SegmentDump,
     ShardEpoch,
@@ -30,7 +31,6 @@ from flow.keyed.shard_logic import (
     ShardOutput,
     ShardRows,
 )
-from flow.keyed.state_counts import StateCounts
 
 
 class ShardTable(StepState):

@@ -21,16 +21,14 @@ from flow.engine.packets.packets import PROGRESS, Packet
 from flow.engine.plan.plan import Plan
 from flow.engine.progress.holds import Holds, hold_us
 from flow.engine.progress.step_time import StepTime, step_time
-from flow.engine.state.key_states import KeyStates
-from flow.engine.state.shard_table import ShardTable
+from flow.engine.state.key_states import KeyStates, LiveStates, SegmentedStates
+from flow.engine.state.shard_table import LiveTable, SegmentedTable, ShardTable
+from flow.engine.state.store import StateStore
 from flow.engine.steps.gathering import gather_rows
-from flow.engine.steps.key_failures import cause_of, failed_at, raised
-from flow.engine.steps.key_runs import gather
-from flow.engine.steps.keyed import KeyedRun
+from flow.engine.steps.keyed import KeyedRun, cause_of, failed_at, gather, raised
 from flow.errors import RAISED, FlowError, step_error
 from flow.instants import NEVER, NO_PROGRESS
-from flow.keyed.lateness import round_up
-from flow.keyed.logic import LATE_PORT, Counted, FailedCall
+from flow.keyed.logic import LATE_PORT, Counted, FailedCall, round_up
 from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput, ShardRows
 from flow.keyed.step import OverColumns
 
@@ -206,3 +204,30 @@ class KeyedStep:
 def counted_as(step: Step, down: StreamId) -> str:
     """Return the name of the counter of the items of one of a step's streams."""
     return "out" if down == step.downs[0] else down.port
+
+
+def states_in(store: StateStore, plan: Plan, step_id: str) -> KeyStates | ShardTable:
+    """Return the state of a keyed step in a store."""
+    operator, lowering = plan.keyed(step_id), plan.lowering_of(step_id)
+    rule, settings = plan.hold_rule(step_id), operator.declared.settings
+    if isinstance(lowering, OverColumns):
+        is_counted = operator.declared.counter is not None
+        return SegmentedTable(store, step_id, lowering.shard_logic, settings, is_counted, rule)
+    return key_states_in(store, plan, step_id)
+
+
+def key_states_in(store: StateStore, plan: Plan, step_id: str) -> SegmentedStates:
+    """Return the state of a keyed step in a store, key by key."""
+    operator, rule = plan.keyed(step_id), plan.hold_rule(step_id)
+    holding = plan.holding.get(step_id, frozenset())
+    return SegmentedStates(
+        store, step_id, operator.builder, operator.declared.settings, rule, holding
+    )
+
+
+def live_states(plan: Plan, step_id: str) -> KeyStates | ShardTable:
+    """Return the state of a keyed step in memory, for a batch run."""
+    lowering = plan.lowering_of(step_id)
+    if isinstance(lowering, OverColumns):
+        return LiveTable(lowering.shard_logic)
+    return LiveStates(plan.holding.get(step_id, frozenset()))

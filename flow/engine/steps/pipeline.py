@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from flow.columns.chunks import SOURCE_BITS, Chunk, in_order
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import SourcePartition, TaskContext
-from flow.engine.epoch.work import WorkPhase
-from flow.engine.epoch.worker_memory import resident_bytes, worker_name
+from flow.engine.epoch.work import WorkPhase, resident_bytes, worker_name
 from flow.engine.packets.packets import (
     PRINTED,
     PROGRESS,

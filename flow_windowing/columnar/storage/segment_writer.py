@@ -10,8 +10,8 @@ import pyarrow as pa
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
 from flow.keyed.due import split_dues
+from flow.keyed.segments import StateCounts
 from flow.keyed.shard_logic import SegmentDump
-from flow.keyed.state_counts import StateCounts
 from flow_windowing.columnar.admission.key_clocks import KeyClocks, KeyColumns, KeyLogics
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import Spans

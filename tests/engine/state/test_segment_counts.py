@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flow.operators as op
-from flow.engine.state.header import Header
 from flow.engine.state.key_states import SegmentedStates
 from flow.engine.state.segment import Segment
+from flow.engine.state.step_state import Header
 from flow.engine.state.store import MemoryStore
 from flow.instants import NEVER
-from flow.keyed.state_counts import StateCounter, StateCounts
+from flow.keyed.segments import StateCounter, StateCounts
 from tests.support.sampling import sampled
 from tests.support.segments import segments_of
 

@@ -16,11 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.engine.state import key_states
-from flow.engine.state.header import Header
 from flow.engine.state.key_states import LiveStates, SegmentedStates
-from flow.engine.state.packed import pack, unpack
 from flow.engine.state.segment import Segment
-from flow.engine.state.store import MemoryStore
+from flow.engine.state.step_state import Header
+from flow.engine.state.store import MemoryStore, pack, unpack
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.due import DueLimit, held_due_us
