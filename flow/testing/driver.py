@@ -17,7 +17,7 @@ from flow.connectors.sink import WriteContext
 from flow.dataflow import Dataflow
 from flow.durations import Duration, duration_us
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
-from flow.engine.local import EpochResult, LocalEngine, Part
+from flow.engine.local import LocalEngine, Part
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
@@ -379,20 +379,15 @@ class TestDriver:
         waiting: Collection[str] = (),
     ) -> None:
         control = self._last = self._control(parts, end_of_input, waiting)
-        result: EpochResult = self._engine.epoch(parts, control)
+        result = self._engine.epoch(parts, control)
         self._clocks = {name: clock.after_us for name, clock in control.read.items()}
         for step_id, items in result.outputs.items():
             self._received[step_id] += items
         self._views.commit(result.outputs)
-        self.stats.counts.update(result.stats.counts)
-        self.stats.gauges = result.stats.gauges
-        self.stats.lags = result.stats.lags
-        self.stats.due_us = result.stats.due_us
-        self.stats.dues = result.stats.dues
-        self.stats.bounds = result.stats.bounds
-        self.stats.reached = result.stats.reached
-        self.stats.lateness.update(result.stats.lateness)
-        self.stats.late_from.update(result.stats.late_from)
+        before, self.stats = self.stats, result.stats
+        self.stats.counts.update(before.counts)
+        self.stats.lateness.update(before.lateness)
+        self.stats.late_from.update(before.late_from)
 
     def _control(
         self, parts: Mapping[str, list[Part]], end_of_input: bool, waiting: Collection[str]

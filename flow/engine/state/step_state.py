@@ -141,7 +141,13 @@ class Header:
 
 
 class StepState(ABC):
-    """State of a step in one shard."""
+    """State of a step in one shard.
+
+    Attributes:
+        header: the totals of what is stored for later epochs.
+    """
+
+    header: Header
 
     @abstractmethod
     def progress(self) -> bytes | None:
@@ -159,23 +165,12 @@ class StepState(ABC):
     def hold_us(self) -> int:
         """Return the least hold of a key, in µs, after `flush`; `NEVER` for none."""
 
-    @abstractmethod
-    def count(self) -> int:
-        """Return the number of keys stored for later epochs."""
-
-    @abstractmethod
-    def size(self) -> int:
-        """Return the bytes stored for later epochs."""
-
-    @abstractmethod
-    def counts(self) -> StateCounts:
-        """Return the stored open windows and buffered values; 0 for a step that is not counted."""
-
 
 class LiveState(StepState):
     """State in memory, for a batch run: nothing is stored for later epochs."""
 
     def __init__(self) -> None:
+        self.header = Header.empty()
         self._progress: bytes | None = None
 
     @override
@@ -185,18 +180,6 @@ class LiveState(StepState):
     @override
     def keep_progress(self, content: bytes) -> None:
         self._progress = content
-
-    @override
-    def count(self) -> int:
-        return 0
-
-    @override
-    def size(self) -> int:
-        return 0
-
-    @override
-    def counts(self) -> StateCounts:
-        return StateCounts()
 
 
 class StoredState(StepState):
@@ -227,11 +210,11 @@ class StoredState(StepState):
         self._store = store
         self._step_id = step_id
         self._content = store.read_header(step_id)
-        self._header = header = Header.empty()
+        self.header = header = Header.empty()
         self._changed_from: str | None = None
         self._is_new_to_counts = False
         if self._content is not None:
-            self._header = header = Header.decode(self._content, step_id)
+            self.header = header = Header.decode(self._content, step_id)
             if settings and header.settings != settings:
                 self._changed_from = header.settings
             self._is_new_to_counts = is_counted and not header.is_counted
@@ -251,23 +234,11 @@ class StoredState(StepState):
 
     @override
     def hold_us(self) -> int:
-        return int(self._header.holds.min(initial=NEVER))
-
-    @override
-    def count(self) -> int:
-        return self._header.keys
-
-    @override
-    def size(self) -> int:
-        return self._header.size
-
-    @override
-    def counts(self) -> StateCounts:
-        return self._header.total
+        return int(self.header.holds.min(initial=NEVER))
 
     def _write_header(self) -> int:
         """Write the header if it changed; return the least due time of a key that is not held."""
-        content = self._header.encode()
-        if content != self._content and (self._content is not None or self._header.keys):
+        content = self.header.encode()
+        if content != self._content and (self._content is not None or self.header.keys):
             self._store.write_header(self._step_id, content)
-        return int(self._header.dues.min())
+        return int(self.header.dues.min())

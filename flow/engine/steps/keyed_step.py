@@ -29,7 +29,7 @@ from flow.engine.steps.keyed import KeyedRun, cause_of, failed_at, gather, raise
 from flow.errors import RAISED, FlowError, step_error
 from flow.instants import NEVER, NO_PROGRESS
 from flow.keyed.logic import LATE_PORT, Counted, FailedCall, round_up
-from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput, ShardRows
+from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput
 from flow.keyed.step import OverColumns
 
 
@@ -104,8 +104,12 @@ class KeyedStep:
         return emitted.by_port(len(self.step.downs)), states.flush()
 
     def _over_columns(self, table: ShardTable, time: StepTime) -> tuple[ShardOutput, int]:
-        step_id, items = self.step.step_id, self.arrived.items
-        rows = self._gathered(items, time) if items else None
+        step_id, lowering = self.step.step_id, self.plan.lowering_of(self.step.step_id)
+        takes_sided = isinstance(lowering, OverColumns) and lowering.takes_sided_records
+        rows = gather_rows(
+            *(self.plan.edges_into(step_id), self.arrived.items, time),
+            takes_sided_records=takes_sided,
+        )
         self.context.count(step_id, "in", 0 if rows is None else len(rows.pos))
         downs = self.step.downs
         wanted = frozenset(at for at, down in enumerate(downs) if self._is_wanted(down))
@@ -122,13 +126,6 @@ class KeyedStep:
                 raise
             problem = raised("working out or keeping its results", error)
             raise step_error(step_id, problem, has_item=False) from cause_of(error)
-
-    def _gathered(self, items: list[Packet], time: StepTime) -> ShardRows | None:
-        """Return the rows of packets, in the form that the step's logic takes."""
-        lowering = self.plan.lowering_of(self.step.step_id)
-        takes_sided_records = isinstance(lowering, OverColumns) and lowering.takes_sided_records
-        edges = self.plan.edges_into(self.step.step_id)
-        return gather_rows(edges, items, time, takes_sided_records=takes_sided_records)
 
     def _holds(self, time: StepTime) -> Holds:
         """Return the holds of the step's streams that steps in event time read.
@@ -167,10 +164,10 @@ class KeyedStep:
                 by = time.bound.set_by
                 name = (by.step_id, -1) if isinstance(by, StreamId) else by
                 stats.bounds[step_id] = StepBound(time.bound.after_us, *name)
-        stats.gauges[step_id, "keys"] += self.state.count()
-        stats.gauges[step_id, "state_bytes"] += self.state.size()
+        stats.gauges[step_id, "keys"] += self.state.header.keys
+        stats.gauges[step_id, "state_bytes"] += self.state.header.size
         if self.plan.keyed(step_id).declared.counter is not None:
-            counts = self.state.counts()
+            counts = self.state.header.total
             stats.gauges[step_id, OPEN_WINDOWS] += counts.windows
             stats.gauges[step_id, BUFFERED_VALUES] += counts.values
 
