@@ -27,11 +27,9 @@ from flow.dataflow import Dataflow
 from flow.durations import duration_us
 from flow.engine.checkpoint.admission import Recovery
 from flow.engine.epoch.context import Stats
-from flow.engine.epoch.summary import EpochReport, Summary
-from flow.engine.epoch.watermark_lag import watermark_lags
+from flow.engine.epoch.summary import EpochReport, Summary, watermark_lags
 from flow.engine.feed.feed import Feed
-from flow.engine.feed.stop import StopFlag
-from flow.engine.feed.system_time import FixedTime, SystemTime, wall_time
+from flow.engine.feed.life import FixedTime, StopFlag, SystemTime, wall_time
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable

@@ -16,7 +16,7 @@ from typing_extensions import override
 from flow.columns.stream_columns import StreamColumns
 from flow.fields import field_path
 from flow.instants import Moment
-from flow.keyed.state_counts import StateCounter
+from flow.keyed.segments import StateCounter
 from flow.keyed.step import KeyByKey, Lowering, OverColumns, TimedResults
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now

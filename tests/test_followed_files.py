@@ -14,7 +14,7 @@ import flow.operators as op
 from flow import Dataflow, run
 from flow.connectors.files import JsonLinesSink, TextSource
 from flow.connectors.files.reading import file_list
-from flow.engine.feed import retained_offsets
+from flow.engine.feed import offsets
 from recovery import RecoveryConfig, rewind, status, verify
 
 
@@ -65,7 +65,7 @@ def test_a_stopped_and_rewound_flow_reads_each_file_once(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     monkeypatch.setattr(file_list, "LEAST_FILES", 2)
-    monkeypatch.setattr(retained_offsets, "RELEASE_EPOCHS", 1)
+    monkeypatch.setattr(offsets, "RELEASE_EPOCHS", 1)
     checkpoint = tmp_path / "checkpoint"
     for first in (0, 3):
         put(tmp_path, range(first, first + 3))

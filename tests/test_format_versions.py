@@ -23,9 +23,9 @@ from flow.engine.checkpoint.source_log import entries_of, summary_of
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.progress.stream_progress import StepProgress
-from flow.engine.state.header import Header
 from flow.engine.state.segment import Segment
 from flow.engine.state.shard_table import SegmentedTable
+from flow.engine.state.step_state import Header
 from flow.engine.state.store import MemoryStore
 from flow.engine.tables import versions as table_files
 from flow.errors import CheckpointError, FlowError, SinkError, SourceError

@@ -24,7 +24,7 @@ from flow.engine.packets.shards import hash_keys, segment_of
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Edge
 from flow.engine.progress.meter import Meter, Partition
-from flow.engine.state.packed import pack, unpack
+from flow.engine.state.store import pack, unpack
 from flow.engine.steps.gathering import gather_rows
 from flow.instants import Moment
 from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardRows
@@ -310,7 +310,7 @@ def _stamp_records() -> Work:
     """Return the work of measuring progress for a step whose clock has ``scope="stream"``."""
     of_stream = replace(CLOCK, scope="stream")
     step = WindowStep.of(of_stream, TumblingWindower("1m"))
-    progress = step.operator.progress
+    progress = step.operator.declared.progress
     if progress is None:
         raise TypeError(f"{of_stream!r} measures no progress")
     meter = Meter(step.edge, progress, Partition("in", 0), NOW, in_columns=True)

@@ -17,31 +17,27 @@ from flow.columns.chunks import Chunk, Items, Positions, Records, as_items
 from flow.connectors.source import Split
 from flow.dataflow import Dataflow, Step
 from flow.engine.calls.resources import close_resources
-from flow.engine.epoch.context import Control, Stats, TaskContext
+from flow.engine.epoch.context import Control, Stats
 from flow.engine.epoch.failures import decode_failure
 from flow.engine.packets.packets import ERROR, HOLDS, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow
-from flow.engine.plan.plan import Plan
-from flow.engine.planning.lookups import lookup_changes
-from flow.engine.planning.tables import Tables
+from flow.engine.planning.tables import Tables, lookup_changes
 from flow.engine.progress.holds import HoldRelay, Holds, KnownHolds
-from flow.engine.progress.meter import Partition
 from flow.engine.progress.step_time import step_time
 from flow.engine.state.key_states import KeyStates
-from flow.engine.state.keyed_state import key_states_in, states_in
 from flow.engine.state.shard_table import ShardTable
 from flow.engine.state.store import MemoryStore
 from flow.engine.steps.kernels import changes_in
+from flow.engine.steps.keyed_step import key_states_in, states_in
 from flow.engine.steps.level import run_level
 from flow.engine.steps.pipeline import Pipeline
-from flow.engine.steps.reading import Reading, push_changes, shard_of_partition
+from flow.engine.steps.reading import Reading, pipeline_of, push_changes
 from flow.engine.tables.contents import Change
 from flow.engine.tables.versions import MemoryTables, TableVersion
 from flow.errors import FlowBuildError
 from flow.garbage import collecting_seldom
 from flow.instants import NEVER, Moment
-from flow.operators.edges import Input
 
 
 @dataclass(frozen=True)
@@ -176,7 +172,8 @@ class LocalEngine:
                 reading = Reading(step_id, Split(None, part.partition), origin, source=source)
                 pos = reading.positions(rows[part.partition], len(part.items))
                 rows[part.partition] += len(part.items)
-                yield from _read_part(self.plan, self._shards, step_id, part, pos, origin, control)
+                pipeline = pipeline_of(self.plan, self._shards, reading, control)
+                yield from _read_part(pipeline, self.plan.steps[step_id], part, pos)
                 origin += 1
         readable = (*self.plan.sources, *self.plan.lookups)
         for step_id in parts:
@@ -242,29 +239,9 @@ def _chunk(items: list[Any] | pa.RecordBatch, pos: Positions) -> Chunk:
     return Records(items, pos) if isinstance(items, pa.RecordBatch) else Items(items, pos)
 
 
-def _read_part(
-    plan: Plan,
-    shards: int,
-    step_id: str,
-    part: Part,
-    pos: Positions,
-    origin: int,
-    control: Control,
-) -> Iterable[Packet]:
-    step = plan.steps[step_id]
-    if not isinstance(step.operator, Input):
-        raise FlowBuildError(f"step {step_id!r} is not an input")
-    context = TaskContext(
-        control.moment,
-        run_id=plan.plan_id,
-        control=control,
-        place=(step_id, part.partition),
-        table_store=plan.table_store,
-    )
-    shard = shard_of_partition(plan, step_id, part.partition, shards)
-    partition = Partition(step_id, part.partition)
-    pipeline = Pipeline(plan, shards, shard, origin, partition, context)
-    context.count(step_id, "out", len(part.items))
+def _read_part(pipeline: Pipeline, step: Step, part: Part, pos: Positions) -> Iterable[Packet]:
+    context = pipeline.context
+    context.count(step.step_id, "out", len(part.items))
     try:
         pipeline.push(step.downs[0], _chunk(part.items, pos))
     finally:

@@ -19,12 +19,17 @@ all keys.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from datetime import datetime
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints
@@ -286,3 +291,62 @@ class Stamped(NamedTuple):
 
     value: Any
     progress_us: int
+
+
+CONSTANTS = frozenset(
+    {
+        *(bool, int, float, complex, str, bytes, type(None), Decimal, Fraction, UUID),
+        *(datetime, date, time, timedelta),
+    }
+)
+"""Types whose values never change."""
+
+
+def detach(item: Any, state: Any) -> Any:
+    """Return an item, or a copy of it if it is the state or a tuple that holds the state.
+
+    A function may return its state as an item, and change the state with the next value. Items are
+    sent at the end of an epoch. Without a copy such an item would change until then, and the output
+    would depend on the boundaries of epochs.
+
+    Args:
+        item: the item to emit.
+        state: the state, which later values may change. A caller skips the call for a state whose
+            type is in `CONSTANTS`.
+
+    >>> seen = [1]
+    >>> item = detach(("a", seen), seen)
+    >>> seen.append(2)
+    >>> item
+    ('a', [1])
+    """
+    if item is state or (type(item) is tuple and any(part is state for part in item)):
+        return copy.deepcopy(item)
+    return item
+
+
+def detach_items(logic: object, items: Iterable[Any]) -> list[Any]:
+    """Return emitted items, with copies of items that are attributes of the logic."""
+    return [item if type(item) in CONSTANTS else _detach_from(item, logic) for item in items]
+
+
+def _detach_from(item: Any, logic: object) -> Any:
+    for state in getattr(logic, "__dict__", {}).values():
+        if type(state) not in CONSTANTS:
+            item = detach(item, state)
+    return item
+
+
+def round_up(late_by_us: Ints) -> Ints:
+    """Return durations rounded up to two decimal digits.
+
+    Args:
+        late_by_us: positive durations, int64 µs, shape (rows,).
+
+    >>> round_up(np.array([7, 123, 99_100])).tolist()
+    [7, 130, 100000]
+    """
+    digits = np.floor(np.log10(np.maximum(late_by_us, 1).astype(np.float64))).astype(np.int64)
+    unit = 10 ** np.maximum(digits - 1, 0)
+    rounded: Ints = -(-late_by_us // unit) * unit
+    return rounded

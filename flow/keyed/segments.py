@@ -1,4 +1,4 @@
-"""The kinds of segments, and the format of a segment of whole keys.
+"""The kinds of segments, the format of a segment of whole keys, and the counts of state.
 
 A segment begins with two bytes: the version of its format, and its kind.
 """
@@ -6,8 +6,8 @@ A segment begins with two bytes: the version of its format, and its kind.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -101,3 +101,30 @@ class WholeKeys(NamedTuple):
             raise CheckpointError(f"{what} is no segment of whole keys")
         keys, snapshots, dues, *counts = load(memoryview(content)[len(WHOLE_KEYS) :])
         return cls(keys, snapshots, np.frombuffer(dues, "<i8").astype(np.int64), *counts)
+
+
+class StateCounts(NamedTuple):
+    """The number of open windows and of buffered values in state.
+
+    Attributes:
+        windows: the number of open windows.
+        values: the number of values that are retained as they are: values that wait for the
+            watermark, and values that a join by time retains for partners. Values that have become
+            part of an accumulator of a window do not count.
+
+    >>> StateCounts.total([StateCounts(1, 20), StateCounts(2, 0)])
+    StateCounts(windows=3, values=20)
+    """
+
+    windows: int = 0
+    values: int = 0
+
+    @classmethod
+    def total(cls, counts: Iterable[tuple[int, int]]) -> StateCounts:
+        """Return the sum of counts, or of pairs of the same numbers."""
+        return cls(*map(sum, zip(*counts, strict=True)))
+
+
+StateCounter: TypeAlias = "Callable[[Any], StateCounts | tuple[int, int]]"
+"""A function that counts the open windows and buffered values in the snapshot of a key's logic. A
+pair of the two numbers stands for a `StateCounts`."""

@@ -26,7 +26,7 @@ from flow.columns.chunks import Chunk
 from flow.columns.sided_records import SidedRecords
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import Counted
-from flow.keyed.state_counts import StateCounts
+from flow.keyed.segments import StateCounts
 
 
 class ShardRows(NamedTuple):

@@ -15,8 +15,8 @@ from flow.columns.stream_columns import StreamColumns, UnknownColumns
 from flow.dataflow import Operator
 from flow.instants import Moment
 from flow.keyed.logic import KeyLogic, Progress
+from flow.keyed.segments import StateCounter
 from flow.keyed.shard_logic import ShardLogicBuilder
-from flow.keyed.state_counts import StateCounter
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from flow.engine.epoch.context import LateSource, StepBound
 from flow.engine.epoch.late_items import MAX_ITEMS, LateItem
-from flow.engine.epoch.summary import EpochReport, Summary
-from flow.engine.epoch.watermark_lag import WatermarkLag
+from flow.engine.epoch.summary import EpochReport, Summary, WatermarkLag
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowError, StepError, error_message, shorten
 from flow.instants import NO_PROGRESS

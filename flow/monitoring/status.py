@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from flow.dataflow import Step
 from flow.engine.epoch.late_items import LateItem
-from flow.engine.epoch.watermark_lag import WatermarkLag
+from flow.engine.epoch.summary import WatermarkLag
 from flow.engine.plan.plan import Plan
 from flow.keyed.step import Stateful
 from flow.operators.edges import Input, Output
@@ -83,7 +83,7 @@ class EpochStatus:
         epoch: the epoch's number in the checkpoint.
         committed_at: the time of the commit, in seconds since 1970.
         items: the number of items that inputs have read.
-        phases: the duration of each phase in seconds, in order, see `flow.engine.epoch.phases`.
+        phases: the duration of each phase in seconds, in order, see `flow.engine.epoch.work`.
         behind: the number of items not read yet, of all inputs that know it; ``None`` if none does.
     """
 

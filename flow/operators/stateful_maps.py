@@ -10,8 +10,7 @@ from flow.dataflow import KeyedStream
 from flow.durations import Duration
 from flow.errors import RAISED, brief, shorten
 from flow.instants import Moment
-from flow.keyed.detaching import CONSTANTS, detach
-from flow.keyed.logic import DISCARD, KEEP, Keep, OneToOneLogic, RejectedValue
+from flow.keyed.logic import CONSTANTS, DISCARD, KEEP, Keep, OneToOneLogic, RejectedValue, detach
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step, check_callable
 from flow.operators.expiring import Expirable, ExpiringOut, TtlFrom, add_expiring, check_no_ttl_from

@@ -2,11 +2,9 @@
 
 from flow.engine.local import Part
 from flow.keyed.step import key_by_key
-from flow.testing.clocks import swap_clock
-from flow.testing.driver import TestDriver
+from flow.testing.driver import TestDriver, swap_clock
+from flow.testing.lists import ABORT, EOF, Advance, TestingSink, TestingSource
 from flow.testing.short_runs import run_once, run_source
-from flow.testing.sink import TestingSink
-from flow.testing.source import ABORT, EOF, Advance, TestingSource
 
 __all__ = [
     "ABORT",

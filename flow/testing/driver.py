@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import contextlib
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Any
@@ -10,17 +13,114 @@ from typing import Any
 import pyarrow as pa
 
 from flow.columns.arrow_types import RecordBatch
+from flow.connectors.sink import WriteContext
 from flow.dataflow import Dataflow
 from flow.durations import Duration, duration_us
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
-from flow.engine.local import EpochResult, LocalEngine, Part
+from flow.engine.local import LocalEngine, Part
 from flow.engine.packets.shards import DEFAULT_SHARDS
+from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
-from flow.errors import FlowBuildError, shorten
+from flow.engine.steps.outputs import sink_of
+from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import NEVER, Instant, Moment, from_us, instant_us
-from flow.keyed.step import LogicBuilder
-from flow.testing.views import DriverViews
+from flow.keyed.step import LogicBuilder, Stateful
 from flow.views.reading import View
+from flow.views.sink import ViewSink
+from flow.views.views_file import Ask, opened_for_writing
+from flow.views.writing import ViewRun, ViewWriter
+
+
+def swap_clock(flow: Dataflow, step_id: str, clock: object) -> Dataflow:
+    """Return a copy of a flow in which one windowing step has another clock.
+
+    Args:
+        flow: the flow, which does not change.
+        step_id: the windowing step.
+        clock: the new clock, such as ``SystemClock()``.
+
+    Raises:
+        FlowBuildError: when the flow has no such step, or the step has no clock.
+        FlowTypeError: when `clock` is not a clock.
+
+    Example:
+        >>> import flow.operators as op, flow_windowing as win
+        >>> from flow.testing import TestDriver, TestingSink, TestingSource
+        >>> flow = Dataflow("example")
+        >>> s = op.input("in", flow, TestingSource([]))
+        >>> hours, clock = win.TumblingWindower("1h"), win.SystemClock()
+        >>> op.output("out", win.collect_window("hourly", s, clock, hours).down, TestingSink([]))
+        >>> event_time = win.EventClock(lambda seconds: seconds, "0s")
+        >>> with TestDriver(swap_clock(flow, "hourly", event_time)) as t:
+        ...     t.send("in", [("k", 5), ("k", 3600)])
+        ...     [values for _, (_, values) in t.received("out")]
+        [[5]]
+    """
+    operator = flow.step(step_id).operator
+    builder: Any = getattr(operator, "builder", None)
+    if not isinstance(operator, Stateful) or not hasattr(builder, "clock"):
+        raise FlowBuildError(
+            f"step {step_id!r} has no clock: swap_clock is for windowing steps, "
+            "such as those of win.aggregate_window"
+        )
+    try:
+        swapped = replace(builder, clock=clock)
+    except FlowTypeError as error:
+        raise FlowTypeError(f"step {step_id!r}: {error}") from None
+    return flow.with_operator(step_id, replace(operator, builder=swapped))
+
+
+_RUN_ID = "test"
+
+
+class DriverViews:
+    """The views of outputs with a `ViewSink`, written by the code that runs on Spark use too.
+
+    Args:
+        plan: the compiled flow.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._epoch = 0
+        self._sinks: dict[str, ViewSink] = {}
+        for edge in plan.outputs:
+            sink = sink_of(plan, edge)
+            if isinstance(sink, ViewSink):
+                self._sinks[edge.step_id] = sink
+        if self._sinks:
+            self._database = opened_for_writing(":memory:")
+            weakref.finalize(self, self._database.close)
+        self._writers = {
+            name: ViewWriter(
+                self._database, name, sink.by, sink.kept(), ViewRun(plan.flow_id, _RUN_ID, name)
+            )
+            for name, sink in self._sinks.items()
+        }
+        for writer in self._writers.values():
+            writer.open()
+
+    def commit(self, outputs: Mapping[str, list[Any]]) -> None:
+        """Write an epoch's items to the views."""
+        for name, writer in self._writers.items():
+            context = WriteContext(name, self._epoch, 0, _RUN_ID)
+            rows = self._sinks[name].write(context, iter([outputs.get(name, [])]))
+            writer.commit(self._epoch, rows)
+        self._epoch += 1
+
+    def view(self, name: str) -> View:
+        """Return a view.
+
+        Raises:
+            FlowBuildError: when the flow has no such view.
+        """
+        if name not in self._sinks:
+            known = ", ".join(map(repr, self._sinks)) or "none"
+            raise FlowBuildError(f"the flow has no view {name!r}; outputs with ViewSink: {known}")
+        return View(name, self._sinks[name].by, self._reading)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Ask]:
+        yield self._database.ask
 
 
 class TestDriver:
@@ -279,20 +379,15 @@ class TestDriver:
         waiting: Collection[str] = (),
     ) -> None:
         control = self._last = self._control(parts, end_of_input, waiting)
-        result: EpochResult = self._engine.epoch(parts, control)
+        result = self._engine.epoch(parts, control)
         self._clocks = {name: clock.after_us for name, clock in control.read.items()}
         for step_id, items in result.outputs.items():
             self._received[step_id] += items
         self._views.commit(result.outputs)
-        self.stats.counts.update(result.stats.counts)
-        self.stats.gauges = result.stats.gauges
-        self.stats.lags = result.stats.lags
-        self.stats.due_us = result.stats.due_us
-        self.stats.dues = result.stats.dues
-        self.stats.bounds = result.stats.bounds
-        self.stats.reached = result.stats.reached
-        self.stats.lateness.update(result.stats.lateness)
-        self.stats.late_from.update(result.stats.late_from)
+        before, self.stats = self.stats, result.stats
+        self.stats.counts.update(before.counts)
+        self.stats.lateness.update(before.lateness)
+        self.stats.late_from.update(before.late_from)
 
     def _control(
         self, parts: Mapping[str, list[Part]], end_of_input: bool, waiting: Collection[str]

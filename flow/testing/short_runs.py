@@ -10,8 +10,7 @@ from flow.connectors.source import MemoryLog, Source
 from flow.dataflow import Dataflow, Stream
 from flow.engine.planning.planner_calls import plan_everything
 from flow.testing.driver import TestDriver
-from flow.testing.sink import TestingSink, items_of
-from flow.testing.source import TestingSource
+from flow.testing.lists import TestingSink, TestingSource, items_of
 
 X = TypeVar("X")
 

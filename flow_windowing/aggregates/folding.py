@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
-from flow.keyed.detaching import detach
+from flow.keyed.logic import detach
 from flow.operators.joins import InsertMode
 from flow_windowing.aggregates.aggregator import Aggregator, Form, called
 from flow_windowing.contract.arrival import Arrival

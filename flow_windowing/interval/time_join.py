@@ -19,7 +19,7 @@ from flow.columns.chunks import KeyedRecords, Pairs, pick, rows_as_dicts
 from flow.columns.row_views import RowView, register, with_view
 from flow.columns.sided_records import SidedRecords
 from flow.instants import Moment
-from flow.keyed.state_counts import StateCounter
+from flow.keyed.segments import StateCounter
 from flow.keyed.step import OverColumns
 from flow_windowing.clocks.clock import ClockedBuilder
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows

@@ -23,8 +23,7 @@ from typing_extensions import override
 
 from flow.errors import RAISED, shorten
 from flow.instants import NEVER, Moment, datetime_us, from_us
-from flow.keyed.detaching import detach_items
-from flow.keyed.logic import FailedCall, RejectedValue
+from flow.keyed.logic import FailedCall, RejectedValue, detach_items
 from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import Calling, EpochWindowLogic, WindowLogic

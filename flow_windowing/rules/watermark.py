@@ -18,8 +18,7 @@ import numpy as np
 from flow.columns.arrays import Ints, Mask
 from flow.instants import NEVER, Moment
 from flow.keyed.due import held_due_us
-from flow.keyed.lateness import round_up
-from flow.keyed.logic import Counted
+from flow.keyed.logic import Counted, round_up
 from flow_windowing.contract.metadata import LateReason
 
 NO_WATERMARK = -NEVER

@@ -13,15 +13,13 @@ import pyarrow as pa
 from flow.columns.chunks import key_array
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.progress.stream_progress import StepProgress
-from flow.engine.state.header import Header
-from flow.engine.state.packed import unpack
-from flow.engine.state.store import PROGRESS_SEGMENT
+from flow.engine.state.step_state import Header
+from flow.engine.state.store import PROGRESS_SEGMENT, unpack
 from flow.engine.tables.contents import Contents, History, Newest
 from flow.engine.tables.versions import TableVersion, decode, files_of, folder_of
 from flow.errors import CheckpointError
 from flow.instants import NEVER
-from flow.keyed.segments import IDS, WINDOWS, WholeKeys, kind_of
-from flow.keyed.state_counts import StateCounts
+from flow.keyed.segments import IDS, WINDOWS, StateCounts, WholeKeys, kind_of
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import (
     counts_by_key,

@@ -15,7 +15,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, KeyedStream
 from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
-from flow.engine.state.header import Header
+from flow.engine.state.step_state import Header
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing.interval.time_join import TimeJoinBuilder
 from flow_windowing.lowering import DriverBuilder

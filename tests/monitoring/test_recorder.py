@@ -10,7 +10,7 @@ import flow.operators as op
 from flow import Dataflow, Summary
 from flow.engine.epoch.context import LateSource
 from flow.engine.epoch.late_items import MAX_ITEMS, LateItem
-from flow.engine.epoch.watermark_lag import WatermarkLag
+from flow.engine.epoch.summary import WatermarkLag
 from flow.engine.plan.compiler import compile_flow
 from flow.errors import StepError
 from flow.monitoring.recorder import HISTORY_EPOCHS, Recorder

@@ -12,8 +12,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Stream
 from flow.instants import Moment
-from flow.keyed.detaching import detach, detach_items
-from flow.keyed.logic import KEEP, Keep, StatefulLogic
+from flow.keyed.logic import KEEP, Keep, StatefulLogic, detach, detach_items
 from tests.support.one_stream import driver
 
 Build = Callable[[Stream[Any]], Stream[Any]]

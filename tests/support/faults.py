@@ -24,9 +24,8 @@ from pyspark.sql import SparkSession
 
 from flow import run
 from flow.engine.spark.session.session import query_conf
-from flow.engine.state.packed import unpack
 from flow.engine.state.segment import Segment
-from flow.engine.state.store import PROGRESS_SEGMENT
+from flow.engine.state.store import PROGRESS_SEGMENT, unpack
 from flow.keyed.segments import IDS, kind_of
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content

@@ -9,7 +9,7 @@ from typing import Any
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, EpochReport
-from flow.engine.epoch.watermark_lag import WatermarkLag
+from flow.engine.epoch.summary import WatermarkLag
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.monitoring.recorder import Recorder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from flow.engine.epoch import late_items
 from flow.engine.epoch.late_items import LateItem
-from flow.engine.epoch.work import TaskWork, Work, WorkPhase
+from flow.engine.epoch.work import TaskWork, Work
 from flow.engine.tables.contents import Change, Contents
 from flow.engine.tables.versions import TableStore, TableVersion
 from flow.errors import EngineError
@@ -76,26 +77,20 @@ class Control:
 
     def to_json(self) -> dict[str, Any]:
         """Return the control as JSON, without fields that have their default."""
-        content: dict[str, Any] = {
-            "now": self.moment.now_us,
-            "down": self.moment.downtime_us,
-            "end": int(self.end_of_input),
+        moment = self.moment
+        optional = {
+            "upto": {name: list(clock) for name, clock in self.read.items()},
+            "behind": _by_input(self.behind),
+            "many": sorted(self.many),
+            "number": self.number,
+            "first": dict(self.first),
+            "tables": {name: one.to_json() for name, one in self.tables.items()},
         }
-        if self.read:
-            content["upto"] = {name: list(clock) for name, clock in self.read.items()}
-        if self.behind:
-            content["behind"] = _by_input(self.behind)
-        if self.many:
-            content["many"] = sorted(self.many)
+        content = {name: value for name, value in optional.items() if value}
         if self.sources is not None:
             content["sources"] = list(self.sources)
-        if self.number:
-            content["number"] = self.number
-        if self.first:
-            content["first"] = dict(self.first)
-        if self.tables:
-            content["tables"] = {name: one.to_json() for name, one in self.tables.items()}
-        return content
+        end = int(self.end_of_input)
+        return {"now": moment.now_us, "down": moment.downtime_us, "end": end, **content}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Control:
@@ -197,7 +192,7 @@ class Stats:
             system time in µs, rounded up).
         late_items: a sample of the late values of each step, of a plan that samples them.
         phases: the duration of each phase of the epoch, in seconds; set in the driver only, see
-            `flow.engine.epoch.phases`.
+            `flow.engine.epoch.work`.
     """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -238,19 +233,15 @@ class Stats:
 
     def add(self, other: Stats) -> None:
         """Add the statistics of another task."""
-        self.counts.update(other.counts)
-        self.gauges.update(other.gauges)
+        for name, total in vars(self).items():
+            if isinstance(total, Counter):
+                total.update(getattr(other, name))
         self.due_us = min(self.due_us, other.due_us)
         for step_id, due_us in other.dues.items():
             self.due(step_id, due_us)
         self.bounds.update(other.bounds)  # The same in each shard.
         for partition, reached_us in other.reached.items():
             self.reach(partition, reached_us)
-        self.lateness.update(other.lateness)
-        self.late_from.update(other.late_from)
-        self.busy_ns.update(other.busy_ns)
-        self.work_ns.update(other.work_ns)
-        self.lags.update(other.lags)
         self.late_items = late_items.newest([*self.late_items, *other.late_items])
         for worker, size in other.workers.items():
             self.workers[worker] = max(size, self.workers.get(worker, 0))
@@ -263,45 +254,13 @@ class Stats:
 
     def encode(self) -> bytes:
         """Return the statistics as bytes."""
-        tables = [_rows(self.counts), _rows(self.gauges)]
-        reached = [[*partition, reached_us] for partition, reached_us in self.reached.items()]
-        late = [[*of_step, count] for of_step, count in self.lateness.items()]
-        late_from = [[name, *one, count] for (name, one), count in self.late_from.items()]
-        lags = [[*of_step, count] for of_step, count in self.lags.items()]
-        work = [
-            [stage, worker, phase.value, ns] for (stage, worker, phase), ns in self.work_ns.items()
-        ]
-        content = [*tables, self.due_us, self.notes, self.dues, self.bounds]
-        content += [reached, late, late_from]
-        content += [self.busy_ns, work, self.workers, lags, self.late_items]
-        return json.dumps(content).encode()
+        return pickle.dumps(self, 5)
 
     @classmethod
     def decode(cls, payload: bytes) -> Stats:
         """Return the statistics in bytes made by `encode`."""
-        *content, busy, work, workers, lags, sample = json.loads(payload)
-        counts, gauges, due_us, notes, dues, bounds, rows, late, came = content
-        bounds = {step_id: StepBound(*bound) for step_id, bound in bounds.items()}
-        reached = {(name, number): reached_us for name, number, reached_us in rows}
-        lateness = Counter({(step_id, late_us): count for step_id, late_us, count in late})
-        late_from = Counter({(step_id, (name, n)): count for step_id, name, n, count in came})
-        counters = _counter(counts), _counter(gauges)
-        stats = cls(*counters, due_us, notes, dues, bounds, reached, lateness, late_from)
-        stats.busy_ns, stats.workers = Counter(busy), workers
-        stats.work_ns = Counter(
-            {Work(stage, worker, WorkPhase(phase)): ns for stage, worker, phase, ns in work}
-        )
-        stats.lags = Counter({(step_id, lag_us): count for step_id, lag_us, count in lags})
-        stats.late_items = [late_items.from_json(row) for row in sample]
+        stats: Stats = pickle.loads(payload)
         return stats
-
-
-def _rows(counter: Counter[tuple[str, str]]) -> list[tuple[str, str, int]]:
-    return [(step, what, count) for (step, what), count in counter.items()]
-
-
-def _counter(rows: list[tuple[str, str, int]]) -> Counter[tuple[str, str]]:
-    return Counter({(step, what): count for step, what, count in rows})
 
 
 MAX_NOTES = 5

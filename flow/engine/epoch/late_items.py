@@ -87,12 +87,6 @@ def newest(items: Sequence[LateItem]) -> list[LateItem]:
     return [item for of_step in kept.values() for item in of_step[-MAX_ITEMS:]]
 
 
-def from_json(row: Sequence[Any]) -> LateItem:
-    """Return the late value that JSON has as a list."""
-    item = LateItem(*row)
-    return item._replace(windows=tuple((number, at, to) for number, at, to in item.windows))
-
-
 def _items(step_id: str, chunk: Chunk) -> list[LateItem]:
     if not isinstance(chunk, Pairs):
         return []

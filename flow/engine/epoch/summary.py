@@ -1,16 +1,65 @@
-"""The counts of a run by step: of one epoch, and summed over epochs."""
+"""The reports of epochs and of a run: counts by step, late values, and the lag of watermarks.
+
+A step counts late values by lateness, rounded up to two digits to bound the number of counters.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
+from flow.connectors.source import Planner
 from flow.displays import Displayed
-from flow.engine.epoch.context import LateSource, Stats, StepBound
+from flow.engine.epoch.context import LateSource, SourcePartition, Stats, StepBound
 from flow.engine.epoch.late_items import LateItem
-from flow.engine.epoch.watermark_lag import WatermarkLag
+
+
+class WatermarkLag(NamedTuple):
+    """The lag of a step's watermarks behind system time, in seconds, rounded up to two digits.
+
+    Only keys that the epoch touched count: those with values, and those whose windows closed. The
+    lag has the wait of the clock, and the delay of the data.
+
+    Attributes:
+        least: the least lag of a key; 0 for a watermark that is ahead of system time.
+        median: the median lag.
+        greatest: the greatest lag.
+        keys: the number of keys.
+    """
+
+    least: float
+    median: float
+    greatest: float
+    keys: int
+
+
+def watermark_lags(lags: Mapping[tuple[str, int], int]) -> dict[str, WatermarkLag]:
+    """Return the lag of each step.
+
+    Args:
+        lags: the number of keys, by (step, lag in µs).
+
+    >>> watermark_lags({("hourly", 1_000_000): 2, ("hourly", 5_000_000): 1})
+    {'hourly': WatermarkLag(least=1.0, median=1.0, greatest=5.0, keys=3)}
+    """
+    by_step: dict[str, Counter[int]] = {}
+    for (step_id, lag_us), count in lags.items():
+        by_step.setdefault(step_id, Counter())[lag_us] += count
+    return {step_id: _lag(counts) for step_id, counts in by_step.items()}
+
+
+def _lag(counts: Counter[int]) -> WatermarkLag:
+    keys = counts.total()
+    passed, median_us = 0, 0
+    for lag_us, count in sorted(counts.items()):
+        passed += count
+        if 2 * passed >= keys:
+            median_us = lag_us
+            break
+    return WatermarkLag(min(counts) / 1e6, median_us / 1e6, max(counts) / 1e6, keys)
 
 
 @dataclass(frozen=True)
@@ -29,7 +78,7 @@ class EpochReport:
         phases: the duration of each phase of the epoch in seconds, in order: ``waiting``,
             ``planning``, ``starting``, ``reading``, ``levels``, ``sinks``, ``spark``, ``commit``.
             The sum of ``reading``, ``levels``, ``sinks`` and ``spark`` is the duration of Spark's
-            job, see ``flow.engine.epoch.phases``.
+            job, see ``flow.engine.epoch.work``.
         busy: the time that workers worked in each step, in seconds, summed over workers; a keyed
             step's time has that of its state, an input's that of its source.
         lags: the lag of watermarks behind system time, by step; of the keys that the epoch touched.
@@ -131,3 +180,60 @@ class Summary(Displayed):
     def count(self, step_id: str, name: str) -> int:
         """Return a counter of a step, 0 if it has counted nothing."""
         return self.counts[step_id, name]
+
+
+ENOUGH = 0.99
+"""The share of late values that a longer wait should make on time."""
+
+
+def late_sources(
+    stats: Stats,
+    feeds: Mapping[str, Sequence[str]],
+    reached_us: Mapping[SourcePartition, int],
+    name_of: Callable[[SourcePartition], str],
+) -> Counter[LateSource]:
+    """Return the number of late values of an epoch by step and source partition.
+
+    Args:
+        stats: the statistics of the epoch.
+        feeds: the inputs that feed each step.
+        reached_us: the progress of each source partition in event time, in µs.
+        name_of: returns the name of a source partition.
+    """
+    counts = Counter[LateSource]()
+    for (step_id, partition), count in stats.late_from.items():
+        feeding = {one: us for one, us in reached_us.items() if one[0] in feeds[step_id]}
+        ahead = max(feeding, key=feeding.__getitem__, default=partition)
+        counts[LateSource(step_id, name_of(partition), name_of(ahead))] += count
+    return counts
+
+
+def source_name(planners: Mapping[str, Planner], partition: SourcePartition) -> str:
+    """Return the name of a source partition for messages, with the input that reads it.
+
+    Args:
+        planners: the planners of the inputs, by step.
+        partition: the input and the partition's number.
+    """
+    step_id, number = partition
+    planner = planners.get(step_id)
+    name = f"partition {number}" if planner is None else planner.name_of(number)
+    return f"{name} (input {step_id!r})"
+
+
+def wait_needed_us(late_by_us: Mapping[int, int]) -> int:
+    """Return the least addition to the wait, in µs, that makes the share `ENOUGH` on time.
+
+    Args:
+        late_by_us: the number of late values by lateness in µs.
+
+    >>> wait_needed_us({100: 98, 5_000: 1, 90_000: 1})
+    5000
+    """
+    needed = ENOUGH * sum(late_by_us.values())
+    total = 0
+    for duration_us, count in sorted(late_by_us.items()):
+        total += count
+        if total >= needed:
+            return duration_us
+    return 0

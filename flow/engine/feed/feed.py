@@ -13,17 +13,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from flow.columns.chunks import MAX_SOURCES
 from flow.connectors.source import Json, Planner, Slice
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
-from flow.engine.epoch.lateness import late_sources, source_name
+from flow.engine.epoch.summary import late_sources, source_name
 from flow.engine.feed.input_progress import InputProgress
-from flow.engine.feed.offsets import EpochOffset, Origin, newest_name
-from flow.engine.feed.retained_offsets import Releases
-from flow.engine.feed.stop import FeedEnd
-from flow.engine.feed.system_time import SystemTime, wall_time
+from flow.engine.feed.life import FeedEnd, SystemTime, wall_time
+from flow.engine.feed.offsets import EpochOffset, Origin, Releases, newest_name
 from flow.engine.plan.plan import Plan
 from flow.engine.planning.planner_calls import REST_SECONDS, ask, check_slice
 from flow.engine.planning.tables import Tables, control_slices, read_slices
@@ -203,7 +200,7 @@ class Feed:
             return
         self._released = self.last
         for name, oldest in self.releases.due().items():
-            ask(name, partial(_release, self.planners[name], now_us), oldest)
+            ask(name, self.planners[name].release, oldest, now_us)
 
     def _slices(self, start: EpochOffset, now_us: int) -> dict[str, Slice]:
         """Return the next slice of each input with new data.
@@ -232,7 +229,7 @@ class Feed:
             if planned is not None:
                 slices[name] = check_slice(name, planned)
                 continue
-            until_us = ask(name, partial(_read_until, planner, None, now_us), None)
+            until_us = ask(name, planner.read_until_us, now_us, False)
             if until_us is not None:
                 self._polled[name] = min(until_us, now_us) - (self._downtime_us or 0)
         return slices
@@ -328,7 +325,7 @@ class Feed:
             elif planned is not None:
                 # A test that advances time adds its items after the advance.
                 before_us = now_us - down_us if planned.advance_us else before_us
-                until_us = ask(name, partial(_read_until, planner, planned, now_us), None)
+                until_us = ask(name, planner.read_until_us, now_us, bool(planned.behind))
                 read_us = before_us if until_us is None else min(until_us, now_us) - down_us
                 after_us = max(before_us, read_us)
             clocks[name] = ReadUpTo(before_us, after_us)
@@ -442,13 +439,3 @@ class Feed:
         self.end.done.set()
         self.end.closed.wait(None if self.foreign else REST_SECONDS)
         return start
-
-
-def _read_until(planner: Planner, planned: Slice | None, now_us: int, _: Json) -> int | None:
-    """Return the system time up to which a source is read, once its slice is read."""
-    return planner.read_until_us(now_us, planned is not None and bool(planned.behind))
-
-
-def _release(planner: Planner, now_us: int, oldest: Json) -> None:
-    """Pass a planner the oldest offset from which a run can continue."""
-    planner.release(oldest, now_us)

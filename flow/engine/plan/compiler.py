@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from flow.dataflow import Dataflow, Step, StreamId
-from flow.engine.plan.plan import Edge, EdgeKind, Hop, Plan
+from flow.engine.plan.plan import Edge, EdgeKind, Hop, Plan, follows_inputs
 from flow.engine.plan.reads import reads_of
 from flow.errors import FlowBuildError, UnusedStepWarning
 from flow.fields import field_path
@@ -140,7 +140,7 @@ def find_reads(plan: Plan) -> Plan:
     found = reads_of(plan.steps, plan.feeds, plan.tables)
     holding: dict[str, set[int]] = {}
     for name, reads in found.of_steps.items():
-        if _follows_inputs(found.steps[name]):
+        if follows_inputs(found.steps[name]):
             for stream in reads.results:
                 ports = holding.setdefault(stream.step_id, set())
                 if stream.port != LATE_PORT:
@@ -259,10 +259,6 @@ PASSES: tuple[Callable[[Plan], Plan], ...] = (
 def _is_end(step: Step) -> bool:
     """Return True if the step does its work even when no step reads its stream."""
     return isinstance(step.operator, (Output, Raises, Inspect))
-
-
-def _follows_inputs(step: Step) -> bool:
-    return isinstance(step.operator, Stateful) and step.operator.declared.follows_inputs
 
 
 def _needs_shuffle(step: Step) -> bool:

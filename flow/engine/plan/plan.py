@@ -129,7 +129,7 @@ class Plan:
     @property
     def timed(self) -> tuple[str, ...]:
         """The steps whose time is the clock of their inputs."""
-        return tuple(name for name, step in self.steps.items() if _follows_inputs(step))
+        return tuple(name for name, step in self.steps.items() if follows_inputs(step))
 
     @property
     def compared_inputs(self) -> list[tuple[str, ...]]:
@@ -257,5 +257,6 @@ def _is_frame(step: Step) -> bool:
     return isinstance(step.operator, Input) and step.operator.source.is_frame
 
 
-def _follows_inputs(step: Step) -> bool:
+def follows_inputs(step: Step) -> bool:
+    """Return True if the time of a step is the clock of its inputs."""
     return isinstance(step.operator, Stateful) and step.operator.declared.follows_inputs

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from flow.columns.chunks import MAX_SPLITS
-from flow.connectors.source import Json, Planner, Slice, SourceLog
+from flow.connectors.source import Planner, Slice, SourceLog
 from flow.dataflow import Step
 from flow.engine.epoch.failures import naming
 from flow.engine.steps.reading import source_of
@@ -17,17 +17,18 @@ from flow.errors import FlowError, SourceError, StepError, brief, shorten
 REST_SECONDS = 0.05
 """Pause, in seconds, before planners of sources without new data are called again."""
 
+P = ParamSpec("P")
 Answer = TypeVar("Answer")
 
 
-def ask(step_id: str, question: Callable[[Json], Answer], offset: Json) -> Answer:
-    """Call a planner with an offset.
+def ask(step_id: str, question: Callable[P, Answer], *args: P.args, **named: P.kwargs) -> Answer:
+    """Call a method of a planner or a source.
 
     Raises:
         FlowError: when the planner fails; the error names the step.
     """
     try:
-        return question(offset)
+        return question(*args, **named)
     except SourceError as error:
         raise naming(step_id, error) from error.__cause__
     except FlowError:
@@ -63,15 +64,7 @@ def planner_of(step: Step, log: SourceLog, parallelism: int) -> Planner:
     Raises:
         FlowError: when the source raises; the source's exception is the cause.
     """
-    try:
-        return source_of(step).planner(log, parallelism)
-    except SourceError as error:
-        raise naming(step.step_id, error) from error.__cause__
-    except FlowError:
-        raise
-    except Exception as error:
-        problem = f"planning what to read raised {brief(error)}"
-        raise StepError(step.step_id, problem) from error
+    return ask(step.step_id, source_of(step).planner, log, parallelism)
 
 
 def plan_everything(planners: Mapping[str, Planner]) -> dict[str, list[Slice]]:

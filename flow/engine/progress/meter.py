@@ -190,13 +190,10 @@ class Meter:
         Raises:
             StepError: when the measure raises.
         """
-        if self._in_columns and isinstance(chunk, KeyedRecords):
-            measured = self._measure.of_rows(chunk)
-            if measured is not None:
-                check_free(chunk.batch, REACHED)
-                return chunk, measured
-        pairs = as_pairs(chunk, self._edge.step_id)
-        return pairs, self._measure.of_pairs(pairs)
+        measured, values = self._measure.of(chunk, self._in_columns)
+        if isinstance(measured, KeyedRecords):
+            check_free(measured.batch, REACHED)
+        return measured, values
 
     def marks(self) -> Marks:
         """Return the marks of all stamped items."""
@@ -257,10 +254,7 @@ class HoldMeter:
         Raises:
             StepError: when the measure raises.
         """
-        measured = self._measure.of_rows(chunk) if isinstance(chunk, KeyedRecords) else None
-        if measured is None:
-            chunk = as_pairs(chunk, self._edge.step_id)
-            measured = self._measure.of_pairs(chunk)
+        chunk, measured = self._measure.of(chunk)
         numbers = sources_at(chunk.pos)
         for number in np.unique(numbers).tolist():
             if number < 0:
@@ -293,20 +287,26 @@ class Measure:
         self._progress = progress
         self._moment = moment
 
-    def of_rows(self, chunk: KeyedRecords) -> Positions | None:
-        """Return the measure of each row, int64 µs; ``None`` if columns cannot be measured."""
-        if view_of(chunk.batch) is not None:
-            return None
-        return self._progress.measure_rows(chunk.batch, self._moment)
+    def of(self, chunk: Chunk, in_columns: bool = True) -> tuple[KeyedRecords | Pairs, Positions]:
+        """Return items in the form in which they are measured, and the measure of each.
 
-    def of_pairs(self, pairs: Pairs) -> Positions:
-        """Return the measure of each value, int64 µs, shape (pairs,).
+        Args:
+            chunk: the items.
+            in_columns: False to measure records as pairs too.
+
+        Returns:
+            The items, and int64 µs, shape (items,).
 
         Raises:
             StepError: when the measure raises.
         """
+        if in_columns and isinstance(chunk, KeyedRecords) and view_of(chunk.batch) is None:
+            measured = self._progress.measure_rows(chunk.batch, self._moment)
+            if measured is not None:
+                return chunk, measured
+        pairs = as_pairs(chunk, self._step_id)
         each = map(self._of_value, pairs.keys, pairs.values)
-        return np.fromiter(each, np.int64, len(pairs))
+        return pairs, np.fromiter(each, np.int64, len(pairs))
 
     def _of_value(self, key: str, value: Any) -> int:
         try:

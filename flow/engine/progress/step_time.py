@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,20 +21,11 @@ from flow.engine.progress.bound import Bound
 from flow.engine.progress.holds import Holds
 from flow.engine.progress.meter import Marks
 from flow.engine.progress.stream_progress import Sent, StepProgress, Timeline
+from flow.engine.state.step_state import StepState
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.keyed.due import DueLimit
 from flow.keyed.logic import Bounded, Stamped
 from flow.keyed.step import Stateful
-
-
-class KeepsProgress(Protocol):
-    """The state of a step in a shard, which stores the progress of the step's stream."""
-
-    def progress(self) -> bytes | None:
-        """Return the stored progress; ``None`` if there is none."""
-
-    def keep_progress(self, content: bytes) -> None:
-        """Replace the stored progress."""
 
 
 class Bounds(NamedTuple):
@@ -142,7 +133,7 @@ def step_time(
     step: Step,
     edges: Sequence[Edge],
     packets: list[Packet],
-    states: KeepsProgress,
+    states: StepState,
     control: Control,
     holds: Holds | None = None,
 ) -> StepTime:

@@ -27,9 +27,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from flow.columns.chunks import Positions
-from flow.engine.progress.bound import Bound, BoundState
+from flow.engine.progress.bound import Bound, BoundState, Least, Track
 from flow.engine.progress.meter import Marks
-from flow.engine.progress.tracks import Least, Track
 from flow.format_version import VERSION, check_format, version_in
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.keyed.logic import Progress

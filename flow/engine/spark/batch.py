@@ -20,12 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 from flow.connectors.source import MemoryLog, Planner
 from flow.dataflow import Step
 from flow.engine.epoch.context import Control, SourcePartition, Stats
-from flow.engine.epoch.lateness import late_sources, source_name
-from flow.engine.epoch.phases import EpochTimer
-from flow.engine.epoch.summary import Summary
+from flow.engine.epoch.summary import Summary, late_sources, source_name
+from flow.engine.epoch.work import EpochTimer
 from flow.engine.feed.batch_plan import BatchPlan, batch_plan
-from flow.engine.feed.stop import StopFlag
-from flow.engine.feed.system_time import SystemTime, wall_time
+from flow.engine.feed.life import StopFlag, SystemTime, wall_time
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, SLICE_BITS, Packet
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
@@ -40,8 +38,8 @@ from flow.engine.spark.session.jvm_start import SPARK_LOG
 from flow.engine.spark.session.session import query_conf
 from flow.engine.spark.shipping import LastStage, Layout, ShippedPlan, TaskWriting, end_partition
 from flow.engine.state.key_states import KeyStates
-from flow.engine.state.keyed_state import live_states
 from flow.engine.state.shard_table import ShardTable
+from flow.engine.steps.keyed_step import live_states
 from flow.engine.steps.level import run_level
 from flow.engine.steps.reading import Reading, read_split, share, source_of
 from flow.errors import EngineError, FlowBuildError, FlowError

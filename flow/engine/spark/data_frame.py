@@ -22,7 +22,7 @@ from flow.engine.spark.epochs import frame_schema
 from flow.engine.spark.session.access import is_remote
 from flow.engine.spark.session.failures import jvm_needed
 from flow.engine.spark.shipping import FailingLayout, LastStage, Layout, raising
-from flow.engine.steps.frame_rows import rows_of, unpacked_by_slice
+from flow.engine.steps.outputs import rows_of, unpacked_by_slice
 from flow.errors import EngineError
 
 OnStats = Callable[[Stats], None]

@@ -22,13 +22,12 @@ from flow.connectors.spark_types import check_schema, to_arrow, to_spark
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import decode_failure
-from flow.engine.epoch.phases import EpochTimer
+from flow.engine.epoch.work import EpochTimer
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet
 from flow.engine.plan.plan import Edge, Plan
 from flow.engine.plan.stream_columns import columns_of
 from flow.engine.spark.shipping import Layout
-from flow.engine.steps.frame_rows import rows_of
-from flow.engine.steps.outputs import sink_of, unpacked
+from flow.engine.steps.outputs import rows_of, sink_of, unpacked
 from flow.errors import FlowBuildError, FlowError, SinkError, StepError, first_line
 
 _REFUSED = re.compile(rf"^{SinkError.__module__}\.{SinkError.__name__}: (.*)", re.MULTILINE)

@@ -22,9 +22,9 @@ from flow.engine.spark.session.versions import forget_zip_importers
 from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, task_partition
 from flow.engine.spark.store import SparkStore, local_folders, worker_folder
 from flow.engine.state.key_states import KeyStates
-from flow.engine.state.keyed_state import states_in
 from flow.engine.state.seeding import put_seeds
 from flow.engine.state.shard_table import ShardTable
+from flow.engine.steps.keyed_step import states_in
 from flow.engine.steps.level import run_level
 from flow.engine.steps.outputs import OutputTask
 from flow.errors import EngineError

@@ -28,9 +28,8 @@ import numpy as np
 
 from flow.engine.spark.session.failures import NO_SPACE, RunDisks, StateLost
 from flow.engine.spark.state_calls import state_calls
-from flow.engine.state.header import Header
-from flow.engine.state.packed import pack, unpack
-from flow.engine.state.store import PROGRESS_SEGMENT
+from flow.engine.state.step_state import Header
+from flow.engine.state.store import PROGRESS_SEGMENT, pack, unpack
 
 STAMP_BYTES = 16
 _LEAST = 8

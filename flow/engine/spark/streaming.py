@@ -22,14 +22,20 @@ from flow.engine.checkpoint.lock import CheckpointLock, CheckpointWatch
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.checkpoint.upkeep import Upkeep
 from flow.engine.epoch.context import Stats
-from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.summary import Summary
+from flow.engine.epoch.work import EpochTimer
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.input_progress import InputProgress, ProgressLog
-from flow.engine.feed.offsets import EpochOffset, Origin
-from flow.engine.feed.retained_offsets import Releases, logged_offset, oldest_offsets, oldest_table
+from flow.engine.feed.life import StopFlag
+from flow.engine.feed.offsets import (
+    EpochOffset,
+    Origin,
+    Releases,
+    logged_offset,
+    oldest_offsets,
+    oldest_table,
+)
 from flow.engine.feed.sources import keep_static_frames, planners_of
-from flow.engine.feed.stop import StopFlag
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
 from flow.engine.planning.tables import Tables, table_files

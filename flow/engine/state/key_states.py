@@ -12,8 +12,7 @@ import numpy as np
 
 from flow.columns.chunks import key_array
 from flow.engine.packets.shards import Hashes, hash_keys, segment_of
-from flow.engine.state.layout import moved_segments, segments_for
-from flow.engine.state.segment import Segment, weight
+from flow.engine.state.segment import Segment, moved_segments, segments_for, weight
 from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
 from flow.errors import RAISED, error_message, step_error
@@ -90,11 +89,11 @@ class SegmentedStates(StoredState, KeyStates):
         super().__init__(store, step_id, settings, counter is not None, hold_rule)
         self._builder, self._counter, self.holding = builder, counter, holding
         if self._changed_from is not None:
-            self._header.dues[:] = -NEVER  # All keys are due in an epoch with changed settings.
+            self.header.dues[:] = -NEVER  # All keys are due in an epoch with changed settings.
         self._loaded: dict[int, Segment] = {}
         self._segment_of_key: dict[str, Segment] = {}
         if self._is_new_to_counts or self._is_new_to_holds:
-            self._load(range(self._header.segments))
+            self._load(range(self.header.segments))
 
     def changed_from(self) -> str | None:
         return self._changed_from
@@ -103,7 +102,7 @@ class SegmentedStates(StoredState, KeyStates):
         new = [key for key in keys if key not in self._segment_of_key]
         if not new:
             return
-        numbers = segment_of(self._hash(new), self._header.segments).tolist()
+        numbers = segment_of(self._hash(new), self.header.segments).tolist()
         self._load(numbers)
         for key, number in zip(new, numbers, strict=True):
             self._segment_of_key[key] = self._loaded[number]
@@ -132,10 +131,10 @@ class SegmentedStates(StoredState, KeyStates):
         if before == (snapshot, due_us) and segment.holds.get(key, NEVER) == hold_us:
             return
         if before is None:
-            self._header.keys += 1
-            self._header.size += weight(key, snapshot)
+            self.header.keys += 1
+            self.header.size += weight(key, snapshot)
         else:
-            self._header.size += len(snapshot) - len(before[0])
+            self.header.size += len(snapshot) - len(before[0])
         segment.kept[key] = (snapshot, due_us)
         segment.changed = True
         if self._counter is not None:
@@ -147,15 +146,15 @@ class SegmentedStates(StoredState, KeyStates):
         segment = self._segment_of_key[key]
         before = segment.kept.pop(key, None)
         if before is not None:
-            self._header.keys -= 1
-            self._header.size -= weight(key, before[0])
+            self.header.keys -= 1
+            self.header.size -= weight(key, before[0])
             segment.changed = True
             segment.counts.pop(key, None)
             segment.holds.pop(key, None)
 
     def due(self, limit: DueLimit) -> list[str]:
         due_keys: list[str] = []
-        reached = limit.reached_segments(self._header.dues, self._header.held)
+        reached = limit.reached_segments(self.header.dues, self.header.held)
         numbers = np.flatnonzero(reached).tolist()
         self._load(numbers)
         for number in numbers:
@@ -165,7 +164,7 @@ class SegmentedStates(StoredState, KeyStates):
         return sorted(due_keys)
 
     def all(self) -> list[str]:
-        self._load(range(self._header.segments))
+        self._load(range(self.header.segments))
         for segment in self._loaded.values():
             self._segment_of_key.update(dict.fromkeys(segment.kept, segment))
         return sorted(key for segment in self._loaded.values() for key in segment.kept)
@@ -176,12 +175,12 @@ class SegmentedStates(StoredState, KeyStates):
         contents = {number: segment.encode() for number, segment in changed.items()}
         self._store.write_segments(self._step_id, contents)
         for number, segment in changed.items():
-            self._header.counts[:, number] = segment.total
-            if self._header.hold_rule:
-                self._header.holds[number] = segment.hold_us
+            self.header.counts[:, number] = segment.total
+            if self.header.hold_rule:
+                self.header.holds[number] = segment.hold_us
         for number, segment in (changed if self._changed_from is None else self._loaded).items():
-            self._header.dues[number] = segment.due_us
-            self._header.held[number] = segment.held_us
+            self.header.dues[number] = segment.due_us
+            self.header.held[number] = segment.held_us
         return self._write_header()
 
     def _load(self, numbers: Iterable[int]) -> None:
@@ -218,8 +217,8 @@ class SegmentedStates(StoredState, KeyStates):
 
     def _adapt_layout(self) -> None:
         """Adapt the number of segments to the weight of all keys."""
-        now = self._header.segments
-        wanted = segments_for(self._header.size, now)
+        now = self.header.segments
+        wanted = segments_for(self.header.size, now)
         if wanted != now:
             self._reassign(now, wanted)
 
@@ -232,7 +231,7 @@ class SegmentedStates(StoredState, KeyStates):
         kept = {key: value for segment in segments for key, value in segment.kept.items()}
         counts = {key: value for segment in segments for key, value in segment.counts.items()}
         holds = {key: value for segment in segments for key, value in segment.holds.items()}
-        self._header.resize(wanted)
+        self.header.resize(wanted)
         for number in moved:
             self._loaded[number] = Segment(changed=True)
         if kept:

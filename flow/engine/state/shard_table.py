@@ -1,6 +1,6 @@
 """State of a keyed step that runs over columns: its `ShardLogic`, and the storage of its segments.
 
-The layout assigns keys to segments as for other steps, see `flow.engine.state.layout`. The logic
+The layout assigns keys to segments as for other steps, see `flow.engine.state.segment`. The logic
 defines the format of a segment.
 """
 
@@ -17,11 +17,12 @@ from typing_extensions import override
 
 from flow.columns.arrays import Ints
 from flow.engine.packets.shards import hash_keys, segment_of
-from flow.engine.state.layout import moved_segments, segments_for
+from flow.engine.state.segment import moved_segments, segments_for
 from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
 from flow.format_version import check_format, version_in
 from flow.keyed.due import DueLimit
+from flow.keyed.segments import StateCounts
 from flow.keyed.shard_logic import (
     SegmentDump,
     ShardEpoch,
@@ -30,7 +31,6 @@ from flow.keyed.shard_logic import (
     ShardOutput,
     ShardRows,
 )
-from flow.keyed.state_counts import StateCounts
 
 
 class ShardTable(StepState):
@@ -109,7 +109,7 @@ class SegmentedTable(StoredState, ShardTable):
     def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardOutput:
         needs_all = epoch.end_of_input or self._is_rewritten
         needed = np.flatnonzero(
-            limit.reached_segments(self._header.dues, self._header.held) | needs_all
+            limit.reached_segments(self.header.dues, self.header.held) | needs_all
         )
         if rows is not None:
             needed = np.union1d(needed, self._numbers(rows.keys))
@@ -146,7 +146,7 @@ class SegmentedTable(StoredState, ShardTable):
 
     def _numbers(self, keys: pa.Array) -> Ints:
         """Return the number of the segment of each key, int64, shape (keys,)."""
-        return segment_of(hash_keys(keys), self._header.segments)
+        return segment_of(hash_keys(keys), self.header.segments)
 
     def _changed_segments(self) -> dict[int, SegmentDump]:
         """Return the segments to write, after adapting the layout to their weight."""
@@ -154,10 +154,10 @@ class SegmentedTable(StoredState, ShardTable):
         is_changed = self._logic.changed() | self._is_rewritten
         changed: set[int] = {*np.flatnonzero(np.bincount(numbers[is_changed])).tolist()}
         dumps = self._dump(numbers, sorted(changed))
-        size = self._header.size + sum(
+        size = self.header.size + sum(
             len(dump.content or b"") - self._loaded[number].size for number, dump in dumps.items()
         )
-        now = self._header.segments
+        now = self.header.segments
         wanted = segments_for(size, now)
         if wanted == now:
             return dumps
@@ -173,7 +173,7 @@ class SegmentedTable(StoredState, ShardTable):
         self._load(sorted(one for one in touched if one < now and one not in self._loaded))
         for number in range(wanted, now):
             self._account(number, _SegmentSize(0, 0), StateCounts())
-        self._header.resize(wanted)
+        self.header.resize(wanted)
         self._store.write_segments(self._step_id, dict.fromkeys(range(wanted, now)))
         return touched
 
@@ -186,16 +186,16 @@ class SegmentedTable(StoredState, ShardTable):
         for number, dump in dumps.items():
             now = _SegmentSize(dump.keys, len(dump.content or b""))
             self._account(number, now, dump.counts)
-            self._header.dues[number] = dump.due_us
-            self._header.held[number] = dump.held_us
-            if self._header.hold_rule:
-                self._header.holds[number] = dump.hold_us
+            self.header.dues[number] = dump.due_us
+            self.header.held[number] = dump.held_us
+            if self.header.hold_rule:
+                self.header.holds[number] = dump.hold_us
 
     def _account(self, number: int, now: _SegmentSize, counts: StateCounts) -> None:
         """Adjust the totals of the header to the new size and counts of a segment."""
         before = self._loaded.get(number, _SegmentSize(0, 0))
-        if self._header.is_counted:
-            self._header.counts[:, number] = counts
-        self._header.keys += now.keys - before.keys
-        self._header.size += now.size - before.size
+        if self.header.is_counted:
+            self.header.counts[:, number] = counts
+        self.header.keys += now.keys - before.keys
+        self.header.size += now.size - before.size
         self._loaded[number] = now

@@ -1,19 +1,153 @@
-"""State of a step in one shard, common to steps over columns and key by key."""
+"""State of a step in one shard, common to steps over columns and key by key, and its header.
+
+A header is a version byte, a byte that is 1 for a counted step, the totals, the columns of the
+segments one after the other, and the texts of the settings and of the rule of holds; numbers are
+little-endian.
+"""
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
 from typing_extensions import override
 
-from flow.engine.state.header import Header
 from flow.engine.state.store import PROGRESS_SEGMENT, StateStore
+from flow.format_version import VERSION, check_format, version_in
 from flow.instants import NEVER
-from flow.keyed.state_counts import StateCounts
+from flow.keyed.segments import StateCounts
+
+
+@dataclass
+class Header:
+    """Layout and totals of a step's state in a shard.
+
+    Attributes:
+        dues: the least due time of the keys of each segment, int64 µs, shape (segments,).
+        keys: the number of keys.
+        size: the weight of all keys, in bytes.
+        settings: the step's settings that the due times depend on, see `Stateful`.
+        held: the least watermark at which a held key of each segment is due, int64 µs, shape
+            (segments,); `NEVER` for a segment without a held key.
+        counts: the open windows and the buffered values of each segment, int32, shape
+            (2, segments); 0 in a step that is not counted.
+        is_counted: True for a step whose open windows and buffered values are counted.
+        hold_rule: the rule by which `holds` were determined, see
+            `flow.keyed.step.TimedResults.rule`; empty for a step without holds.
+        holds: the least hold of the keys of each segment, int64 µs, shape (segments,); empty for a
+            step without holds.
+    """
+
+    _FIXED: ClassVar = struct.Struct("<B?qqIII")
+    _BYTES_OF_SEGMENT: ClassVar = 8 + 8 + 2 * 4
+    _BYTES_OF_HOLD: ClassVar = 8
+
+    dues: npt.NDArray[np.int64]
+    keys: int = 0
+    size: int = 0
+    settings: str = ""
+    held: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    counts: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty((2, 0), np.int32))
+    is_counted: bool = False
+    hold_rule: str = ""
+    holds: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def __post_init__(self) -> None:
+        if not len(self.held):
+            self.held = np.full(len(self.dues), NEVER, np.int64)
+        if not self.counts.size:
+            self.counts = np.zeros((2, len(self.dues)), np.int32)
+
+    def set_hold_rule(self, rule: str) -> bool:
+        """Set the rule of holds; return True if the holds of all keys must be determined anew."""
+        is_new = rule not in ("", self.hold_rule)
+        if is_new or not rule:
+            self.holds = np.full(self.segments if rule else 0, NEVER, np.int64)
+        self.hold_rule = rule
+        return is_new
+
+    @classmethod
+    def empty(cls) -> Header:
+        """The header of a step that has no state: one empty segment."""
+        return cls(np.full(1, NEVER, np.int64))
+
+    @property
+    def segments(self) -> int:
+        """The number of segments."""
+        return len(self.dues)
+
+    @property
+    def total(self) -> StateCounts:
+        """The open windows and buffered values of all segments."""
+        return StateCounts(*self.counts.sum(1, np.int64).tolist())
+
+    def resize(self, segments: int) -> None:
+        """Change the number of segments; new segments have no due time and no counts."""
+        added = max(0, segments - self.segments)
+        new = np.full(added, NEVER, np.int64)
+        self.dues = np.concatenate([self.dues[:segments], new])
+        self.held = np.concatenate([self.held[:segments], new])
+        if self.hold_rule:
+            self.holds = np.concatenate([self.holds[:segments], new])
+        zeros = np.zeros((2, added), np.int32)
+        self.counts = np.concatenate([self.counts[:, :segments], zeros], axis=1)
+
+    def encode(self) -> bytes:
+        """Return the header as bytes."""
+        settings, rule = self.settings.encode(), self.hold_rule.encode()
+        totals = self.keys, self.size, self.segments, len(settings), len(rule)
+        times = (self.dues, self.held, self.holds)
+        columns = [*(column.astype("<i8") for column in times), self.counts.astype("<i4")]
+        content = self._FIXED.pack(VERSION, self.is_counted, *totals)
+        return b"".join([content, *(column.tobytes() for column in columns), settings, rule])
+
+    @classmethod
+    def decode(cls, content: bytes, step_id: str) -> Header:
+        """Return the header in bytes made by `encode`, which a store may have extended.
+
+        Raises:
+            CheckpointError: when the bytes were written in a format this version does not know.
+        """
+        check_format(f"the state of step {step_id!r}", version_in(content))
+        _, is_counted, keys, size, segments, settings, rule = cls._FIXED.unpack_from(content)
+        at = cls._FIXED.size
+        sizes = [segments, segments, segments if rule else 0]
+        times = np.frombuffer(content, "<i8", sum(sizes), at).astype(np.int64)
+        dues, held, holds = np.split(times, np.cumsum(sizes)[:-1])
+        at += times.nbytes
+        counts = np.frombuffer(content, "<i4", 2 * segments, at).astype(np.int32)
+        at += counts.nbytes
+        texts = content[at : at + settings].decode(), content[at + settings :][:rule].decode()
+        pairs = counts.reshape(2, segments)
+        return cls(dues, keys, size, texts[0], held, pairs, is_counted, texts[1], holds)
+
+    @classmethod
+    def segments_in(cls, content: bytes) -> int:
+        """Return the number of segments that an encoded header describes."""
+        return int(cls._FIXED.unpack_from(content)[4]) if len(content) >= cls._FIXED.size else 0
+
+    @classmethod
+    def length_in(cls, content: bytes) -> int:
+        """Return the length in bytes of the header that these bytes begin with."""
+        if len(content) < cls._FIXED.size:
+            return cls._FIXED.size
+        *_, segments, settings, rule = cls._FIXED.unpack_from(content)
+        bytes_of_segment = cls._BYTES_OF_SEGMENT + (cls._BYTES_OF_HOLD if rule else 0)
+        return int(cls._FIXED.size + bytes_of_segment * segments + settings + rule)
 
 
 class StepState(ABC):
-    """State of a step in one shard."""
+    """State of a step in one shard.
+
+    Attributes:
+        header: the totals of what is stored for later epochs.
+    """
+
+    header: Header
 
     @abstractmethod
     def progress(self) -> bytes | None:
@@ -31,23 +165,12 @@ class StepState(ABC):
     def hold_us(self) -> int:
         """Return the least hold of a key, in µs, after `flush`; `NEVER` for none."""
 
-    @abstractmethod
-    def count(self) -> int:
-        """Return the number of keys stored for later epochs."""
-
-    @abstractmethod
-    def size(self) -> int:
-        """Return the bytes stored for later epochs."""
-
-    @abstractmethod
-    def counts(self) -> StateCounts:
-        """Return the stored open windows and buffered values; 0 for a step that is not counted."""
-
 
 class LiveState(StepState):
     """State in memory, for a batch run: nothing is stored for later epochs."""
 
     def __init__(self) -> None:
+        self.header = Header.empty()
         self._progress: bytes | None = None
 
     @override
@@ -57,18 +180,6 @@ class LiveState(StepState):
     @override
     def keep_progress(self, content: bytes) -> None:
         self._progress = content
-
-    @override
-    def count(self) -> int:
-        return 0
-
-    @override
-    def size(self) -> int:
-        return 0
-
-    @override
-    def counts(self) -> StateCounts:
-        return StateCounts()
 
 
 class StoredState(StepState):
@@ -99,11 +210,11 @@ class StoredState(StepState):
         self._store = store
         self._step_id = step_id
         self._content = store.read_header(step_id)
-        self._header = header = Header.empty()
+        self.header = header = Header.empty()
         self._changed_from: str | None = None
         self._is_new_to_counts = False
         if self._content is not None:
-            self._header = header = Header.decode(self._content, step_id)
+            self.header = header = Header.decode(self._content, step_id)
             if settings and header.settings != settings:
                 self._changed_from = header.settings
             self._is_new_to_counts = is_counted and not header.is_counted
@@ -123,23 +234,11 @@ class StoredState(StepState):
 
     @override
     def hold_us(self) -> int:
-        return int(self._header.holds.min(initial=NEVER))
-
-    @override
-    def count(self) -> int:
-        return self._header.keys
-
-    @override
-    def size(self) -> int:
-        return self._header.size
-
-    @override
-    def counts(self) -> StateCounts:
-        return self._header.total
+        return int(self.header.holds.min(initial=NEVER))
 
     def _write_header(self) -> int:
         """Write the header if it changed; return the least due time of a key that is not held."""
-        content = self._header.encode()
-        if content != self._content and (self._content is not None or self._header.keys):
+        content = self.header.encode()
+        if content != self._content and (self._content is not None or self.header.keys):
             self._store.write_header(self._step_id, content)
-        return int(self._header.dues.min())
+        return int(self.header.dues.min())

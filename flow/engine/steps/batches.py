@@ -1,12 +1,15 @@
-"""The kernel of functions over Arrow batches: items as columns, and the records made of them."""
+"""Functions and predicates over Arrow batches: items as columns, and what is computed of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from flow.columns.arrow_types import ColumnPredicate
 from flow.columns.chunks import (
     Chunk,
     Items,
@@ -20,7 +23,7 @@ from flow.columns.chunks import (
 )
 from flow.connectors.formats.columns import inferred_columns
 from flow.connectors.sink import to_record
-from flow.errors import RAISED, SinkError, StepError, brief, shorten
+from flow.errors import RAISED, SinkError, StepError, brief, first_line, shorten
 from flow.operators.batching import MapBatches
 
 _FIX = "map the items to records whose fields have one type each before the step"
@@ -116,3 +119,131 @@ def _joined(step_id: str, tables: list[pa.Table]) -> pa.RecordBatch:
         problem = f"the function returned batches whose columns differ in their types: {error}"
         raise StepError(step_id, problem) from error
     return join_batches(whole.combine_chunks().to_batches())
+
+
+_MOST_COLUMNS = 20
+"""Greatest number of columns that an error names."""
+_LONGEST_TYPE = 80
+"""Greatest length of the name of a type in an error."""
+
+
+def mask_of(
+    predicate: ColumnPredicate, on_value: bool, step_id: str, chunk: Chunk
+) -> npt.NDArray[np.bool_]:
+    """Return the mask of a chunk's items for which a predicate is true, shape (len(chunk),).
+
+    The mask is false where the result of the predicate is null.
+
+    Args:
+        predicate: the predicate.
+        on_value: True if the items must be pairs.
+        step_id: the step.
+        chunk: the items; in a keyed stream the rows are the values.
+
+    Raises:
+        StepError: when the items do not fit into columns, the expression cannot be computed over
+            the columns, or its result is not boolean.
+    """
+    if on_value and not isinstance(chunk, KeyedRecords):
+        chunk = as_pairs(chunk, step_id)
+    if not len(chunk):
+        return np.zeros(0, np.bool_)
+    batch = item_columns(keys_apart(chunk, step_id), step_id)
+    result = _computed(predicate.expression, step_id, batch)
+    if pa.types.is_null(result.type):
+        return np.zeros(len(chunk), np.bool_)
+    if not pa.types.is_boolean(result.type):
+        raise StepError(
+            step_id,
+            f"the predicate {_shown(predicate.expression)} must be true or false, and is of type "
+            f"{result.type}: compare it with a value, as in pc.field('amount') >= 100; "
+            f"{_columns(batch)}",
+        )
+    mask: npt.NDArray[np.bool_] = result.fill_null(False).to_numpy()
+    return mask
+
+
+def _computed(expression: Any, step_id: str, batch: pa.RecordBatch) -> pa.ChunkedArray:
+    """Return the value of an expression for each row of a batch that is not empty.
+
+    Raises:
+        StepError: when Arrow cannot compute the expression over the columns.
+    """
+    if not batch.num_columns:
+        raise StepError(step_id, f"the predicate {_shown(expression)} needs items with columns")
+    try:
+        return _projected(expression, batch)
+    except pa.ArrowNotImplementedError as error:
+        # Many functions of text do not take the dictionaries that encode text.
+        decoded = _decoded(batch)
+        if decoded.schema.equals(batch.schema):
+            raise _failure(expression, step_id, batch, error) from error
+        return _computed(expression, step_id, decoded)
+    except RAISED as error:
+        raise _failure(expression, step_id, batch, error) from error
+
+
+def _projected(expression: Any, batch: pa.RecordBatch) -> pa.ChunkedArray:
+    # The module imports pandas, so it is loaded only where a flow has an expression.
+    from pyarrow import acero
+
+    source = acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))
+    plan = acero.Declaration.from_sequence(
+        [
+            acero.Declaration("table_source", source),
+            acero.Declaration("project", acero.ProjectNodeOptions([expression], ["result"])),
+        ]
+    )
+    # A chunk is small, and the other cores have tasks of their own. One thread keeps the order.
+    return plan.to_table(use_threads=False).column(0)
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _failure(
+    expression: Any, step_id: str, batch: pa.RecordBatch, error: BaseException
+) -> StepError:
+    """Return the error of an expression that Arrow cannot compute over the columns of a batch."""
+    reason = first_line(error)
+    if reason.startswith("No match for "):
+        return StepError(
+            step_id,
+            f"the predicate {_shown(expression)} reads a field that the items lack "
+            f"({reason.split(' in ')[0]}): name one that they have, or use a function for fields "
+            f"that only some items have; {_columns(batch)}",
+        )
+    advice = "cast a field to another type, as in pc.field('amount').cast('double')"
+    if any(pa.types.is_null(kind) for kind in batch.schema.types):
+        advice = (
+            "a column in which every value is None has the type null: cast it to the type that it "
+            "should have, as in pc.field('is_paid').cast('bool')"
+        )
+    return StepError(
+        step_id,
+        f"the predicate {_shown(expression)} cannot be computed, {brief(error)}: {advice}; "
+        f"{_columns(batch)}",
+    )
+
+
+def _shown(expression: Any) -> str:
+    return shorten(str(expression))
+
+
+def _columns(batch: pa.RecordBatch) -> str:
+    """Return the columns of a batch and their types, in words."""
+    named = [
+        f"{field.name!r} ({_type_name(field.type)})" for field in list(batch.schema)[:_MOST_COLUMNS]
+    ]
+    more = batch.num_columns - len(named)
+    return f"the columns are {', '.join(named)}" + (f" and {more} more" if more else "")
+
+
+def _type_name(kind: Any) -> str:
+    name = str(kind)
+    return name if len(name) <= _LONGEST_TYPE else f"{name[: _LONGEST_TYPE - 1]}…"

@@ -39,8 +39,7 @@ from flow.engine.calls.calling import run_calls
 from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.failures import portable
 from flow.engine.packets.shards import hash_keys, shard_of
-from flow.engine.steps.batches import run_batches
-from flow.engine.steps.predicates import mask_of
+from flow.engine.steps.batches import mask_of, run_batches
 from flow.engine.tables.contents import Change
 from flow.engine.tables.log import pickled
 from flow.errors import RAISED, EngineError, StepError, brief, shorten, step_error

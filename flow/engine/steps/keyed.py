@@ -2,32 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS, Chunk, Pairs
-from flow.engine.packets.packets import Run
+from flow.engine.packets.packets import Packet, Run, decode_runs
+from flow.engine.plan.plan import Edge
 from flow.engine.progress.step_time import StepTime
 from flow.engine.state.key_states import KeyStates
-from flow.engine.steps.key_failures import cause_of, raised
-from flow.errors import RAISED, FlowError, StepError, shorten, step_error
+from flow.errors import RAISED, FlowError, StepError, brief, shorten, step_error
 from flow.instants import NEVER
-from flow.keyed.detaching import detach_items
 from flow.keyed.logic import (
     COUNTED,
     DISCARD,
     KEEP,
     Bounded,
+    FailedCall,
     OneToOneLogic,
     RejectedValue,
     Stamped,
     StatefulBatchLogic,
     StatefulLogic,
+    detach_items,
 )
-from flow.keyed.shard_logic import ShardOutput
+from flow.keyed.shard_logic import KeyFailure, ShardOutput
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return the exception to chain: the cause of an error that a logic wraps, or the error."""
+    return error.__cause__ if isinstance(error, (RejectedValue, FailedCall)) else error
+
+
+def raised(what: str, error: BaseException) -> str:
+    """Return the error text of a call that raised an exception."""
+    if isinstance(error, FailedCall) and error.__cause__ is not None:
+        return f"{error.what} raised {brief(error.__cause__)}"
+    return f"{what} raised {brief(error)}"
+
+
+def failed_at(step_id: str, failure: KeyFailure) -> StepError:
+    """Return the error of a step that runs over columns."""
+    cause = failure.cause
+    if isinstance(cause, RejectedValue):
+        return step_error(step_id, cause.problem, key=failure.key, item=cause.value)
+    problem = raised("on_batch", cause)
+    return step_error(step_id, problem, key=failure.key, item=failure.value)
+
+
+def gather(
+    edges: tuple[Edge, ...], packets: list[Packet], time: StepTime | None = None
+) -> dict[str, Run]:
+    """Return the values of each key from all packets bound for a step, in order of position.
+
+    With several edges each value becomes ``(side, value)``; `time` stamps each value.
+    """
+    runs_of: dict[str, list[Run]] = {}
+    for packet in sorted(packets, key=lambda packet: (packet.origin, packet.seq)):
+        for run in _received(edges, packet, time):
+            runs_of.setdefault(run.key, []).append(run)
+    return {key: runs[0] if len(runs) == 1 else _merged(key, runs) for key, runs in runs_of.items()}
+
+
+def _received(edges: tuple[Edge, ...], packet: Packet, time: StepTime | None) -> Iterable[Run]:
+    runs: Iterable[Run] = decode_runs(packet.payload, edges[0].step_id)
+    if time is not None:
+        runs = time.stamped(packet.dest, packet.origin, list(runs))
+    if len(edges) == 1:
+        return runs
+    (side,) = (edge.side for edge in edges if edge.dest == packet.dest)
+    return (run._replace(values=[_sided(value, side) for value in run.values]) for run in runs)
+
+
+def _sided(value: Any, side: int) -> Any:
+    if isinstance(value, (Stamped, Bounded)):
+        return value._replace(value=(side, value.value))
+    return (side, value)
+
+
+def _merged(key: str, runs: list[Run]) -> Run:
+    values = [value for run in runs for value in run.values]
+    pos = [at for run in runs for at in run.pos]
+    if any(left.pos[-1] > right.pos[0] for left, right in itertools.pairwise(runs)):
+        order = sorted(range(len(pos)), key=pos.__getitem__)
+        values, pos = [values[at] for at in order], [pos[at] for at in order]
+    return Run(key, _monotonic(values) if isinstance(values[0], Stamped) else values, pos)
+
+
+def _monotonic(values: list[Stamped]) -> list[Stamped]:
+    """Return a key's values with stamps that never decrease.
+
+    Items of several partitions can share a position; each is stamped by its own partition.
+    """
+    progress = itertools.accumulate((value.progress_us for value in values), max)
+    return [Stamped(one.value, reached) for one, reached in zip(values, progress, strict=True)]
+
 
 Logic = Any
 

@@ -21,17 +21,15 @@ from flow.engine.packets.packets import PROGRESS, Packet
 from flow.engine.plan.plan import Plan
 from flow.engine.progress.holds import Holds, hold_us
 from flow.engine.progress.step_time import StepTime, step_time
-from flow.engine.state.key_states import KeyStates
-from flow.engine.state.shard_table import ShardTable
+from flow.engine.state.key_states import KeyStates, LiveStates, SegmentedStates
+from flow.engine.state.shard_table import LiveTable, SegmentedTable, ShardTable
+from flow.engine.state.store import StateStore
 from flow.engine.steps.gathering import gather_rows
-from flow.engine.steps.key_failures import cause_of, failed_at, raised
-from flow.engine.steps.key_runs import gather
-from flow.engine.steps.keyed import KeyedRun
+from flow.engine.steps.keyed import KeyedRun, cause_of, failed_at, gather, raised
 from flow.errors import RAISED, FlowError, step_error
 from flow.instants import NEVER, NO_PROGRESS
-from flow.keyed.lateness import round_up
-from flow.keyed.logic import LATE_PORT, Counted, FailedCall
-from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput, ShardRows
+from flow.keyed.logic import LATE_PORT, Counted, FailedCall, round_up
+from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput
 from flow.keyed.step import OverColumns
 
 
@@ -106,8 +104,12 @@ class KeyedStep:
         return emitted.by_port(len(self.step.downs)), states.flush()
 
     def _over_columns(self, table: ShardTable, time: StepTime) -> tuple[ShardOutput, int]:
-        step_id, items = self.step.step_id, self.arrived.items
-        rows = self._gathered(items, time) if items else None
+        step_id, lowering = self.step.step_id, self.plan.lowering_of(self.step.step_id)
+        takes_sided = isinstance(lowering, OverColumns) and lowering.takes_sided_records
+        rows = gather_rows(
+            *(self.plan.edges_into(step_id), self.arrived.items, time),
+            takes_sided_records=takes_sided,
+        )
         self.context.count(step_id, "in", 0 if rows is None else len(rows.pos))
         downs = self.step.downs
         wanted = frozenset(at for at, down in enumerate(downs) if self._is_wanted(down))
@@ -124,13 +126,6 @@ class KeyedStep:
                 raise
             problem = raised("working out or keeping its results", error)
             raise step_error(step_id, problem, has_item=False) from cause_of(error)
-
-    def _gathered(self, items: list[Packet], time: StepTime) -> ShardRows | None:
-        """Return the rows of packets, in the form that the step's logic takes."""
-        lowering = self.plan.lowering_of(self.step.step_id)
-        takes_sided_records = isinstance(lowering, OverColumns) and lowering.takes_sided_records
-        edges = self.plan.edges_into(self.step.step_id)
-        return gather_rows(edges, items, time, takes_sided_records=takes_sided_records)
 
     def _holds(self, time: StepTime) -> Holds:
         """Return the holds of the step's streams that steps in event time read.
@@ -169,10 +164,10 @@ class KeyedStep:
                 by = time.bound.set_by
                 name = (by.step_id, -1) if isinstance(by, StreamId) else by
                 stats.bounds[step_id] = StepBound(time.bound.after_us, *name)
-        stats.gauges[step_id, "keys"] += self.state.count()
-        stats.gauges[step_id, "state_bytes"] += self.state.size()
+        stats.gauges[step_id, "keys"] += self.state.header.keys
+        stats.gauges[step_id, "state_bytes"] += self.state.header.size
         if self.plan.keyed(step_id).declared.counter is not None:
-            counts = self.state.counts()
+            counts = self.state.header.total
             stats.gauges[step_id, OPEN_WINDOWS] += counts.windows
             stats.gauges[step_id, BUFFERED_VALUES] += counts.values
 
@@ -206,3 +201,30 @@ class KeyedStep:
 def counted_as(step: Step, down: StreamId) -> str:
     """Return the name of the counter of the items of one of a step's streams."""
     return "out" if down == step.downs[0] else down.port
+
+
+def states_in(store: StateStore, plan: Plan, step_id: str) -> KeyStates | ShardTable:
+    """Return the state of a keyed step in a store."""
+    operator, lowering = plan.keyed(step_id), plan.lowering_of(step_id)
+    rule, settings = plan.hold_rule(step_id), operator.declared.settings
+    if isinstance(lowering, OverColumns):
+        is_counted = operator.declared.counter is not None
+        return SegmentedTable(store, step_id, lowering.shard_logic, settings, is_counted, rule)
+    return key_states_in(store, plan, step_id)
+
+
+def key_states_in(store: StateStore, plan: Plan, step_id: str) -> SegmentedStates:
+    """Return the state of a keyed step in a store, key by key."""
+    operator, rule = plan.keyed(step_id), plan.hold_rule(step_id)
+    holding = plan.holding.get(step_id, frozenset())
+    return SegmentedStates(
+        store, step_id, operator.builder, operator.declared.settings, rule, holding
+    )
+
+
+def live_states(plan: Plan, step_id: str) -> KeyStates | ShardTable:
+    """Return the state of a keyed step in memory, for a batch run."""
+    lowering = plan.lowering_of(step_id)
+    if isinstance(lowering, OverColumns):
+        return LiveTable(lowering.shard_logic)
+    return LiveStates(plan.holding.get(step_id, frozenset()))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from flow.columns.chunks import Chunk
@@ -106,55 +108,52 @@ def _edge_of(plan: Plan, packet: Packet) -> Edge | None:
     return plan.edges[Marks.dest_in(packet.payload)] if packet.dest == PROGRESS else None
 
 
+@dataclass
 class _LevelRun:
-    def __init__(
-        self,
-        plan: Plan,
-        level: int,
-        shards: int,
-        shard: int,
-        control: Control,
-        stats: Stats,
-        slice_number: int,
-        holds: Holds,
-    ) -> None:
-        self._holds = dict(holds)
-        self._plan = plan
-        self._level = level
-        self._shard = shard
-        self._control = control
-        self._slice = slice_number
-        self._context = TaskContext(
-            *(control.moment, stats),
-            run_id=plan.plan_id,
-            control=control,
-            place=(level, shard, slice_number),
-            table_store=plan.table_store,
-            work=TaskWork(level),
+    plan: Plan
+    level: int
+    shards: int
+    shard: int
+    control: Control
+    stats: Stats
+    slice_number: int
+    holds: Holds
+
+    @cached_property
+    def context(self) -> TaskContext:
+        return TaskContext(
+            *(self.control.moment, self.stats),
+            run_id=self.plan.plan_id,
+            control=self.control,
+            place=(self.level, self.shard, self.slice_number),
+            table_store=self.plan.table_store,
+            work=TaskWork(self.level),
         )
-        origin = (level << LEVEL_BITS) | shard
-        partition = Partition.of_level(level)
-        self._pipeline = Pipeline(plan, shards, shard, origin, partition, self._context)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        origin, partition = (self.level << LEVEL_BITS) | self.shard, Partition.of_level(self.level)
+        return Pipeline(self.plan, self.shards, self.shard, origin, partition, self.context)
 
     def packets(self, here: dict[str, Arrived], states_of: StatesOf) -> Iterator[Packet]:
         try:
-            for step_id in self._plan.levels[self._level - 1]:
-                self._run_step(self._plan.steps[step_id], here.get(step_id, Arrived()), states_of)
-                yield from self._pipeline.flush(self._slice)
-            yield from self._pipeline.finish(self._slice)
-            if self._holds and self._level < len(self._plan.levels):
-                seq = self._slice << SLICE_BITS
-                yield holds_packet(self._holds, self._shard, self._shard, seq)
+            for step_id in self.plan.levels[self.level - 1]:
+                self._run_step(self.plan.steps[step_id], here.get(step_id, Arrived()), states_of)
+                yield from self.pipeline.flush(self.slice_number)
+            yield from self.pipeline.finish(self.slice_number)
+            if self.holds and self.level < len(self.plan.levels):
+                seq = self.slice_number << SLICE_BITS
+                yield holds_packet(self.holds, self.shard, self.shard, seq)
         except FlowError as error:
-            yield Packet(ERROR, self._shard, self._shard, 0, encode_failure(error))
-        yield from self._pipeline.report()
+            yield Packet(ERROR, self.shard, self.shard, 0, encode_failure(error))
+        yield from self.pipeline.report()
 
     def _run_step(self, step: Step, arrived: Arrived, states_of: StatesOf) -> None:
-        with self._context.work.timed(WorkPhase.LEVELS):
+        with self.context.work.timed(WorkPhase.LEVELS):
             sent = self._sent(step, arrived, states_of)
         for down, chunk in sent:
-            self._context.count(step.step_id, counted_as(step, down), len(chunk))
-            self._pipeline.push(down, chunk)
+            self.context.count(step.step_id, counted_as(step, down), len(chunk))
+            self.pipeline.push(down, chunk)
 
     def _sent(
         self, step: Step, arrived: Arrived, states_of: StatesOf
@@ -163,12 +162,12 @@ class _LevelRun:
         if isinstance(step.operator, Stateful):
             state = states_of(step)
             keyed = KeyedStep(
-                self._plan, step, arrived, state, self._control, self._context, self._holds
+                self.plan, step, arrived, state, self.control, self.context, self.holds
             )
-            with self._context.stats.timed(step.step_id):
+            with self.context.stats.timed(step.step_id):
                 sent = keyed.run()
-            self._holds |= keyed.holds
+            self.holds = {**self.holds, **keyed.holds}
             return sent
         sent = [(step.downs[0], chunk) for chunk in sorted_chunks(arrived.items)]
-        self._context.count(step.step_id, "in", sum(len(chunk) for _, chunk in sent))
+        self.context.count(step.step_id, "in", sum(len(chunk) for _, chunk in sent))
         return sent

@@ -1,22 +1,25 @@
-"""Writes to sinks, in the workers, from the packets of outputs."""
+"""Writes to sinks, and the rows of data frames, in the workers, from the packets of outputs."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
+
+import pyarrow as pa
 
 from flow.columns.chunks import Chunk, KeyedRecords, Records, as_items, laid_out
 from flow.columns.row_views import view_of
+from flow.connectors.formats.columns import FIX, as_columns, merge_small
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import encode_failure
-from flow.engine.epoch.work import TaskWork, WorkPhase
-from flow.engine.epoch.worker_memory import worker_name
+from flow.engine.epoch.work import TaskWork, WorkPhase, worker_name
 from flow.engine.packets.packets import ERROR, SLICE_BITS, STATS, Packet, sorted_chunks
 from flow.engine.plan.plan import Edge, Plan
-from flow.errors import RAISED, EngineError, FlowError, StepError, brief
+from flow.errors import RAISED, EngineError, FlowError, SinkError, StepError, brief
 from flow.operators.edges import Output
 
 
@@ -157,3 +160,38 @@ def _written(chunk: Chunk, lays_out: bool) -> Written:
     if lays_out and isinstance(chunk, (Records, KeyedRecords)):
         return laid_out(chunk)
     return as_items(chunk).items
+
+
+FRAME_FIX = "give a schema with types that fit, or map the items before"
+
+
+def rows_of(items: Iterable[Written], schema: pa.Schema, step_id: str) -> Iterator[pa.RecordBatch]:
+    """Yield items as rows, in their order.
+
+    Args:
+        items: the items, in batches.
+        schema: the columns.
+        step_id: the output's step, for errors.
+
+    Raises:
+        SinkError: a value does not fit its column.
+    """
+    try:
+        for written in merge_small(items):
+            yield as_columns(written, schema, step_id)
+    except SinkError as error:
+        raise SinkError(str(error).replace(FIX, FRAME_FIX)) from error.__cause__
+
+
+def unpacked_by_slice(packets: Iterable[Packet]) -> Iterator[Written]:
+    """Yield the items of one output in order within each shard and slice, one slice in memory.
+
+    Args:
+        packets: the packets, those of a shard and slice together.
+    """
+    for _, of_slice in groupby(packets, key=_shard_and_slice):
+        yield from unpacked(list(of_slice), lays_out=True)
+
+
+def _shard_and_slice(packet: Packet) -> tuple[int, int]:
+    return packet.shard, packet.seq >> SLICE_BITS

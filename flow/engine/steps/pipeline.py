@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from flow.columns.chunks import SOURCE_BITS, Chunk, in_order
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import SourcePartition, TaskContext
-from flow.engine.epoch.work import WorkPhase
-from flow.engine.epoch.worker_memory import resident_bytes, worker_name
+from flow.engine.epoch.work import WorkPhase, resident_bytes, worker_name
 from flow.engine.packets.packets import (
     PRINTED,
     PROGRESS,
@@ -32,6 +31,8 @@ class Pipeline:
     source partition.
 
     Attributes:
+        shard: the shard by which unkeyed items reach outputs.
+        context: the context of the task.
         buffered_items: the number of items that are buffered at edges.
     """
 
@@ -46,10 +47,10 @@ class Pipeline:
     ) -> None:
         self._plan = plan
         self._shards = shards
-        self._shard = shard
+        self.shard = shard
         self._origin = origin
         self._partition = partition
-        self._context = context
+        self.context = context
         self._meters: dict[int, Meter | None] = {}
         self._growths: dict[str, Growth] = {}
         self._hold_meters: dict[int, HoldMeter | None] = {}
@@ -59,7 +60,7 @@ class Pipeline:
 
     def push(self, stream: StreamId, chunk: Chunk) -> None:
         """Run a chunk through the steps that follow a stream, up to the edges."""
-        with self._context.work.timed(WorkPhase.LEVELS):
+        with self.context.work.timed(WorkPhase.LEVELS):
             self._push(stream, chunk)
 
     def _push(self, stream: StreamId, chunk: Chunk) -> None:
@@ -110,34 +111,34 @@ class Pipeline:
 
     def report(self) -> Iterator[Packet]:
         """Yield the packets of counts and of printed lines; the lines are cleared."""
-        if self._context.printed:
-            lines = "\n".join(self._context.printed).encode()
-            yield Packet(PRINTED, self._shard, self._origin, 0, lines)
-            self._context.printed.clear()
-        stats, worker = self._context.stats, worker_name()
+        if self.context.printed:
+            lines = "\n".join(self.context.printed).encode()
+            yield Packet(PRINTED, self.shard, self._origin, 0, lines)
+            self.context.printed.clear()
+        stats, worker = self.context.stats, worker_name()
         stats.workers[worker] = resident_bytes()
-        stats.work_ns.update(self._context.work.of_worker(worker))
-        yield Packet(STATS, self._shard, self._origin, 0, stats.encode())
+        stats.work_ns.update(self.context.work.of_worker(worker))
+        yield Packet(STATS, self.shard, self._origin, 0, stats.encode())
 
     def _run(self, step: Step, chunk: Chunk) -> list[tuple[StreamId, Chunk]]:
-        self._context.count(step.step_id, "in", len(chunk))
-        with self._context.stats.timed(step.step_id):
-            chunks = run_step(step.operator, step.step_id, chunk, self._context)
+        self.context.count(step.step_id, "in", len(chunk))
+        with self.context.stats.timed(step.step_id):
+            chunks = run_step(step.operator, step.step_id, chunk, self.context)
         pairs = zip(step.downs, chunks, strict=True)
         output = [(down, out) for down, out in pairs if out is not None]
-        self._context.count(step.step_id, "out", sum(len(out) for _, out in output))
+        self.context.count(step.step_id, "out", sum(len(out) for _, out in output))
         return output
 
     def _buffer(self, edge: Edge, chunk: Chunk) -> None:
         if edge.kind is EdgeKind.OUTPUT:
-            self._context.count(edge.step_id, "in", len(chunk))
+            self.context.count(edge.step_id, "in", len(chunk))
         self._buffered.setdefault(edge.dest, []).append(chunk)
         self.buffered_items += len(chunk)
 
     def _pack(self, chunks_of: dict[int, list[Chunk]], slice_number: int) -> Iterator[Packet]:
         """Yield the packets of chunks by edge, measured and stamped if their steps need it."""
         packets = self._packed(chunks_of, slice_number)
-        return self._context.work.iterated(WorkPhase.LEVELS, packets)
+        return self.context.work.iterated(WorkPhase.LEVELS, packets)
 
     def _packed(self, chunks_of: dict[int, list[Chunk]], slice_number: int) -> Iterator[Packet]:
         for edge, chunk in self._measured(chunks_of):
@@ -182,7 +183,7 @@ class Pipeline:
         return self._hold_meters[edge.dest]
 
     def _new_hold_meter(self, edge: Edge) -> HoldMeter | None:
-        context, operator = self._context, self._plan.steps[edge.step_id].operator
+        context, operator = self.context, self._plan.steps[edge.step_id].operator
         many = None if context.control is None else context.control.many
         if not isinstance(operator, Stateful) or operator.declared.holds is None:
             return None
@@ -193,7 +194,7 @@ class Pipeline:
     @property
     def _sources(self) -> Sequence[SourcePartition]:
         """The source partitions by the numbers that positions carry."""
-        control = self._context.control
+        control = self.context.control
         if control is None:
             return self._plan.sources_of(())
         return control.sources or ()
@@ -209,13 +210,13 @@ class Pipeline:
         if not isinstance(operator, Stateful) or operator.declared.progress is None:
             return None
         in_columns = isinstance(self._plan.lowering_of(edge.step_id), OverColumns)
-        control = self._context.control
+        control = self.context.control
         many = None if control is None else control.many
         run_bits = SOURCE_BITS if self._plan.has_source_numbers(many) else 0
         growth = Growth.of(self._partition, run_bits)
         if self._partition.is_source:
             growth = self._growths.setdefault(edge.step_id, growth)
-        moment = self._context.moment
+        moment = self.context.moment
         return Meter(edge, operator.declared.progress, self._partition, moment, in_columns, growth)
 
     def _encode(self, edge: Edge, chunk: Chunk) -> Iterator[tuple[int, bytes]]:
@@ -226,4 +227,4 @@ class Pipeline:
             case EdgeKind.SPREAD:
                 return encode_spread(chunk, self._shards, made_by)
             case EdgeKind.OUTPUT:
-                return iter([(self._shard, encode_whole(chunk, made_by))])
+                return iter([(self.shard, encode_whole(chunk, made_by))])

@@ -58,27 +58,43 @@ def share(number: int, count: int, total: int) -> slice:
 
 def read_split(plan: Plan, shards: int, reading: Reading, control: Control) -> Iterator[Packet]:
     """Read a split, run the stateless steps, and yield packets; a failure becomes a packet."""
-    context = TaskContext(
-        control.moment,
-        run_id=plan.plan_id,
-        control=control,
-        place=(reading.step_id, reading.split.partition),
-        table_store=plan.table_store,
-    )
-    shard = shard_of_partition(plan, reading.step_id, reading.split.partition, shards)
-    partition = Partition(reading.step_id, reading.split.partition)
-    pipeline = Pipeline(plan, shards, shard, reading.origin, partition, context)
+    pipeline = pipeline_of(plan, shards, reading, control)
     step = plan.steps[reading.step_id]
     fields = plan.fields_read.get(reading.step_id)
+    return _packets(pipeline, reading, read_chunks(step, reading, pipeline.context, fields))
+
+
+def _packets(
+    pipeline: Pipeline, reading: Reading, chunks: Iterable[tuple[StreamId, Chunk]]
+) -> Iterator[Packet]:
+    """Push the chunks of a split, and yield packets; a failure becomes a packet."""
     try:
-        for chunk in read_chunks(step, reading, context, fields):
+        for chunk in chunks:
             pipeline.push(*chunk)
             if pipeline.buffered_items >= FLUSH_ITEMS:
                 yield from pipeline.flush(reading.slice_number)
         yield from pipeline.finish(reading.slice_number)
     except FlowError as error:
-        yield Packet(ERROR, shard, reading.origin, 0, encode_failure(error))
+        yield Packet(ERROR, pipeline.shard, reading.origin, 0, encode_failure(error))
     yield from pipeline.report()
+
+
+def pipeline_of(plan: Plan, shards: int, reading: Reading, control: Control) -> Pipeline:
+    """Return the pipeline of a task that reads a split of an input in an epoch.
+
+    Unkeyed items of a source partition reach outputs by one shard, in all splits and slices, so
+    that sinks get items in order.
+    """
+    step_id, number = reading.step_id, reading.split.partition
+    context = TaskContext(
+        control.moment,
+        run_id=plan.plan_id,
+        control=control,
+        place=(step_id, number),
+        table_store=plan.table_store,
+    )
+    shard = (plan.inputs.index(step_id) + number) % shards
+    return Pipeline(plan, shards, shard, reading.origin, Partition(step_id, number), context)
 
 
 def read_changes(plan: Plan, reading: Reading, control: Control) -> TaskContext:
@@ -139,14 +155,6 @@ def source_of(step: Step) -> Source[object]:
     return step.operator.source
 
 
-def shard_of_partition(plan: Plan, step_id: str, partition: int, shards: int) -> int:
-    """Return the shard by which unkeyed items of a source partition reach outputs.
-
-    All splits and slices of the partition have the same shard, so that sinks get items in order.
-    """
-    return (plan.inputs.index(step_id) + partition) % shards
-
-
 def read_batches(
     plan: Plan,
     shards: int,
@@ -181,18 +189,18 @@ def read_batches(
     stream = plan.steps[step_id].downs[0]
     source = plan.frames.index(step_id) if plan.has_source_numbers() else None
     reading = Reading(step_id, Split(None, order=order), origin, source=source)
+    chunks = ((stream, chunk) for chunk in _records(batches, reading, context))
+    return _packets(pipeline, reading, chunks)
+
+
+def _records(
+    batches: Iterable[pa.RecordBatch], reading: Reading, context: TaskContext
+) -> Iterator[Records]:
     row = 0
-    try:
-        for batch in batches:
-            context.count(step_id, "out", batch.num_rows)
-            pipeline.push(stream, Records(batch, reading.positions(row, batch.num_rows)))
-            row += batch.num_rows
-            if pipeline.buffered_items >= FLUSH_ITEMS:
-                yield from pipeline.flush()
-        yield from pipeline.finish()
-    except FlowError as error:
-        yield Packet(ERROR, shard, origin, 0, encode_failure(error))
-    yield from pipeline.report()
+    for batch in batches:
+        context.count(reading.step_id, "out", batch.num_rows)
+        yield Records(batch, reading.positions(row, batch.num_rows))
+        row += batch.num_rows
 
 
 def _guarded(

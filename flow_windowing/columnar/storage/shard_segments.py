@@ -12,9 +12,8 @@ import pyarrow as pa
 from flow.columns.arrays import Ints, Mask
 from flow.instants import NEVER
 from flow.keyed.due import split_dues
-from flow.keyed.segments import WINDOWS, WholeKeys, kind_of
+from flow.keyed.segments import WINDOWS, StateCounts, WholeKeys, kind_of
 from flow.keyed.shard_logic import SegmentDump
-from flow.keyed.state_counts import StateCounts
 from flow_windowing.columnar.admission.key_clocks import KeyClocks, KeyColumns, KeyLogics
 from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn

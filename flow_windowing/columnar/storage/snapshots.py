@@ -10,7 +10,7 @@ import numpy as np
 
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
-from flow.keyed.state_counts import StateCounts
+from flow.keyed.segments import StateCounts
 from flow_windowing.clocks.event_clock import ClockState
 from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators

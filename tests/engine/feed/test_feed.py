@@ -22,8 +22,8 @@ from flow.connectors.then import Then
 from flow.engine.epoch.context import Control
 from flow.engine.feed.batch_plan import batch_plan
 from flow.engine.feed.feed import HEARTBEAT_US, Feed
+from flow.engine.feed.life import FixedTime
 from flow.engine.feed.offsets import EpochOffset, Origin
-from flow.engine.feed.system_time import FixedTime
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.planning.planner_calls import plan_everything
 from flow.engine.steps.reading import Reading

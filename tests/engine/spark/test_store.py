@@ -14,7 +14,7 @@ import pytest
 from flow.engine.spark import store as spark_store
 from flow.engine.spark.session.failures import StateLost
 from flow.engine.spark.store import SparkStore
-from flow.engine.state.header import Header
+from flow.engine.state.step_state import Header
 from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.instants import NEVER
 

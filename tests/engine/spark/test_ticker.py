@@ -22,8 +22,8 @@ from pyspark.sql.types import StructType
 from flow.connectors.source import Json, Split
 from flow.engine.epoch.context import Control
 from flow.engine.feed.feed import Feed
+from flow.engine.feed.life import FeedEnd
 from flow.engine.feed.offsets import EpochOffset
-from flow.engine.feed.stop import FeedEnd
 from flow.engine.spark import ticker
 from flow.engine.spark.session.versions import installed_version
 from flow.engine.spark.shipping import Layout, ShippedPlan

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flow.operators as op
-from flow.engine.state.header import Header
 from flow.engine.state.key_states import SegmentedStates
 from flow.engine.state.segment import Segment
+from flow.engine.state.step_state import Header
 from flow.engine.state.store import MemoryStore
 from flow.instants import NEVER
-from flow.keyed.state_counts import StateCounter, StateCounts
+from flow.keyed.segments import StateCounter, StateCounts
 from tests.support.sampling import sampled
 from tests.support.segments import segments_of
 
@@ -79,9 +79,9 @@ def test_totals_agree_with_a_dict(epochs: list[dict[str, Any]], target_bytes: in
     with segments_of(target_bytes):
         for epoch in epochs:
             one = play(store, Counting(), model, epoch)
-            assert one.counts() == total_of(model)
+            assert one.header.total == total_of(model)
             again = SegmentedStates(store, "step", Counting())
-            assert again.counts() == total_of(model)
+            assert again.header.total == total_of(model)
 
 
 @sampled(100, by_default=30)
@@ -92,9 +92,9 @@ def test_a_step_that_gets_a_counter_counts_all_its_keys(
     store, model = MemoryStore(), dict[str, Any]()
     with segments_of(target_bytes):
         for epoch in epochs:  # `Held` alone, as a builder, counts nothing.
-            assert play(store, Held, model, epoch).counts() == StateCounts()
+            assert play(store, Held, model, epoch).header.total == StateCounts()
         play(store, Counting(), model, {})
-        assert SegmentedStates(store, "step", Counting()).counts() == total_of(model)
+        assert SegmentedStates(store, "step", Counting()).header.total == total_of(model)
 
 
 def test_a_step_that_counts_no_longer_leaves_no_counts() -> None:
@@ -104,7 +104,7 @@ def test_a_step_that_counts_no_longer_leaves_no_counts() -> None:
         before = Header.decode(store.read_header("step") or b"", "step")
         assert (before.total, before.is_counted) == ((16, 32), True)
         assert before.segments > 1
-        assert play(store, Held, {}, {"key-1": (1, 2, "")}).counts() == StateCounts()
+        assert play(store, Held, {}, {"key-1": (1, 2, "")}).header.total == StateCounts()
         after = Header.decode(store.read_header("step") or b"", "step")
         assert (after.total, after.is_counted) == ((0, 0), False)
 

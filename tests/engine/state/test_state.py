@@ -16,11 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.engine.state import key_states
-from flow.engine.state.header import Header
 from flow.engine.state.key_states import LiveStates, SegmentedStates
-from flow.engine.state.packed import pack, unpack
 from flow.engine.state.segment import Segment
-from flow.engine.state.store import MemoryStore
+from flow.engine.state.step_state import Header
+from flow.engine.state.store import MemoryStore, pack, unpack
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.due import DueLimit, held_due_us
@@ -121,7 +120,7 @@ def test_segmented_state_agrees_with_a_dict(epochs: list[Epoch], target_bytes: i
         for epoch in epochs:
             one = states(store)
             play(one, model, epoch)
-            assert one.count() == len(model)
+            assert one.header.keys == len(model)
             check_sizes(store, target_bytes)
         last = states(store)
         assert last.all() == sorted(model)
@@ -261,7 +260,7 @@ def test_a_step_whose_keys_have_all_gone_keeps_no_segment() -> None:
     for key in KEYS:
         one.drop(key)
     assert one.flush() == NEVER
-    assert one.count() == 0
+    assert one.header.keys == 0
     assert store.read_segments("step", range(header(store).segments)) == [None]
 
 

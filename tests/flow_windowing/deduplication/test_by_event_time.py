@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
-from flow.engine.epoch.watermark_lag import WatermarkLag, watermark_lags
+from flow.engine.epoch.summary import WatermarkLag, watermark_lags
 from flow.errors import FlowTypeError, StepError
 from flow.testing import TestDriver, TestingSink, TestingSource, run_once
 from flow_windowing import Clock, EventClock, LateReason

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from flow.engine.state.header import Header
 from flow.engine.state.segment import Segment
+from flow.engine.state.step_state import Header
 from recovery import Problem
 from recovery.reading.epoch_state import EpochState
 from recovery.tools.verifying import _contents

@@ -15,7 +15,7 @@ import flow_windowing as win
 from flow import CheckpointError, Dataflow, StopFlag
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.plan.compiler import compile_flow
-from flow.engine.state.header import Header
+from flow.engine.state.step_state import Header
 from flow.keyed.step import Stateful
 from flow.testing import ABORT, EOF, TestDriver, TestingSink, TestingSource, key_by_key
 from recovery import verify

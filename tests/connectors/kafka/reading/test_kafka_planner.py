@@ -19,8 +19,8 @@ from flow.connectors.kafka.broker.cluster import Ends, TopicPartition, Unreachab
 from flow.connectors.kafka.reading.planner import MOST_POLLS, KafkaPlanner, PollHistory, Reach, _cut
 from flow.connectors.source import MemoryLog
 from flow.engine.feed.feed import Feed
+from flow.engine.feed.life import FixedTime
 from flow.engine.feed.offsets import EpochOffset
-from flow.engine.feed.system_time import FixedTime
 from flow.errors import SourceError
 from tests.support.clock import Clock
 from tests.support.sampling import sampled

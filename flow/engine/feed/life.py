@@ -1,9 +1,12 @@
-"""End of a run: the flag with which a user stops it, and the events between feed and run."""
+"""The life of a run: its system time, the flag with which a user stops it, and its end."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 
 class FeedEnd:
@@ -48,3 +51,22 @@ class StopFlag:
         self._ends.append(end)
         if self.asked.is_set():
             end.stop_asked.set()
+
+
+SystemTime: TypeAlias = Callable[[], int]
+"""A function that returns the system time in µs: the only access to the machine's clock."""
+
+
+def wall_time() -> int:
+    """Return the time of the machine's clock, in µs since 1970."""
+    return time.time_ns() // 1000
+
+
+@dataclass(frozen=True)
+class FixedTime:
+    """System time of a test, which only a source's `advance_us` moves."""
+
+    now_us: int
+
+    def __call__(self) -> int:
+        return self.now_us
