@@ -8,11 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from flow.dataflow import Dataflow, Step, StreamId
-from flow.engine.plan.plan import Edge, EdgeKind, Hop, Plan, follows_inputs
-from flow.engine.plan.reads import reads_of
+from flow.engine.plan.plan import Edge, EdgeKind, Hop, Plan
+from flow.engine.plan.reads import find_reads
 from flow.errors import FlowBuildError, UnusedStepWarning
 from flow.fields import field_path
-from flow.keyed.logic import LATE_PORT
 from flow.keyed.step import OverColumns, Stateful
 from flow.operators.batching import Bucket
 from flow.operators.edges import Input, Output
@@ -133,25 +132,6 @@ def assign_levels(plan: Plan) -> Plan:
         if _needs_shuffle(step):
             levels.setdefault(below + 1, []).append(name)
     return replace(plan, levels=tuple(tuple(levels[level]) for level in sorted(levels)))
-
-
-def find_reads(plan: Plan) -> Plan:
-    """Find the results that each step in event time reads, and give it a wait that they need."""
-    found = reads_of(plan.steps, plan.feeds, plan.tables)
-    holding: dict[str, set[int]] = {}
-    for name, reads in found.of_steps.items():
-        if follows_inputs(found.steps[name]):
-            for stream in reads.results:
-                ports = holding.setdefault(stream.step_id, set())
-                if stream.port != LATE_PORT:
-                    ports.add(found.steps[stream.step_id].downs.index(stream))
-    return replace(
-        plan,
-        steps=found.steps,
-        reads=found.of_steps,
-        holding={name: frozenset(ports) for name, ports in holding.items()},
-        waits=found.waits,
-    )
 
 
 def lower_steps(plan: Plan) -> Plan:

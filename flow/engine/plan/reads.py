@@ -8,16 +8,19 @@ spread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
+from typing import TYPE_CHECKING
 
 from flow.dataflow import Step, StreamId
 from flow.instants import NEVER
 from flow.keyed.logic import LATE_PORT
 from flow.keyed.step import Stateful, TimedResults
 from flow.operators.edges import Input
+
+if TYPE_CHECKING:
+    from flow.engine.plan.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -66,60 +69,45 @@ class Reads:
         return max(given_us, greatest_us - least_us)
 
 
-@dataclass(frozen=True)
-class FoundReads:
-    """The reads of all steps and streams of a flow.
-
-    Attributes:
-        steps: the steps, with waits that are long enough.
-        of_streams: the origins of the items of each stream.
-        of_steps: the origins of all items that each step reads. Of a step in event time that takes
-            no holds, all inputs that feed it.
-        waits: the wait of each step whose wait is longer than its clock's, in µs.
-    """
-
-    steps: dict[str, Step]
-    of_streams: dict[StreamId, Reads]
-    of_steps: dict[str, Reads]
-    waits: dict[str, int]
-
-
-def reads_of(
-    steps: Mapping[str, Step], feeds: Mapping[str, tuple[str, ...]], tables: Iterable[str]
-) -> FoundReads:
-    """Return the reads of steps, which are in the order of their addition.
-
-    Args:
-        steps: the steps.
-        feeds: the inputs whose items reach each step.
-        tables: the tables, which take and give no holds.
-    """
-    found = FoundReads({}, {}, {}, {})
-    for name, step in steps.items():
-        ups = (found.of_streams.get(up, Reads()) for up in step.ups if up.step_id not in tables)
-        reads = reduce(or_, ups, Reads())
-        if isinstance(step.operator, Input):
-            reads = Reads(plain=frozenset({name}))
-        elif isinstance(step.operator, Stateful) and step.operator.declared.follows_inputs:
+def find_reads(plan: Plan) -> Plan:
+    """Find the results that each step in event time reads, and give it a wait that they need."""
+    steps: dict[str, Step] = {}
+    of_streams: dict[StreamId, Reads] = {}
+    of_steps: dict[str, Reads] = {}
+    waits: dict[str, int] = {}
+    for name, step in plan.steps.items():
+        ups = [of_streams[up] for up in step.ups if up.step_id not in plan.tables]
+        own = frozenset({name}) if isinstance(step.operator, Input) else frozenset[str]()
+        reads = reduce(or_, ups, Reads(plain=own))
+        if isinstance(step.operator, Stateful) and step.operator.declared.follows_inputs:
             if not step.operator.declared.takes_holds:
-                reads = Reads(plain=frozenset(feeds[name]), ignored=reads.results)
-            step = _with_wait(step, step.operator, reads, found.waits)
-        found.steps[name], found.of_steps[name] = step, reads
+                reads = Reads(plain=frozenset(plan.feeds[name]), ignored=reads.results)
+            step, wait_us = _with_wait(step, step.operator, reads)
+            waits |= {name: wait_us} if wait_us else {}
+        steps[name], of_steps[name] = step, reads
         for port, stream in enumerate(step.downs):
-            found.of_streams[stream] = _emitted(step, reads, port, stream)
-    return found
+            of_streams[stream] = _emitted(step, reads, port, stream)
+    found = replace(plan, steps=steps, reads=of_steps, waits=waits)
+    holding: dict[str, frozenset[int]] = {}
+    for name in found.timed:
+        for stream in of_steps[name].results:
+            ports = frozenset({steps[stream.step_id].downs.index(stream)})
+            ports = frozenset() if stream.port == LATE_PORT else ports
+            holding[stream.step_id] = ports | holding.get(stream.step_id, frozenset())
+    return replace(found, holding=holding)
 
 
-def _with_wait(step: Step, operator: Stateful, reads: Reads, waits: dict[str, int]) -> Step:
-    """Return a step in event time whose wait is at least the spread of its inputs' lags."""
+def _with_wait(step: Step, operator: Stateful, reads: Reads) -> tuple[Step, int]:
+    """Return a step in event time whose wait is at least the spread of its inputs' lags.
+
+    Returns:
+        The step, and this wait in µs, 0 if that of its clock is long enough.
+    """
     builder = operator.declared
-    if not builder.takes_holds:
-        return step
-    wait_us = reads.wait_us(builder.wait_us)
+    wait_us = reads.wait_us(builder.wait_us) if builder.takes_holds else 0
     if wait_us <= builder.wait_us:
-        return step
-    waits[step.step_id] = wait_us
-    return replace(step, operator=replace(operator, builder=builder.with_wait(wait_us)))
+        return step, 0
+    return replace(step, operator=replace(operator, builder=builder.with_wait(wait_us))), wait_us
 
 
 def _emitted(step: Step, reads: Reads, port: int, stream: StreamId) -> Reads:
