@@ -124,7 +124,7 @@ def test_a_run_resumes_with_the_state_in_another_layout(
     }
     windows = compile_flow(case.flow).steps["windows"].operator
     assert isinstance(windows, Stateful)
-    assert settings == {("counts", ""), ("windows", windows.settings)}
+    assert settings == {("counts", ""), ("windows", windows.declared.settings)}
     with key_by_key() if is_key_by_key else nullcontext():
         case.run(path)
     assert case.sorted() == golden
