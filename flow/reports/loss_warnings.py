@@ -144,6 +144,7 @@ _HOLD_MESSAGE = (
 def results_advice(reads: Reads) -> str:
     """Return what keeps late results on time, as a clause; empty if late values may be others.
 
+    >>> from flow.dataflow import StreamId
     >>> results_advice(Reads(ignored=frozenset({StreamId("sessions", "down")})))
     ": they are results of step 'sessions', which upstream='hold' on the clock keeps on time"
     """
