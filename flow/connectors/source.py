@@ -121,6 +121,9 @@ class Slice:
         first: number of the first source partition that this or a later slice may read. Partitions
             before it are finished for good: progress of a stream follows the others, once one of
             them has sent an item.
+        reached: number of partitions that the source has reached. A batch, which knows all slices,
+            takes a partition that later slices read for behind, but not one that is not reached,
+            such as those of the live part of `Then`. ``None`` for all partitions.
     """
 
     end: Json
@@ -129,6 +132,7 @@ class Slice:
     abort: bool = False
     behind: Collection[int] = ()
     first: int = 0
+    reached: int | None = None
 
 
 class Planner(ABC):

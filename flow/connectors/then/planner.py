@@ -198,7 +198,9 @@ class ThenPlanner(Planner):
         position = self._parts.position_after(stage.position, planned.splits)
         end = replace(stage, at=planned.end, partitions=partitions, position=position)
         splits = [_split("history", split, 0) for split in planned.splits]
-        return replace(planned, end=end.to_json(), splits=splits, behind=sorted(behind))
+        return replace(
+            planned, end=end.to_json(), splits=splits, behind=sorted(behind), reached=partitions
+        )
 
     def _switch(self, stage: Stage) -> Slice | None:
         """Return the first slice of the live source.
@@ -221,6 +223,7 @@ def _live_slice(stage: Stage, planned: Slice) -> Slice:
         splits=[_split("live", split, first) for split in planned.splits],
         behind=[first + number for number in planned.behind],
         first=first + planned.first,
+        reached=None if planned.reached is None else first + planned.reached,
     )
 
 

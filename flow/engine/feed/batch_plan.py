@@ -98,10 +98,10 @@ def _readings(
 def _behind(
     slices: Mapping[str, Sequence[Slice]], run_slices: Mapping[str, list[int]], number: int
 ) -> frozenset[SourcePartition]:
-    """Return the partitions that are behind after a slice of the run, as in a streaming run.
+    """Return the partitions that are behind after a slice of the run.
 
-    They are those that the slices say, and those that have been read and are read again. So a part
-    of a source that follows another one, and has not been reached, holds no watermark.
+    They are those that the slice says, and those that later slices read, unless the source has not
+    reached them.
 
     Args:
         slices: the slices of each input.
@@ -110,9 +110,11 @@ def _behind(
     """
     behind: set[SourcePartition] = set()
     for name, planned in slices.items():
+        if not planned:
+            continue
         done = bisect.bisect_right(run_slices[name], number)
-        read = {split.partition for each in planned[:done] for split in each.splits}
+        said, reached = planned[done - 1].behind, planned[done - 1].reached
         rest = {split.partition for each in planned[done:] for split in each.splits}
-        said = planned[done - 1].behind if done else ()
-        behind.update((name, partition) for partition in {*(read & rest), *said})
+        rest = {one for one in rest if reached is None or one < reached}
+        behind.update((name, partition) for partition in {*rest, *said})
     return frozenset(behind)

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from unittest.mock import Mock
@@ -451,6 +452,18 @@ def test_in_a_batch_a_source_after_a_history_is_not_behind_before_it_is_reached(
     planned = batch_plan(compile_flow(flow), slices_of, Control(Moment(0)))
     history, live = ("in", 0), ("in", 1)
     assert [set(one.behind) for one in planned.controls] == [{history}, {history}, {live}, set()]
+
+
+def test_in_a_batch_a_partition_that_no_slice_has_read_yet_is_behind() -> None:
+    sources = {
+        "left": Script([Slice(1, []), Slice(2, [Split("x")])]),
+        "right": Script([Slice(1, [Split("y")]), Slice(2, [Split("z", partition=1)])]),
+    }
+    compiled = compile_flow(a_flow(partial(op.merge, "both"), *sources))
+    planned = batch_plan(compiled, plan_everything(sources), Control(Moment(0)))
+    held = [set(one.behind) for one in planned.controls]
+    assert held[0] == {("left", 0), ("right", 1)}
+    assert held[-1] == set()
 
 
 def test_a_batch_waits_for_an_idle_source_that_has_not_ended() -> None:
