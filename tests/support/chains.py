@@ -46,11 +46,14 @@ class Made:
         stream: the stream.
         is_certain: True if its items depend on the values alone, not on the order of arrival.
         has_results: True if it carries results of steps in event time.
+        is_many: True if it may carry many items of a key at one time; no join reads it, as the
+            number of pairs would grow without bound.
     """
 
     stream: Keyed
     is_certain: bool = True
     has_results: bool = False
+    is_many: bool = False
 
 
 @dataclass
@@ -99,7 +102,8 @@ class Chain:
             timedelta.max if self.endless else timedelta(seconds=wait),
             scope=pick(choose, ["key", "key", "stream"]),
         )
-        kind = pick(choose, KINDS)
+        is_many = any(up.is_many for up in ups)
+        kind = pick(choose, [one for one in KINDS if not (is_many and one in PAIRING)])
         out, is_certain = kind(self, name, clock, [up.stream for up in ups])
         stream = op.map(f"{name}.value", op.filter(f"{name}.kept", out[0], _is_kept), _as_value)
         if kind is not _map and choose.integer(0, 4) == 0:
@@ -108,7 +112,8 @@ class Chain:
         op.output(f"{name}.out", stream, TestingSink([]))
         op.output(f"{name}.late", out[1], TestingSink([]))
         self.certain[name] = is_certain and all(up.is_certain for up in ups)
-        return Made(stream, self.certain[name], has_results or kind is not _dedup)
+        is_many = kind in GROWING or (is_many and kind in (_dedup, _map))
+        return Made(stream, self.certain[name], has_results or kind is not _dedup, is_many)
 
     def windower(self) -> win.Windower[Any]:
         """Return a random windower whose windows the watermark closes."""
@@ -214,18 +219,13 @@ def _asof(chain: Chain, name: str, clock: Any, ups: list[Keyed]) -> Out:
 
 
 def _joined(chain: Chain, name: str, clock: Any, ups: list[Keyed]) -> Out:
-    mode, stamp = pick(chain.choose, ["final", "complete", "running"]), chain.timestamp()
-    sides = (ups[0], ups[-1])
-    out = win.join_window(
-        name,
-        clock,
-        chain.windower(),
-        *sides,
-        insert_mode="product",
-        emit_mode=mode,
-        timestamp=stamp,
-    )
-    return out, False
+    windower = chain.windower()
+    options: dict[str, Any] = {
+        "insert_mode": "last" if isinstance(windower, win.CalendarWindower) else "product",
+        "emit_mode": pick(chain.choose, ["final", "complete", "running"]),
+        "timestamp": chain.timestamp(),
+    }
+    return win.join_window(name, clock, windower, ups[0], ups[-1], **options), False
 
 
 def _dedup(chain: Chain, name: str, clock: Any, ups: list[Keyed]) -> Out:
@@ -255,6 +255,8 @@ KINDS = (
     *(_closed, _closed, _closed, _updates, _ordered, _logic, _counted),
     *(_interval, _interval, _asof, _joined, _dedup, _map, _all_keys),
 )
+PAIRING = (_interval, _asof, _joined)
+GROWING = (_updates, *PAIRING)
 
 
 def _is_kept(item: Any) -> bool:
@@ -291,7 +293,7 @@ def arrivals(random: Random, partitions: int) -> list[list[tuple[float, dict[str
     """Return values with the times of their arrival, of source partitions of unequal density."""
     made = []
     for _ in range(partitions):
-        rate, at, part = 10 ** random.uniform(-2, 0.3), 0.0, list[tuple[float, dict[str, Any]]]()
+        rate, at, part = 10 ** random.uniform(-2, 0), 0.0, list[tuple[float, dict[str, Any]]]()
         keys = [random.randrange(8) for _ in range(6)]
         while (at := at + random.expovariate(rate)) < UNTIL:
             time = at - random.uniform(0, WAIT) * (random.random() < 0.4)
