@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from fractions import Fraction
 from typing import TypeAlias
 
 import pendulum
-from pendulum.parsing.exceptions import ParserError
 
 from flow.errors import DurationError, FlowBuildError, shorten
 
@@ -33,9 +33,21 @@ _UNITS = {
 """The microseconds of each unit, by its names."""
 _UNITS_US = {name: micros for names, micros in _UNITS.items() for name in names.split()}
 _NAMES = "|".join(sorted(_UNITS_US, key=len, reverse=True))
-_PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({_NAMES})(?![a-zµ])")
+_PART = re.compile(rf"([0-9]{{1,99}}(?:\.[0-9]{{1,99}})?)\s*({_NAMES})(?![a-zµ])")
 _WHOLE = re.compile(rf"([+-]?)\s*((?:{_PART.pattern}\s*)+)")
+_ISO_NUMBER = "([0-9]{1,99}(?:[.,][0-9]{1,99}(?=[A-Z]$))?)"
+"""A number of ISO 8601: only that of the last part may have a fraction."""
+_WEEKS, _YEARS, _MONTHS, _DAYS, _HOURS, _MINUTES, _SECONDS = (
+    f"(?:{_ISO_NUMBER}{unit})" for unit in "WYMDHMS"
+)
+_ISO = re.compile(
+    rf"P(?=.*[0-9][A-Z]$)(?:{_WEEKS}|{_YEARS}?{_MONTHS}?{_DAYS}?"
+    rf"(?:T{_HOURS}?{_MINUTES}?{_SECONDS}?)?)",
+    re.ASCII | re.IGNORECASE,
+)
 _FORMS = 'write it as a timedelta, "30s", "5m", "1h30m", "100ms" or ISO 8601 "PT5M"'
+_TOO_FINE = "is finer than a microsecond"
+_UNFIXED = "holds years or months, which have no fixed length"
 
 
 def duration_us(value: Duration, what: str = "duration") -> int:
@@ -46,7 +58,8 @@ def duration_us(value: Duration, what: str = "duration") -> int:
         what: the parameter's name, for errors.
 
     Raises:
-        DurationError: for any other value.
+        DurationError: for any other value, and for one that is finer than a microsecond, is
+            longer than `timedelta.max`, or holds years or months.
 
     >>> duration_us("1h30m"), duration_us("5 minutes")
     (5400000000, 300000000)
@@ -61,15 +74,14 @@ def duration_us(value: Duration, what: str = "duration") -> int:
         raise DurationError(
             f"{what} must be a duration, got {type(value).__name__} {shorten(value)}: {_FORMS}"
         )
-    text = value.strip()
-    match = _WHOLE.fullmatch(text)
-    if match is not None:
-        total = sum(_part_us(number, unit) for number, unit in _PART.findall(match[2]))
-        return -total if match[1] == "-" else total
-    parsed = _iso_duration(text) if text[:1] in {"P", "p"} else None
-    if parsed is None:
-        raise DurationError(f"{what} {shorten(value)} is not a duration: {_FORMS}")
-    return _timedelta_us(parsed, what)
+    micros = _text_us(value.strip(), what)
+    if micros is None:
+        raise _refusal(value, what, "is not a duration")
+    if micros.denominator > 1:
+        raise _refusal(value, what, _TOO_FINE)
+    if abs(micros) > MAX_US:
+        raise _refusal(value, what, "is longer than timedelta.max")
+    return int(micros)
 
 
 def positive_us(value: Duration, what: str) -> int:
@@ -118,22 +130,26 @@ def duration_text(micros: int) -> str:
 
 def _timedelta_us(value: timedelta, what: str) -> int:
     if isinstance(value, pendulum.Duration) and (value.years or value.months):
-        raise DurationError(
-            f"{what} {shorten(value)} holds years or months, which have no fixed length: {_FORMS}"
-        )
+        raise _refusal(value, what, _UNFIXED)
+    if getattr(value, "nanoseconds", 0):  # A `pandas` Timedelta.
+        raise _refusal(value, what, _TOO_FINE)
     return timedelta.__floordiv__(value, timedelta(microseconds=1))
 
 
-def _part_us(number: str, unit: str) -> int:
-    whole, _, fraction = number.partition(".")
-    scale = _UNITS_US[unit]
-    return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
+def _refusal(value: Duration, what: str, problem: str) -> DurationError:
+    return DurationError(f"{what} {shorten(value)} {problem}: {_FORMS}")
 
 
-def _iso_duration(text: str) -> timedelta | None:
-    """Read a duration in the form of ISO 8601; ``None`` for any other text."""
-    try:
-        parsed = pendulum.parse(text)
-    except (ParserError, ValueError):
+def _text_us(text: str, what: str) -> Fraction | None:
+    """Return a duration in µs; ``None`` for text in none of the forms."""
+    if match := _WHOLE.fullmatch(text):
+        parts = _PART.findall(match[2])
+    elif match := _ISO.fullmatch(text):
+        weeks, years, months, *rest = match.groups("0")
+        if (years + months).strip("0.,"):
+            raise _refusal(text, what, _UNFIXED)
+        parts = list(zip([weeks, *rest], "wdhms", strict=True))
+    else:
         return None
-    return parsed if isinstance(parsed, pendulum.Duration) else None
+    total = sum(Fraction(number.replace(",", ".")) * _UNITS_US[unit] for number, unit in parts)
+    return -total if text[0] == "-" else Fraction(total)

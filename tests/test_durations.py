@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pandas
 import pendulum
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.durations import MAX_US, Duration, duration_text, duration_us
-from flow.errors import DurationError
+from flow.errors import DurationError, shorten
 
 SECOND, MINUTE, HOUR, DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
 
@@ -40,10 +41,9 @@ SECOND, MINUTE, HOUR, DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
         ("1 day", DAY),
         ("10 secs", 10 * SECOND),
         ("250 milliseconds", 250_000),
-        # Decimal fractions are not rounded through a float; those of a microsecond are truncated.
+        # Decimal fractions are not rounded through a float.
         ("0.3s", 300_000),
         ("1.000001s", 1_000_001),
-        ("1.0000009s", SECOND),
         # ISO 8601.
         ("PT5M", 5 * MINUTE),
         ("PT1H30M10S", HOUR + 30 * MINUTE + 10 * SECOND),
@@ -51,6 +51,13 @@ SECOND, MINUTE, HOUR, DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
         ("P1D", DAY),
         ("P1DT2H", DAY + 2 * HOUR),
         ("P1W", 7 * DAY),
+        ("PT0.001H", 3_600_000),
+        ("P0.01D", 864 * SECOND),
+        ("P0.0001D", 8_640_000),
+        ("P1,5W", 10 * DAY + 12 * HOUR),
+        ("pt1.25h", 75 * MINUTE),
+        ("PT4294967297S", 4_294_967_297 * SECOND),
+        ("P0Y0M1DT0H", DAY),
         # Objects.
         (timedelta(milliseconds=100), 100_000),
         (timedelta(microseconds=-1), -1),
@@ -77,6 +84,14 @@ def test_a_duration_is_read_as_microseconds(value: Duration, micros: int) -> Non
         "5M",
         "P",
         "P5X",
+        "PT",
+        "P1DT",
+        "PT12M3M1M",
+        "PT1.5H30M",
+        "P1W2D",
+        "PT٣S",
+        "٣s",
+        "9" * 5_000 + "s",
         "-PT5M",
         "1,5h",
         "2013-01-01",
@@ -86,7 +101,7 @@ def test_other_text_is_refused_with_the_accepted_forms(text: str) -> None:
     with pytest.raises(DurationError) as caught:
         duration_us(text, "length")
     assert str(caught.value) == (
-        f"length {text!r} is not a duration: write it as a timedelta, "
+        f"length {shorten(text)} is not a duration: write it as a timedelta, "
         '"30s", "5m", "1h30m", "100ms" or ISO 8601 "PT5M"'
     )
 
@@ -105,6 +120,21 @@ def test_a_bare_number_is_refused_because_it_has_no_unit(value: Duration, shown:
 )
 def test_months_and_years_are_refused_because_their_length_varies(value: Duration) -> None:
     with pytest.raises(DurationError, match="holds years or months, which have no fixed length"):
+        duration_us(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("1.0000009s", "is finer than a microsecond"),
+        ("PT0.0000001S", "is finer than a microsecond"),
+        (pandas.Timedelta(1, "ns"), "is finer than a microsecond"),
+        ("P1000000000D", "is longer than timedelta.max"),
+        ("-1000000000d", "is longer than timedelta.max"),
+    ],
+)
+def test_a_duration_is_exact_or_refused(value: Duration, problem: str) -> None:
+    with pytest.raises(DurationError, match=problem):
         duration_us(value)
 
 
