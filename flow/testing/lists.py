@@ -38,7 +38,8 @@ class EOF:
 class ABORT:
     """A mark among a `TestingSource`'s items: the run fails here once, as if it were killed.
 
-    The epoch of the items before the mark is not committed: the next run replays that epoch.
+    The epoch of the items before the mark is not committed: the next run replays that epoch. It has
+    no items if the mark is the first, or follows an `EOF` or an `Advance`.
     """
 
     def __init__(self) -> None:
@@ -102,8 +103,10 @@ class _TestingPlanner(Planner):
             return None
         first = end = start or 0
         advance_us, count = 0, 0
-        while end < len(self._items) and count < self._batch_size:
+        while end < len(self._items):
             item = self._items[end]
+            if count >= self._batch_size and not isinstance(item, ABORT):
+                break
             if isinstance(item, Advance) and end > first:
                 break
             end += 1

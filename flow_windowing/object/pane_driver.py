@@ -49,7 +49,7 @@ class PaneDriver(WindowDriver):
     Invariants: `_panes` has an entry for each open window. `_ends_us` has the least watermark that
     passes the end of each open window, without those that it has passed and those that close at
     their end; `_next_end_us` is its minimum. `_entering_us` is the watermark at which a value
-    enters windows.
+    enters windows, and `_reached` has the windows in which that value reaches the count of a rule.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class PaneDriver(WindowDriver):
         self._trigger = trigger
         self._grace_us = config.windower.grace_us or 0
         self._entering_us = -NEVER
+        self._reached: list[int] = []
         self._panes = {} if snapshot is None else _panes_in(snapshot)
         self._ends_us: dict[int, int] = {}
         self._next_end_us = NEVER
@@ -86,10 +87,14 @@ class PaneDriver(WindowDriver):
     def _enter(self, value: Any, timestamp_us: int, number: int, watermark_us: int) -> None:
         self._entering_us = watermark_us
         super()._enter(value, timestamp_us, number, watermark_us)
+        reached, self._reached = self._reached, []
+        for window_id in reached:
+            if window_id in self._panes:  # A window that the value filled has had its last pane.
+                self._fire_by_rule(window_id)
 
     @override
     def _count_values(self, window_id: int, count: int) -> None:
-        """Count values that entered a window, and fire its pane if the count is reached."""
+        """Count values that entered a window; its pane is due if the count is reached."""
         pane = self._panes.setdefault(window_id, PaneState())
         pane.values += count
         pane.pending += count
@@ -98,7 +103,7 @@ class PaneDriver(WindowDriver):
         self._set_end(window_id)
         rule = self._trigger.late if pane.is_past else self._trigger.early
         if rule is not None and rule.count is not None and pane.pending >= rule.count:
-            self._fire(window_id, PaneTiming.LATE if pane.is_past else PaneTiming.EARLY)
+            self._reached.append(window_id)
         else:
             self._start_timer(pane)
 
@@ -136,6 +141,10 @@ class PaneDriver(WindowDriver):
             timing = PaneTiming.LATE if pane.is_past else PaneTiming.ON_TIME
             self._emit_pane(metadata, logic, pane, Pane(pane.index, timing, is_last=True))
 
+    def _fire_by_rule(self, window_id: int) -> None:
+        is_past = self._panes[window_id].is_past
+        self._fire(window_id, PaneTiming.LATE if is_past else PaneTiming.EARLY)
+
     def _fire(self, window_id: int, timing: PaneTiming) -> None:
         """Emit a pane of an open window."""
         pane, logic = self._panes[window_id], self._windows[window_id]
@@ -170,9 +179,8 @@ class PaneDriver(WindowDriver):
     def _fire_timers(self) -> None:
         now_us = self._moment.inputs_now_us
         for window_id in sorted(self._panes):
-            pane = self._panes[window_id]
-            if pane.due_us <= now_us:
-                self._fire(window_id, PaneTiming.LATE if pane.is_past else PaneTiming.EARLY)
+            if self._panes[window_id].due_us <= now_us:
+                self._fire_by_rule(window_id)
 
     @override
     def _timer_us(self) -> int:

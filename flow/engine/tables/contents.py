@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -65,8 +65,8 @@ class History:
     """The values of each key by time.
 
     Attributes:
-        keep_us: how long a replaced value is kept before the newest time of its key, in µs;
-            ``None`` for no limit.
+        keep_us: how long a replaced value is kept before the newest time of its key, in µs,
+            inclusive; ``None`` for no limit.
         times: the times of each key's values, in µs, ascending; of equal times the later arrival
             is last.
         values: the values of each key; ``None`` from the time at which the key was removed.
@@ -92,7 +92,7 @@ class History:
         """Remove values of a key that were replaced too long ago; return their size."""
         if self.keep_us is None:
             return 0
-        count = bisect_right(times, times[-1] - self.keep_us) - 1
+        count = bisect_left(times, times[-1] - self.keep_us) - 1
         if count <= 0:
             return 0
         size = sum(_size(key, value) for value in values[:count])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flow import CheckpointError
@@ -203,16 +203,17 @@ def test_a_history_has_the_value_of_each_time(changes: list[Change]) -> None:
 
 
 @given(CHANGES, st.integers(1, 10))
+@example([Change("a", 1, 0), Change("a", 2, 4), Change("a", 3, 9)], 5)
 def test_a_bounded_history_starts_at_its_bound(changes: list[Change], keep_us: int) -> None:
     ordered = sorted(changes, key=lambda one: one.at_us)
     contents = History(keep_us)
     contents.apply(ordered)
     for key in "abc":
         last_us = max((one.at_us for one in ordered if one.key == key), default=0)
-        for at_us in range(last_us - keep_us, 22):
+        for at_us in range(last_us - keep_us - 1, 22):
             assert contents.view(at_us).get(key) == as_of_by_definition(ordered, key, at_us)
-        earlier = [at_us for at_us in contents.times.get(key, ()) if at_us <= last_us - keep_us]
-        assert len(earlier) <= 1, "the value that holds at the bound"
+        earlier = [at_us for at_us in contents.times.get(key, ()) if at_us < last_us - keep_us]
+        assert len(earlier) <= 1, "the value that is replaced at the bound, or holds there"
 
 
 @given(st.lists(CHANGES, max_size=5), st.sampled_from([Newest(), History(), History(5)]))

@@ -1,0 +1,14 @@
+"""The epochs of a `TestingSource`."""
+
+from __future__ import annotations
+
+from flow.connectors.source import MemoryLog
+from flow.testing import ABORT, TestingSource
+
+
+def test_an_abort_after_the_last_item_of_an_epoch_fails_that_epoch() -> None:
+    source = TestingSource(["a", "b", ABORT(), "c"], batch_size=2)
+    part = source.planner(MemoryLog(), 1).next(None)
+    assert part is not None
+    assert part.abort
+    assert [list(source.read(split)) for split in part.splits] == [[["a", "b"]]]
