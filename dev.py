@@ -29,7 +29,6 @@ and the like stand in its place.
 
 from __future__ import annotations
 
-import contextlib
 import doctest
 import hashlib
 import json
@@ -220,15 +219,14 @@ def java_major(version: str) -> int:
 
 
 def set_up(*wanted: tuple[Environment, set[str]]) -> None:
-    """Makes environments with the project and their extras; leaves those that are there.
-
-    Each is prepared while the next is installed, as either keeps one core busy.
-    """
-    with contextlib.ExitStack() as stack:
-        for place, extras in wanted:
-            names = install(place, extras)
-            if names:
-                stack.callback(end_preparation, place, names, start_preparation(place))
+    """Makes environments with the project and their extras; leaves those that are there."""
+    for place, extras in wanted:
+        names = install(place, extras)
+        if names:
+            # Few tests run with another version of Spark: they would gain less than this takes.
+            if not place.spark:
+                prepare(place)
+            place.write_stamp(names)
 
 
 def install(place: Environment, extras: set[str]) -> list[str]:
@@ -272,18 +270,13 @@ def install_packages(place: Environment, packages: list[str]) -> None:
             quietly([*pip, *packages], variables)
 
 
-def start_preparation(place: Environment) -> subprocess.Popen[str]:
-    """Starts the command with which Spark starts faster from an environment."""
+def prepare(place: Environment) -> None:
+    """Has Spark start faster from an environment, or says why it does not."""
     say(f"having Spark start faster from {place.folder.name} ...")
-    return captured([str(place.python), "-m", "flow.prepare"], place.variables())
-
-
-def end_preparation(place: Environment, names: list[str], child: subprocess.Popen[str]) -> None:
-    """Waits for a preparation, without which Spark only starts slower, and notes these extras."""
+    child = captured([str(place.python), "-m", "flow.prepare"], place.variables())
     output, _ = child.communicate()
     if child.returncode:
         say(f"Spark does not start faster from {place.folder.name}: {output.strip()}")
-    place.write_stamp(names)
 
 
 def quietly(command: list[str], env: dict[str, str] | None = None) -> None:

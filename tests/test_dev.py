@@ -109,8 +109,8 @@ def install(place, extras):
     return [] if place.spark == "4.0" else ["dev"]
 dev.require_java = lambda: None
 dev.install = install
-dev.start_preparation = lambda place: print("start", place.folder.name)
-dev.end_preparation = lambda place, names, child: print("end", place.folder.name)
+dev.prepare = lambda place: print("prepare", place.folder.name)
+dev.Environment.write_stamp = lambda place, names: print("installed", place.folder.name)
 try:
     dev.main(["setup", "4.0", "4.1", "4.2"])
 except dev.SetupError as error:
@@ -118,15 +118,14 @@ except dev.SetupError as error:
 """
 
 
-def test_an_environment_is_prepared_while_the_next_is_installed() -> None:
+def test_environments_are_installed_in_turn_and_the_first_is_prepared() -> None:
     """4.0 is there already, and 4.2 cannot be installed: the others are completed."""
     done = python("-c", SETTING_UP)
     assert done.stdout.splitlines() == [
-        *("install .venv dev docs examples", "start .venv"),
+        *("install .venv dev docs examples", "prepare .venv", "installed .venv"),
         "install .venv-spark-4.0 dev examples",
-        *("install .venv-spark-4.1 dev examples", "start .venv-spark-4.1"),
-        "install .venv-spark-4.2 dev examples",
-        *("end .venv-spark-4.1", "end .venv", "no network"),
+        *("install .venv-spark-4.1 dev examples", "installed .venv-spark-4.1"),
+        *("install .venv-spark-4.2 dev examples", "no network"),
     ], done.stderr
 
 
