@@ -133,6 +133,8 @@ class Moment:
         judges_epoch: True if the watermarks at this moment, the start of an epoch, apply to all of
             the epoch's values, as for a step that reads the results of another.
         start: the moment at the epoch's start, if different.
+        stepped_us: the part of system time that did not pass: by how much steps of the machine's
+            clock during runs have moved it; negative if system time has stood still.
     """
 
     now_us: int
@@ -143,6 +145,7 @@ class Moment:
     held_since_us: int = NEVER
     judges_epoch: bool = False
     start: Moment | None = None
+    stepped_us: int = 0
 
     @property
     def now(self) -> datetime:
@@ -151,8 +154,11 @@ class Moment:
 
     @property
     def running_us(self) -> int:
-        """System time less the time the flow was down, in microseconds."""
-        return self.now_us - self.downtime_us
+        """The time that the flow has been running, by a monotonic clock, in microseconds.
+
+        It starts at the system time of the first epoch.
+        """
+        return self.now_us - self.downtime_us - self.stepped_us
 
     @property
     def inputs_us(self) -> int:
@@ -164,7 +170,7 @@ class Moment:
 
     @property
     def inputs_now_us(self) -> int:
-        """The inputs' clock as system time, in microseconds since the Unix epoch."""
+        """The inputs' clock as system time without steps, in microseconds since the Unix epoch."""
         return self.inputs_us + self.downtime_us
 
     @property

@@ -25,7 +25,7 @@ from flow.columns.arrow_types import RecordBatch
 from flow.connectors.datasets import Dataset
 from flow.connectors.source_log import MemoryLog, SourceLog
 from flow.errors import FlowBuildError, SourceError, TimestampError, printable, shorten
-from flow.instants import Instant, instant_us
+from flow.instants import Instant, Moment, instant_us
 
 __all__ = [
     "BadInput",
@@ -171,21 +171,22 @@ class Planner(ABC):
             now_us: system time, in microseconds since the Unix epoch.
         """
 
-    def read_until_us(self, now_us: int, behind: bool) -> int | None:
-        """Return the system time up to which the source is read after the last slice.
+    def read_until_us(self, now: Moment, behind: bool) -> int | None:
+        """Return the running time up to which the source is read after the last slice.
 
         All data that had arrived at the source by that time is in that slice or an earlier one.
         Event clocks follow this time, so that no value is late because it is read with a delay.
 
         Args:
-            now_us: system time just before the last call of `next`, in µs since the Unix epoch.
+            now: the moment just before the last call of `next`.
             behind: True if the last slice left data behind.
 
         Returns:
-            Microseconds since the Unix epoch; ``None`` if unknown: the source's time then does not
-            change.
+            `Moment.running_us` of this or an earlier call, or an arrival, less
+            `now.now_us - now.running_us` if it is in µs since the Unix epoch; ``None`` if unknown:
+            the source's time then does not change.
         """
-        return None if behind or self.in_doubt() else now_us
+        return None if behind or self.in_doubt() else now.running_us
 
     def hear(self, reached_us: Mapping[int, int]) -> None:  # noqa: B027  (most sources read in order)
         """Receive the event time of each source partition; called before `next`.
@@ -433,14 +434,14 @@ class _PartitionPlanner(Planner):
         )
 
     @override
-    def read_until_us(self, now_us: int, behind: bool) -> int | None:
-        times_us = [now_us]
+    def read_until_us(self, now: Moment, behind: bool) -> int | None:
+        times_us = [now.now_us]
         for partition, offset in self._behind.items() if behind else ():
             arrived_us = self._arrived_us(partition, offset)
             if arrived_us is None:
                 return None
             times_us.append(arrived_us)
-        return min(times_us)
+        return min(times_us) - (now.now_us - now.running_us)
 
     @override
     def hear(self, reached_us: Mapping[int, int]) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flow.connectors.source import MemoryLog, PartitionedSource, Planner, Slice
 from flow.errors import SourceError
+from flow.instants import Moment
 from tests.support.sampling import sampled
 
 
@@ -96,9 +97,9 @@ def test_a_partition_whose_next_offset_is_none_is_not_behind() -> None:
 def test_a_source_that_is_not_behind_is_read_until_now() -> None:
     planner = Pages(bounded=False, a=[1]).planner(MemoryLog(), 1)
     first = next_slice(planner, None)
-    assert planner.read_until_us(7, bool(first.behind)) == 7
+    assert planner.read_until_us(Moment(7), bool(first.behind)) == 7
     assert planner.next(first.end) is None
-    assert planner.read_until_us(8, False) == 8
+    assert planner.read_until_us(Moment(8), False) == 8
 
 
 def test_a_source_that_is_behind_is_read_until_the_least_arrival() -> None:
@@ -110,10 +111,12 @@ def test_a_source_that_is_behind_is_read_until_the_least_arrival() -> None:
     }
     planner = source.planner(MemoryLog(), 1)
     assert next_slice(planner, None).behind == [0, 1]
-    assert planner.read_until_us(50_000_000, True) == 30_000_000
-    assert planner.read_until_us(20_000_000, True) == 20_000_000  # no source is read beyond now
+    assert planner.read_until_us(Moment(50_000_000), True) == 30_000_000
+    assert planner.read_until_us(Moment(20_000_000), True) == 20_000_000  # at most now
+    stepped = Moment(50_000_000, downtime_us=2_000_000, stepped_us=3_000_000)
+    assert planner.read_until_us(stepped, True) == 25_000_000  # an arrival is a wall time
     del source.arrivals["a", 2]
-    assert planner.read_until_us(50_000_000, True) is None
+    assert planner.read_until_us(Moment(50_000_000), True) is None
 
 
 def test_without_arrivals_a_source_that_is_behind_has_no_read_until() -> None:
@@ -122,7 +125,7 @@ def test_without_arrivals_a_source_that_is_behind_has_no_read_until() -> None:
 
     planner = Plain(a=[1, 2, 3]).planner(MemoryLog(), 1)
     assert next_slice(planner, None).behind == [0]
-    assert planner.read_until_us(7, True) is None
+    assert planner.read_until_us(Moment(7), True) is None
 
 
 @pytest.mark.parametrize("arrival", [datetime(2026, 1, 1), "noon", [3]])  # noqa: DTZ001
@@ -133,7 +136,7 @@ def test_an_arrival_that_is_no_instant_is_an_error(arrival: Any) -> None:
     next_slice(planner, None)
     message = r"Pages.arrived must return a point in time or None, for partition 'a': .* (is|naive)"
     with pytest.raises(SourceError, match=message):
-        planner.read_until_us(7, True)
+        planner.read_until_us(Moment(7), True)
 
 
 # --- which partition is read first ---

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from typing_extensions import override
 
 from flow.connectors.source import Json, Planner, Slice, Split
+from flow.instants import Moment
 
 Part: TypeAlias = Literal["history", "live"]
 """Part of the source."""
@@ -115,11 +116,11 @@ class ThenPlanner(Planner):
             planner.release(stage.at, now_us)
 
     @override
-    def read_until_us(self, now_us: int, behind: bool) -> int | None:
+    def read_until_us(self, now: Moment, behind: bool) -> int | None:
         planner = self._latest
         if planner is None or self._is_at_switch:
             return None
-        return planner.read_until_us(now_us, behind)
+        return planner.read_until_us(now, behind)
 
     @override
     def hear(self, reached_us: Mapping[int, int]) -> None:

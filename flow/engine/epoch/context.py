@@ -79,6 +79,7 @@ class Control:
         """Return the control as JSON, without fields that have their default."""
         moment = self.moment
         optional = {
+            "stepped": moment.stepped_us,
             "upto": {name: list(clock) for name, clock in self.read.items()},
             "behind": _by_input(self.behind),
             "many": sorted(self.many),
@@ -97,7 +98,7 @@ class Control:
         """Return the control in JSON made by `to_json`."""
         sources = found.get("sources")
         return cls(
-            Moment(found["now"], found["down"]),
+            Moment(found["now"], found["down"], stepped_us=found.get("stepped", 0)),
             bool(found["end"]),
             {name: ReadUpTo(*clock) for name, clock in found.get("upto", {}).items()},
             frozenset(

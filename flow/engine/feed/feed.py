@@ -19,7 +19,7 @@ from flow.connectors.source import Json, Planner, Slice
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
 from flow.engine.epoch.summary import late_sources, source_name
 from flow.engine.feed.input_progress import InputProgress
-from flow.engine.feed.life import FeedEnd, SystemTime, wall_time
+from flow.engine.feed.life import FeedEnd, RunClock, SystemTime, wall_time
 from flow.engine.feed.offsets import EpochOffset, Origin, Releases, newest_name
 from flow.engine.plan.plan import Plan
 from flow.engine.planning.planner_calls import REST_SECONDS, ask, check_slice
@@ -42,7 +42,8 @@ class Feed:
 
     Attributes:
         planners: a planner for each input that Python reads.
-        system_time: the clock.
+        system_time: the wall clock.
+        monotonic: the monotonic clock; ``None`` if the wall clock of a test serves as such.
         drain: True to end the input once all sources are finished.
         only_available: True to finish as soon as no source has new data.
         foreign: True if Spark itself reads some sources.
@@ -66,6 +67,7 @@ class Feed:
 
     planners: Mapping[str, Planner]
     system_time: SystemTime = wall_time
+    monotonic: SystemTime | None = None
     drain: bool = True
     only_available: bool = False
     foreign: bool = False
@@ -85,9 +87,7 @@ class Feed:
     last: EpochOffset = field(default_factory=EpochOffset)
     lag: dict[str, str] = field(default_factory=dict)
     behind: dict[str, dict[str, int]] = field(default_factory=dict)
-    _downtime_us: int | None = None
-    _advanced_us: int = 0
-    _last_us: int = 0
+    _clock: RunClock | None = None
     _ended: bool = False
     _skipped_offsets: dict[str, Json] = field(default_factory=dict)
     _polled: dict[str, int] = field(default_factory=dict)
@@ -102,20 +102,20 @@ class Feed:
         """
         if start.control is None and self.origin is not None:
             return self._seeding(self.origin)
-        self._begin(start)
+        clock = self._begin(start)
         if self.end.stop_asked.is_set() or self._ended or self.aborted:
             return self._rest_for_good(start)
-        # Reading the clock before the sources puts all data up to `now_us` into the epoch, or
-        # behind it.
-        now_us = self._now()
-        self._release(now_us)
-        slices = self._slices(start, now_us)
+        # Reading the clock before the sources puts all data up to `now` into the epoch, or behind
+        # it.
+        now = clock.read()
+        self._release(now.now_us)
+        slices = self._slices(start, now)
         if slices:
-            return self._epoch(start, slices, now_us)
+            return self._epoch(start, slices, now)
         if self._exhausted(start):
-            return self._finish(start, now_us)
-        if self._tick_wanted(start, now_us):
-            return self._epoch(start, {}, now_us)
+            return self._finish(start, now)
+        if self._tick_wanted(start, now):
+            return self._epoch(start, {}, now)
         self.end.stop_asked.wait(REST_SECONDS)
         return start
 
@@ -172,27 +172,21 @@ class Feed:
         if origin.begun is not None:
             self.last = replace(origin.begun, seed=origin.seed)
             return self.last
-        self._begin(origin.start)
+        clock = self._begin(origin.start)
         # No input is asked for data, so partitions that were behind are so still.
         self._postponed = frozenset(self._in_tasks)
-        return replace(self._epoch(origin.start, {}, self._now()), seed=origin.seed)
+        return replace(self._epoch(origin.start, {}, clock.read()), seed=origin.seed)
 
-    def _begin(self, start: EpochOffset) -> None:
-        """Compute the downtime before this run, and fix the ends of sources; once a run."""
-        if self._downtime_us is not None:
-            return
-        self._downtime_us = 0
-        if self.only_available:
-            for planner in self.planners.values():
-                planner.stop_at_present()
-        if start.control is not None:
-            before = start.control.moment
-            self._last_us = before.now_us
-            stopped_us = max(0, self.system_time() - before.now_us)
-            self._downtime_us = before.downtime_us + stopped_us
-
-    def _now(self) -> int:
-        return max(self._last_us, self.system_time() + self._advanced_us)
+    def _begin(self, start: EpochOffset) -> RunClock:
+        """Return the clock of this run; the first call starts it, and fixes the ends of sources."""
+        if self._clock is None:
+            if self.only_available:
+                for planner in self.planners.values():
+                    planner.stop_at_present()
+            before = None if start.control is None else start.control.moment
+            wall = self.system_time
+            self._clock = RunClock(wall, self.monotonic or wall, before)
+        return self._clock
 
     def _release(self, now_us: int) -> None:
         """Have planners remove records that no retained offset needs; once an epoch."""
@@ -202,21 +196,21 @@ class Feed:
         for name, oldest in self.releases.due().items():
             ask(name, self.planners[name].release, oldest, now_us)
 
-    def _slices(self, start: EpochOffset, now_us: int) -> dict[str, Slice]:
+    def _slices(self, start: EpochOffset, now: Moment) -> dict[str, Slice]:
         """Return the next slice of each input with new data.
 
         Inputs that are far ahead are left out, unless no other input has new data.
         """
         self._postponed = self._ahead(start)
         names = [name for name in self._in_tasks if name not in self._postponed]
-        slices = self._next_slices(names, start, now_us)
+        slices = self._next_slices(names, start, now)
         if not slices and self._postponed:
             postponed, self._postponed = self._postponed, frozenset()
-            slices = self._next_slices(postponed, start, now_us)
+            slices = self._next_slices(postponed, start, now)
         return slices
 
     def _next_slices(
-        self, names: Iterable[str], start: EpochOffset, now_us: int
+        self, names: Iterable[str], start: EpochOffset, now: Moment
     ) -> dict[str, Slice]:
         """Return the next slices of some inputs; inputs without new data have none."""
         slices: dict[str, Slice] = {}
@@ -229,9 +223,9 @@ class Feed:
             if planned is not None:
                 slices[name] = check_slice(name, planned)
                 continue
-            until_us = ask(name, planner.read_until_us, now_us, False)
+            until_us = ask(name, planner.read_until_us, now, False)
             if until_us is not None:
-                self._polled[name] = min(until_us, now_us) - (self._downtime_us or 0)
+                self._polled[name] = min(until_us, now.running_us)
         return slices
 
     def _ahead(self, start: EpochOffset) -> frozenset[str]:
@@ -278,7 +272,7 @@ class Feed:
         in_doubt = any(planner.in_doubt() for planner in self.planners.values())
         return in_doubt or (self.foreign and self.foreign_busy)
 
-    def _finish(self, start: EpochOffset, now_us: int) -> EpochOffset:
+    def _finish(self, start: EpochOffset, now: Moment) -> EpochOffset:
         """Plan the epoch that ends the input, unless that epoch has run or ``drain=False``."""
         drained = start.control is not None and start.control.end_of_input
         if self.foreign and not self.end_now:
@@ -286,36 +280,35 @@ class Feed:
         self._ended = True
         if not self.drain or drained:
             return self._rest_for_good(start)
-        return self._epoch(start, {}, now_us, end_of_input=True)
+        return self._epoch(start, {}, now, end_of_input=True)
 
-    def _tick_wanted(self, start: EpochOffset, now_us: int) -> bool:
+    def _tick_wanted(self, start: EpochOffset, now: Moment) -> bool:
         if self.foreign and (not self.only_available or self._may_have_more()):
             return True
-        if now_us >= min(self.due_us, self._last_us + HEARTBEAT_US):
+        if now.now_us >= self.due_us or start.control is None:
             return True
-        if start.control is None or self.plan is None:
+        if now.running_us >= start.control.moment.running_us + HEARTBEAT_US:
+            return True
+        if self.plan is None:
             return False
         # No input has a slice, so inputs that were behind are so no longer, or are in doubt. An
         # epoch without input then ends the hold.
         behind = {name for name, _ in start.control.behind if name in self.planners}
         if behind and not any(self.planners[name].in_doubt() for name in behind):
             return True
-        clocks = self._clocks(start, {}, now_us)
-        down_us = self._downtime_us or 0
-        control = Control(Moment(now_us, down_us), read=clocks)
+        control = Control(now, read=self._clocks(start, {}, now))
         return any(
-            control.read_by(self.plan.feeds[step_id]).after_us + down_us >= due_us
+            control.read_by(self.plan.feeds[step_id]).after_us + now.downtime_us >= due_us
             for step_id, due_us in self.dues.items()
         )
 
     def _clocks(
-        self, start: EpochOffset, slices: Mapping[str, Slice], now_us: int
+        self, start: EpochOffset, slices: Mapping[str, Slice], now: Moment
     ) -> dict[str, ReadUpTo]:
         """Return the clock of each input before and after an epoch that reads these slices."""
-        down_us = self._downtime_us or 0
         clocks = {}
         for name in self.plan.inputs if self.plan is not None else self.planners:
-            last_us = self._read_before(start, name, now_us - down_us)
+            last_us = self._read_before(start, name, now.running_us)
             planned, planner = slices.get(name), self.planners.get(name)
             before_us = max(last_us, self._polled.get(name, last_us))
             after_us = before_us
@@ -324,17 +317,17 @@ class Feed:
                     before_us = after_us = max(last_us, start.control.moment.running_us)
             elif planned is not None:
                 # A test that advances time adds its items after the advance.
-                before_us = now_us - down_us if planned.advance_us else before_us
-                until_us = ask(name, planner.read_until_us, now_us, bool(planned.behind))
-                read_us = before_us if until_us is None else min(until_us, now_us) - down_us
+                before_us = now.running_us if planned.advance_us else before_us
+                until_us = ask(name, planner.read_until_us, now, bool(planned.behind))
+                read_us = before_us if until_us is None else min(until_us, now.running_us)
                 after_us = max(before_us, read_us)
             clocks[name] = ReadUpTo(before_us, after_us)
         return clocks
 
-    def _read_before(self, start: EpochOffset, name: str, now_us: int) -> int:
-        """Return the clock of an input before the epoch: `now_us` in the first epoch of a flow."""
+    def _read_before(self, start: EpochOffset, name: str, running_us: int) -> int:
+        """Return the clock of an input before the epoch; `running_us` in a flow's first epoch."""
         if start.control is None:
-            return now_us
+            return running_us
         clock = start.control.read.get(name)
         return start.control.moment.running_us if clock is None else clock.after_us
 
@@ -356,11 +349,10 @@ class Feed:
         self,
         start: EpochOffset,
         slices: Mapping[str, Slice],
-        now_us: int,
+        moment: Moment,
         end_of_input: bool,
     ) -> Control:
         """Return the control of the epoch that reads these slices."""
-        moment = Moment(self._last_us, self._downtime_us or 0)
         behind = self._behind(start, slices)
         read = {(name, one.partition) for name, planned in slices.items() for one in planned.splits}
         many = frozenset() if start.control is None else start.control.many
@@ -369,7 +361,7 @@ class Feed:
         first |= {name: planned.first for name, planned in slices.items() if planned.first}
         clocks = {
             name: clock
-            for name, clock in self._clocks(start, slices, now_us).items()
+            for name, clock in self._clocks(start, slices, moment).items()
             if clock.before_us < moment.running_us
         }
         sources = None
@@ -387,17 +379,16 @@ class Feed:
         self,
         start: EpochOffset,
         slices: dict[str, Slice],
-        now_us: int,
+        now: Moment,
         end_of_input: bool = False,
     ) -> EpochOffset:
         controls = self._control_slices(start)
         planned = [*slices.values(), *(each for found in controls.values() for each in found)]
         advance_us = max((one.advance_us for one in planned), default=0)
-        self._advanced_us += advance_us
-        self._last_us = max(self._last_us, now_us) + advance_us
+        now = self._begin(start).advance(advance_us)
         self.aborted = any(one.abort for one in planned)
         self.due_us, self.dues = NEVER, {}
-        control = self._control(start, slices, self._last_us, end_of_input)
+        control = self._control(start, slices, now, end_of_input)
         if self.tables is not None:
             before = {} if start.control is None else start.control.tables
             changes = read_slices(self.tables.plan, controls, control)

@@ -26,7 +26,7 @@ from flow.engine.epoch.summary import Summary
 from flow.engine.epoch.work import EpochTimer
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.input_progress import InputProgress, ProgressLog
-from flow.engine.feed.life import StopFlag
+from flow.engine.feed.life import StopFlag, monotonic_time, wall_time
 from flow.engine.feed.offsets import (
     EpochOffset,
     Origin,
@@ -177,6 +177,7 @@ class StreamingRun:
         feed = Feed(
             planners,
             self.settings.system_time,
+            monotonic_time if self.settings.system_time is wall_time else None,
             self.settings.drain,
             self.settings.only_available,
             foreign=bool(self.plan.frames),

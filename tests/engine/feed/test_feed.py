@@ -401,7 +401,7 @@ OFFSETS = st.builds(
     EpochOffset,
     st.builds(
         Control,
-        st.builds(Moment, st.integers(), st.integers()),
+        st.builds(Moment, st.integers(), st.integers(), stepped_us=st.integers()),
         st.booleans(),
         number=st.integers(0, 9),
     ),

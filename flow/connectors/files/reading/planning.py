@@ -20,6 +20,7 @@ from flow.connectors.files.reading.pieces import Cuts, File, Piece, cut_pieces
 from flow.connectors.leveling import Leveling
 from flow.connectors.source import Json, Planner, Slice, Split
 from flow.errors import SourceError
+from flow.instants import Moment
 
 FileOrder: TypeAlias = Literal["sequence", "parallel"]
 """Order of the files of a source: one after another, or side by side."""
@@ -31,7 +32,7 @@ MOST_PIECES = 10_000
 
 
 class ListingTimes:
-    """System times of listings, each with the number of known files after the listing.
+    """Running times of listings, each with the number of known files after the listing.
 
     Only listings with unread files, and the newest one without, are retained.
     """
@@ -43,11 +44,11 @@ class ListingTimes:
         """Add a listing.
 
         Args:
-            now_us: system time just before the listing, in µs since the Unix epoch.
+            now_us: running time just before the listing, in µs.
             files: number of known files after the listing.
         """
         # A listing without new files replaces the previous one. So does a listing at the same
-        # system time: the later listing has all files that arrived by that time.
+        # running time: the later listing has all files that arrived by that time.
         while self._listings and (
             self._listings[-1][1] == files or self._listings[-1][0] >= now_us
         ):
@@ -61,7 +62,7 @@ class ListingTimes:
             files_read: number of files read, counted from the first in the list.
 
         Returns:
-            µs since the Unix epoch; ``None`` if there is no such listing.
+            Running time, in µs; ``None`` if there is no such listing.
         """
         read = sum(files <= files_read for _, files in self._listings)
         del self._listings[: max(0, read - 1)]
@@ -101,11 +102,11 @@ class FilePlanner(Planner):
         return self._plan(start)
 
     @override
-    def read_until_us(self, now_us: int, behind: bool) -> int | None:
+    def read_until_us(self, now: Moment, behind: bool) -> int | None:
         if not self._follow:
-            return None if behind else now_us
+            return None if behind else now.running_us
         if self._has_listed:
-            self._times.add(now_us, len(self._files))
+            self._times.add(now.running_us, len(self._files))
             self._has_listed = False
         return self._times.read_until_us(self._first_unread)
 

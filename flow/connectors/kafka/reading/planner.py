@@ -35,6 +35,7 @@ from flow.connectors.kafka.reading.ranges import Scales
 from flow.connectors.leveling import Leveling
 from flow.connectors.source import Json, Planner, Slice, Split
 from flow.errors import SourceError
+from flow.instants import Moment
 
 MOST_POLLS = 64
 """Greatest length of the history; in a long backlog, the time advances in as many steps."""
@@ -44,7 +45,7 @@ class Poll(NamedTuple):
     """Ends of partitions at one time.
 
     Attributes:
-        now_us: system time just before the query, in µs since the Unix epoch.
+        now_us: running time just before the query, in µs.
         ends: offset after the last message of each partition.
     """
 
@@ -56,7 +57,7 @@ class PollHistory:
     """Polls whose ends the flow has not reached, in order of time.
 
     At each poll brokers return the ends of partitions. A flow that reaches these ends has read all
-    messages that had arrived by the time of the poll, so the history gives the system time up to
+    messages that had arrived by the time of the poll, so the history gives the running time up to
     which topics are read. This needs no timestamps of brokers, so it also holds for topics whose
     messages carry the time of their producers.
     """
@@ -186,10 +187,10 @@ class KafkaPlanner(Planner):
         return self._patiently(lambda: self._next(start))
 
     @override
-    def read_until_us(self, now_us: int, behind: bool) -> int | None:
+    def read_until_us(self, now: Moment, behind: bool) -> int | None:
         if self.in_doubt():
             return None
-        self._polls.add(now_us, self._ends)
+        self._polls.add(now.running_us, self._ends)
         return self._polls.read_until_us(self._after)
 
     @override

@@ -25,6 +25,7 @@ from flow.connectors.files.reading.planning import (
 )
 from flow.connectors.source import Json, MemoryLog, Slice
 from flow.errors import SourceError
+from flow.instants import Moment
 from tests.support.clock import Clock
 from tests.support.reading_files import JsonLog, write
 from tests.support.sampling import sampled
@@ -363,7 +364,7 @@ S = 1_000_000
 def test_a_finished_bounded_source_is_read_until_now(order: FileOrder) -> None:
     case = Case(order, [10, 10], 15, parallelism=2)
     answers = [
-        case.planner.read_until_us(now * S, bool(planned.behind))
+        case.planner.read_until_us(Moment(now * S), bool(planned.behind))
         for now, (_, planned) in enumerate(slices(case.planner), 1)
     ]
     assert answers == [None, 2 * S]
@@ -422,7 +423,7 @@ class Listings:
         if planned is not None:
             self._start = planned.end
         behind = planned is not None and bool(planned.behind)
-        until_us = case.planner.read_until_us(round(seconds * S), behind)
+        until_us = case.planner.read_until_us(Moment(round(seconds * S)), behind)
         read = (
             None
             if planned is None

@@ -22,6 +22,7 @@ from flow.engine.feed.feed import Feed
 from flow.engine.feed.life import FixedTime
 from flow.engine.feed.offsets import EpochOffset
 from flow.errors import SourceError
+from flow.instants import Moment
 from tests.support.clock import Clock
 from tests.support.sampling import sampled
 
@@ -464,14 +465,14 @@ def test_missing_or_stale_ends_are_no_poll() -> None:
     clock, brokers = Clock(), Brokers({"t/0": (0, 2)})
     plan = new_planner(brokers, clock)
     offset = plan.next(None).end
-    assert plan.read_until_us(1, False) == 1
+    assert plan.read_until_us(Moment(1), False) == 1
     brokers.silent = True
-    assert (plan.next(offset), plan.read_until_us(2, False)) == (None, None)
+    assert (plan.next(offset), plan.read_until_us(Moment(2), False)) == (None, None)
     brokers.silent = False
     brokers.partitions_there["t/0"] = (0, 1)  # a broker that has just started knows no better
-    assert (plan.next(offset), plan.read_until_us(3, False)) == (None, None)
+    assert (plan.next(offset), plan.read_until_us(Moment(3), False)) == (None, None)
     brokers.partitions_there["t/0"] = (0, 2)
-    assert (plan.next(offset), plan.read_until_us(4, False)) == (None, 4)
+    assert (plan.next(offset), plan.read_until_us(Moment(4), False)) == (None, 4)
 
 
 @dataclass(frozen=True)
@@ -531,8 +532,8 @@ def test_messages_are_read_once_with_exact_behind_and_read_until(
             for time_us, theirs in polls
             if all(offset[name] >= end for name, end in zip(names, theirs, strict=True))
         ]
-        assert plan.read_until_us(now_us, behind) == max(reached, default=None)
-        assert behind or plan.read_until_us(now_us, behind) == now_us
+        assert plan.read_until_us(Moment(now_us), behind) == max(reached, default=None)
+        assert behind or plan.read_until_us(Moment(now_us), behind) == now_us
 
 
 ORDERS = TopicPartition("orders", 0)
