@@ -36,6 +36,9 @@ NO_STATE = (
 MAX_BYTES = 1 << 20
 """The largest state in an answer, as JSON."""
 
+MAX_KEPT = 16
+"""The most answers that are kept, each of at most `MAX_BYTES`, with a key of at most 64 kB."""
+
 PATIENCE_SECONDS = 20.0
 """The longest time that a question waits for the end of another one."""
 
@@ -44,7 +47,7 @@ class Inside:
     """The contents of a run, for readers of its page.
 
     A question about state costs a small job of Spark, so one is answered at a time, and an answer
-    is kept until the next epoch.
+    is kept until the next epoch, or until there are `MAX_KEPT` newer ones.
 
     Args:
         shows_values: True if readers may see keys and values.
@@ -84,6 +87,8 @@ class Inside:
                 self._kept.clear()
                 self._epochs = status.epochs
             if (step_id, key) not in self._kept:
+                if len(self._kept) == MAX_KEPT:
+                    del self._kept[next(iter(self._kept))]
                 self._kept[step_id, key] = _read(self.reader, step_id, key)
             return self._kept[step_id, key]
         finally:

@@ -11,7 +11,7 @@ import pytest
 
 from flow.engine.epoch.late_items import LateItem
 from flow.errors import CheckpointError
-from flow.web.inside import MAX_BYTES, NO_STATE, Inside
+from flow.web.inside import MAX_BYTES, MAX_KEPT, NO_STATE, Inside
 from tests.support.monitored import SCRIPT, epoch_report
 from tests.web.conftest import Site
 
@@ -63,6 +63,16 @@ def test_state_is_that_of_the_reader_and_kept_until_the_next_epoch(open_site: Si
     open_site.page.report(epoch_report(1))
     open_site.ask("/api/state?step=hours")
     assert asked[2:] == [("hours", None)]
+
+
+def test_a_number_of_answers_is_kept(open_site: Site) -> None:
+    asked: list[str | None] = []
+    inside = Inside(shows_values=True)
+    inside.reader = lambda _, key: {"n": asked.append(key)}
+    first, others = "0", list(map(str, range(1, MAX_KEPT)))
+    for key in (first, *others, first, "new", *others, first):
+        inside.state(open_site.hub.status, "hours", key)
+    assert asked == [first, *others, "new", first]
 
 
 def test_a_run_without_a_checkpoint_says_how_to_have_one(open_site: Site) -> None:
