@@ -47,15 +47,12 @@ def _results(config: WindowingConfig, ups: Sequence[StreamColumns]) -> StreamCol
     folding = config.builder
     if not isinstance(folding, FoldingBuilder) or config.sides > 1:
         return UnknownColumns("the results of custom window logic and of joins have no known types")
-    if config.retracts:
-        return UnknownColumns(
-            f"sessions with emit={config.emit!r} also emit retractions, which are other rows"
-        )
     if isinstance(folding.aggregator, Partials):
         return UnknownColumns("accumulators have no known types")
     columns = _window_columns(config)
     if isinstance(config.emit, AfterWatermark):
         columns += _PANE
+    columns.append(pa.field("is_retraction", pa.bool_()))
     for name, aggregator in _named(folding.aggregator):
         kind = aggregator.result_type(_field_type(aggregator, ups))
         if kind is None:
@@ -66,14 +63,13 @@ def _results(config: WindowingConfig, ups: Sequence[StreamColumns]) -> StreamCol
 
 
 def _window_columns(config: WindowingConfig) -> list[Any]:
-    """Return the columns of `WindowMetadata.as_record`; ids of merged windows if windows merge."""
+    """Return the columns of `WindowMetadata.as_record`."""
     columns = [
         pa.field("window_id", pa.int64()),
         pa.field("open_time", _TIME),
         pa.field("close_time", _TIME),
+        pa.field("merged_ids", _IDS),
     ]
-    if config.windower.merges:
-        columns.append(pa.field("merged_ids", _IDS))
     if config.timestamp is not None:
         columns.append(pa.field("timestamp", _TIME))
     return columns

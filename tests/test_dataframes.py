@@ -108,10 +108,11 @@ def test_windows_are_flat_typed_columns_for_sql(changed: SparkSession) -> None:
     assert counts == Counter()
     assert frame.schema.simpleString() == (
         "struct<key:string,window_id:bigint,open_time:timestamp,close_time:timestamp,"
-        "n:bigint,delay:bigint,mean:double>"
+        "merged_ids:array<bigint>,is_retraction:boolean,n:bigint,delay:bigint,mean:double>"
     )
+    of_window = ["window_id", "merged_ids", "is_retraction"]
     names = changed.sql("select 'JFK' key, 'Kennedy' name")
-    joined = instants(frame, "open_time", "close_time").join(names, "key").drop("window_id")
+    joined = instants(frame, "open_time", "close_time").join(names, "key").drop(*of_window)
     assert rows(joined) == [
         ("JFK", at(12).timestamp(), at(13).timestamp(), 2, 30, 15.0, "Kennedy"),
         ("JFK", at(14).timestamp(), at(15).timestamp(), 1, 40, 40.0, "Kennedy"),
@@ -121,6 +122,17 @@ def test_windows_are_flat_typed_columns_for_sql(changed: SparkSession) -> None:
     totals = frame.groupBy("key").agg(F.sum("delay"), F.hour(F.max("open_time")))
     assert rows(totals) == [("JFK", 70, 10), ("LGA", -3, 8)]
     assert (counts["hourly", "late"], counts["trips", "out"]) == (1, 5)
+
+
+def test_a_retraction_is_a_marked_row_with_the_columns_of_its_result(spark: SparkSession) -> None:
+    clock, gap = win.EventClock(lambda at: at, "10s"), win.SessionWindower("5s")
+    items = op.input("in", Dataflow("sessions"), TestingSource([10, 20, 15]))
+    counts = win.count_window("n", items, clock, gap, lambda _: "a", emit="update")
+    frame = to_dataframe(counts.down, spark=spark, **SMALL)
+    assert rows(frame.select("window_id", "is_retraction", "value")) == [
+        *((10_000_000, False, 1), (10_000_000, False, 3)),
+        *((20_000_000, False, 1), (20_000_000, True, 1)),
+    ]
 
 
 def test_the_late_stream_is_a_frame_of_its_own(changed: SparkSession) -> None:

@@ -36,6 +36,16 @@ class RowView(ABC):
         """
 
 
+def is_window(value: Any) -> bool:
+    """Return True for the metadata of a window."""
+    return all(hasattr(value, name) for name in ("window_id", "open_time", "close_time"))
+
+
+def is_retraction(value: Any) -> bool:
+    """Return True for the retraction of a result, whose class has the mark `is_retraction`."""
+    return getattr(type(value), "is_retraction", False) is True
+
+
 ViewReader: TypeAlias = Callable[[Any], RowView]
 """Function that returns the view with given settings; settings are plain JSON."""
 

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from flow.columns.arrow_types import RecordBatch
+from flow.columns.row_views import is_retraction, is_window
 from flow.connectors.datasets import Dataset
 
 X = TypeVar("X")
@@ -142,29 +143,50 @@ class Sink(ABC, Generic[X]):
 def to_record(item: Any) -> dict[str, Any]:
     """Return an item as a dict of named columns, for sinks that write tables.
 
-    A mapping gives its own columns. A ``(key, value)`` pair gives ``key`` and the columns of the
-    value. A dataclass gives the result of its method ``as_record``, or else its fields. A pair of a
-    dataclass and a value, such as window metadata and result, gives the columns of both. Any other
-    item gives one column, ``value``.
+    A mapping gives its own columns. A dataclass gives the result of its method ``as_record``, or
+    else its fields, as a named tuple does. A ``(key, value)`` pair gives ``key`` and the columns of
+    the value. A pair of a dataclass and a value gives the columns of both. Anything else gives one
+    column, ``value``.
+
+    For the result of a window, ``(metadata, value)``, the column ``is_retraction`` stands between
+    the columns of the two. It is True for a retraction, which has the columns of its result.
 
     >>> to_record(("LHR", {"flights": 3}))
     {'key': 'LHR', 'flights': 3}
     >>> to_record(("LHR", 3))
     {'key': 'LHR', 'value': 3}
     """
-    if isinstance(item, Mapping):
-        return dict(item)
-    if _is_dataclass(item):
-        if hasattr(item, "as_record"):
-            return dict(item.as_record())
-        return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
-    if isinstance(item, tuple) and hasattr(item, "_asdict"):
-        return dict(item._asdict())
-    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
-        return {"key": item[0], **to_record(item[1])}
-    if isinstance(item, tuple) and len(item) == 2 and _is_dataclass(item[0]):
-        return {**to_record(item[0]), **to_record(item[1])}
-    return {"value": item}
+    if _is_pair(item) and isinstance(item[0], str):
+        return {"key": item[0], **_columns_of(item[1])}
+    return _columns_of(item)
+
+
+def _columns_of(item: Any) -> dict[str, Any]:
+    """Return the columns of an item without a key, or of the value of an item with a key."""
+    if not (_is_pair(item) and _is_dataclass(item[0])):
+        return _fields_of(item)
+    first, value = item
+    mark = {"is_retraction": False} if is_window(first) else {}
+    return {**_fields_of(first), **mark, **_fields_of(value)}
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a value; the value of a pair is no item, and so not taken apart."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if is_retraction(value):
+        return {"is_retraction": True, **_fields_of(value.value)}
+    if _is_dataclass(value):
+        if hasattr(value, "as_record"):
+            return dict(value.as_record())
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return dict(value._asdict())
+    return {"value": value}
+
+
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, tuple) and len(item) == 2 and not hasattr(item, "_asdict")
 
 
 def _is_dataclass(item: Any) -> bool:

@@ -62,8 +62,8 @@ def to_dataframe(
     ``frame.cache()`` saves that. Other steps do not run, and no sink of the flow is written.
 
     Rows have the columns of `flow.connectors.sink.to_record`, as in the files of a `ParquetSink`. A
-    window's result has ``key``, ``window_id``, ``open_time``, ``close_time``, and a column for each
-    aggregate; sessions also have ``merged_ids``. The types are known if the sources know the
+    window's result has ``key``, ``window_id``, ``open_time``, ``close_time``, ``merged_ids``,
+    ``is_retraction``, and a column for each aggregate. The types are known if the sources know the
     columns of their records (data frames, Parquet, and sources with a schema), no step before the
     windows makes items with a function, and the aggregates read fields.
 

@@ -87,9 +87,10 @@ def records(step_id: str, up: Stream[Any]) -> Stream[Record]:
     """Turn each item into a record, a dict with the columns that a sink of tables writes for it.
 
     For a result of a window these are ``key``, ``window_id``, ``open_time``, ``close_time``,
-    ``merged_ids`` and the results by name, or ``value`` for a result without a name. For any other
-    item they are those of `flow.connectors.sink.to_record`. Results of windows that run over
-    columns stay columns, which a sink writes as they are, and `key_on` and further windows read.
+    ``merged_ids``, ``is_retraction`` and the results by name, or ``value`` for a result without a
+    name. For any other item they are those of `flow.connectors.sink.to_record`. Results of windows
+    that run over columns stay columns, which a sink writes as they are, and `key_on` and further
+    windows read.
 
     Args:
         step_id: the step's id, unique in the flow.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flow.columns.chunks import rows_as_dicts
+from flow.columns.row_views import is_retraction, is_window
 from flow.connectors.sink import Written
 from flow.errors import RAISED, brief, step_error
 from flow.fields import FieldPath
@@ -121,7 +122,7 @@ class RowMaker:
                 "by='key'"
             )
             raise step_error(self.step_id, problem, key=key, item=item)
-        retracts = getattr(type(inner), "is_retraction", False) is True
+        retracts = is_retraction(inner)
         text = None if inner is None or retracts else self._encoded(key, inner)
         if window is None:
             return ViewRow(key, 0, None, None, None, text, retracts)
@@ -141,6 +142,6 @@ def _split(value: Any) -> tuple[Any, Any]:
     """Return the window and the inner value of a windowing step's result; else no window."""
     if isinstance(value, tuple) and len(value) == 2 and not hasattr(value, "_asdict"):
         window = value[0]
-        if all(hasattr(window, name) for name in ("window_id", "open_time", "close_time")):
+        if is_window(window):
             return window, value[1]
     return None, value

@@ -31,7 +31,7 @@ from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 from flow_windowing.columnar.values.buffered_values import BufferedValues, RetainedValues
 from flow_windowing.columnar.values.encoding import decode_lazy
 from flow_windowing.columnar.values.records import Values, plain_records
-from flow_windowing.columnar.windows.window_view import METADATA, metadata_of
+from flow_windowing.columnar.windows.window_view import METADATA, metadata_of, not_retracted
 from flow_windowing.contract.joined_pair import JoinedPair
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.interval.rules import LEFT, RIGHT, Interval
@@ -90,7 +90,8 @@ class JoinedView(RowView):
     @override
     def columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         sides = {side: batch.column(side) for side in _SIDES}
-        return {**METADATA.columns(batch), **sides}
+        mark = {"is_retraction": not_retracted(batch.num_rows)}
+        return {**METADATA.columns(batch), **mark, **sides}
 
 
 register(KIND, lambda _: JoinedView())

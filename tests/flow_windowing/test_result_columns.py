@@ -27,7 +27,9 @@ SOURCE = JsonLinesSource(
     },
 )
 CLOCK, HOURS = win.EventClock("at", "0s"), win.TumblingWindower("1h")
-WINDOW = [("window_id", pa.int64()), ("open_time", INSTANT), ("close_time", INSTANT)]
+MERGED = ("merged_ids", pa.list_(pa.int64()))
+WINDOW = [("window_id", pa.int64()), ("open_time", INSTANT), ("close_time", INSTANT), MERGED]
+MARK = ("is_retraction", pa.bool_())
 
 
 def found(stream: Stream[Any]) -> Any:
@@ -70,7 +72,7 @@ def windows(windower: Any = HOURS, **options: Any) -> Any:
 )
 def test_a_result_has_the_type_of_its_aggregate(aggregate: Any, kind: Any) -> None:
     assert found(windows(result=aggregate).down) == [
-        *(("key", pa.string()), *WINDOW, ("result", kind))
+        *(("key", pa.string()), *WINDOW, MARK, ("result", kind))
     ]
 
 
@@ -82,19 +84,18 @@ def test_a_single_result_is_the_column_value() -> None:
 def test_panes_have_columns_of_their_own() -> None:
     out = windows(emit=win.Early(count=2), n=win.Count())
     pane = [("pane_index", pa.int64()), ("pane_timing", pa.string()), ("pane_is_last", pa.bool_())]
-    assert found(out.down) == [("key", pa.string()), *WINDOW, *pane, ("n", pa.int64())]
+    assert found(out.down) == [("key", pa.string()), *WINDOW, *pane, MARK, ("n", pa.int64())]
     assert found(out.closed) == [("key", pa.string()), *WINDOW]
     discarding = win.AfterWatermark(win.Early(count=2), accumulate=False)
     sessions = windows(win.SessionWindower("1m"), emit=discarding, n=win.Count())
-    assert found(sessions.down)[4:8] == [("merged_ids", pa.list_(pa.int64())), *pane]
+    assert found(sessions.down)[4:9] == [MERGED, *pane, MARK]
 
 
-def test_sessions_have_merged_ids_and_a_timestamp_is_a_column() -> None:
-    out = windows(win.SessionWindower("1m"), n=win.Count(), timestamp="last")
-    merged = ("merged_ids", pa.list_(pa.int64()))
-    columns = [("key", pa.string()), *WINDOW, merged, ("timestamp", INSTANT)]
+def test_sessions_that_retract_have_the_same_columns_and_a_timestamp_is_a_column() -> None:
+    out = windows(win.SessionWindower("1m"), emit="epoch", n=win.Count(), timestamp="last")
+    columns = [("key", pa.string()), *WINDOW, ("timestamp", INSTANT)]
     assert found(out.closed) == columns
-    assert found(out.down) == [*columns, ("n", pa.int64())]
+    assert found(out.down) == [*columns, MARK, ("n", pa.int64())]
 
 
 def test_late_values_have_the_record_and_the_window() -> None:
@@ -122,10 +123,6 @@ def test_late_values_have_the_record_and_the_window() -> None:
         ),
         (windows(n=win.Sum("missing")).down, "the type of the result 'n' of Sum"),
         (
-            windows(win.SessionWindower("1m"), emit="epoch", n=win.Count()).down,
-            "sessions with emit",
-        ),
-        (
             win.join_window("j", CLOCK, HOURS, (keys := keyed()), op.filter("f", keys, bool)).down,
             "the results of custom window logic and of joins have no known types",
         ),
@@ -142,7 +139,7 @@ def test_the_reason_for_unknown_columns(stream: Stream[Any], reason: str) -> Non
 
 def test_counts_need_no_columns() -> None:
     out = win.count_window("c", op.input("in", Dataflow("l"), [1]), CLOCK, HOURS, "id")
-    assert found(out.down) == [("key", pa.string()), *WINDOW, ("value", pa.int64())]
+    assert found(out.down) == [("key", pa.string()), *WINDOW, MARK, ("value", pa.int64())]
     assert found(out.closed) == [("key", pa.string()), *WINDOW]
 
 

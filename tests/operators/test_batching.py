@@ -88,7 +88,8 @@ def test_results_of_windows_are_columns_and_keep_their_keys() -> None:
 
     (result,) = run_once([{"name": "a", "at": 5.0}], build)
     assert result == ("a", {"open_time": datetime(1970, 1, 1, tzinfo=UTC), "twice": 2})
-    assert names == [["window_id", "open_time", "close_time", "merged_ids", "n"]]
+    window = ["window_id", "open_time", "close_time", "merged_ids"]
+    assert names == [[*window, "is_retraction", "n"]]
 
 
 @sampled(100, by_default=30)
@@ -188,6 +189,7 @@ EXPECTED = [
         "open_time": EPOCH + number * HOUR,
         "close_time": EPOCH + (number + 1) * HOUR,
         "merged_ids": [],
+        "is_retraction": False,
         "n": number + 1,
     }
     for number in range(2)
@@ -198,6 +200,28 @@ def test_a_record_of_a_window_is_the_same_over_columns_and_key_by_key() -> None:
     assert run_once(ROWS, lambda s: records(totals(s).down)) == EXPECTED
     with key_by_key():
         assert run_once(ROWS, lambda s: records(totals(s).down)) == EXPECTED
+
+
+# a    10 20   15      15 makes one session of two that have emitted.
+SESSIONS = [{"name": "a", "n": n, "at": at} for at, n in ((10.0, 1), (20.0, 5), (15.0, 3))]
+
+
+@pytest.mark.parametrize("name", ["n", "value"])
+def test_a_retraction_is_marked_and_has_the_columns_of_its_result(name: str) -> None:
+    def build(s: Stream[Any]) -> Stream[Any]:
+        clock, gap = win.EventClock("at", "60s"), win.SessionWindower("5s")
+        step = ("w", op.key_on("by_name", s, "name"), clock, gap)
+        if name == "value":
+            return records(win.sum_window(*step, "n", emit="update").down)
+        return records(win.aggregate_window(*step, emit="update", n=win.Sum("n")).down)
+
+    for rows in (SESSIONS, pa.RecordBatch.from_pylist(SESSIONS)):
+        made = run_once(rows, build)
+        assert [(row["window_id"], row["is_retraction"], row[name]) for row in made] == [
+            *((10_000_000, False, 1), (20_000_000, False, 5)),
+            *((20_000_000, True, 5), (10_000_000, False, 9)),
+        ]
+        assert {tuple(row) for row in made} == {(*list(EXPECTED[0])[:-1], name)}
 
 
 def test_records_of_windows_stay_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,8 +276,36 @@ def test_a_window_is_laid_out_beside_its_value() -> None:
         "open_time": NOON,
         "close_time": ONE,
         "merged_ids": [8, 9],
+        "is_retraction": False,
         "n": 3,
     }
+
+
+@dataclass(frozen=True)
+class Sides:
+    key: str
+    window_id: int
+
+
+@pytest.mark.parametrize(
+    ("value", "columns"),
+    [
+        (("b", 3), {"value": ("b", 3)}),
+        ((Sides("b", 3), 3), {"value": (Sides("b", 3), 3)}),
+        (win.Retracted({"n": 3}), {"is_retraction": True, "n": 3}),
+        (win.Retracted(("b", 3)), {"is_retraction": True, "value": ("b", 3)}),
+    ],
+)
+def test_the_value_of_a_window_or_a_key_is_not_taken_apart_as_an_item(
+    value: Any, columns: dict[str, Any]
+) -> None:
+    window = WindowMetadata(7, NOON, ONE)
+    assert to_record(("k", (window, value))) == {
+        **{"key": "k", **window.as_record(), "is_retraction": False},
+        **columns,
+    }
+    if not isinstance(value, tuple) or isinstance(value[0], str):
+        assert to_record(("k", value)) == {"key": "k", **columns}
 
 
 def test_a_window_has_a_timestamp_column_only_if_requested() -> None:

@@ -287,7 +287,10 @@ def _column(name: str, values: list[Any], kind: Any, step_id: str, fix: str = FI
         if not set(map(type, values)) <= _ARROW_READY:
             values = [plain(value) for value in values]
             _check_zones(name, values, kind, step_id)
-        return _array(values, kind)
+        column = _array(values, kind)
+        # Empty lists have no type of their own, and the ids of most windows are empty lists.
+        is_untyped = name == "merged_ids" and column.type == pa.list_(pa.null())
+        return column.cast(pa.list_(pa.int64())) if is_untyped else column
     except _REFUSED as error:
         raise SinkError(
             f"step {step_id!r}: field {name!r} {_problem(values, kind)}: {fix}"

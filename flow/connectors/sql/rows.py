@@ -122,7 +122,8 @@ _REFUSED = (TypeError, ValueError, OverflowError, RecursionError)
 class Delete:
     """Item that deletes a row, for sinks with ``mode="upsert"``.
 
-    A window with ``emit="update"`` can retract results: map its `Retracted` values to this.
+    A window with ``emit="update"`` can retract results: map the records of `flow.operators.records`
+    whose ``is_retraction`` is True to this.
 
     Args:
         record: record with the columns of the sink's key; other fields are ignored.

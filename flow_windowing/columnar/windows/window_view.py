@@ -62,6 +62,8 @@ class WindowView(RowView):
         }
         if _TIMESTAMP in batch.schema.names:
             columns["timestamp"] = batch.column(_TIMESTAMP).cast(_UTC)
+        if self.results is not None:
+            columns["is_retraction"] = not_retracted(batch.num_rows)
         for at, result in enumerate(self.results or ()):
             column = self._column(batch, at)
             if result.empty_value is not None and column.null_count:
@@ -173,4 +175,9 @@ def _merged_in(batch: pa.RecordBatch) -> pa.Array:
         return batch.column(_MERGED)
     count = batch.num_rows
     offsets = pa.array(np.zeros(count + 1, np.int32))
-    return pa.ListArray.from_arrays(offsets, pa.nulls(0))
+    return pa.ListArray.from_arrays(offsets, pa.array([], pa.int64()))
+
+
+def not_retracted(count: int) -> pa.Array:
+    """Return the column ``is_retraction`` of results; retractions are no columns."""
+    return pa.array(np.zeros(count, np.bool_))

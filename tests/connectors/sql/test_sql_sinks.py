@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+import flow.operators as op
 from flow.connectors.sql import Delete
 from flow.connectors.sql.rows import CHUNK_ROWS
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, StepError
-from flow_windowing import WindowMetadata
+from flow.testing import run_once
+from flow_windowing import EventClock, SessionWindower, WindowMetadata, count_window
 from tests.support.databases import (
     Postgres,
     TestDatabase,
@@ -58,6 +60,21 @@ def test_delete_removes_a_row_in_order(db: TestDatabase) -> None:
     items = [Delete({"k": "a", "n": 9}), *kn(b=2), Delete({"k": "b"}), Delete({"k": "c"})]
     later = [*items, *kn(c=2), Delete({"k": "never there"})]
     assert rows_after(db, kn(a=1, b=1, c=1), later, **UPSERT) == [("c", 2)]
+
+
+def test_a_retracted_result_is_deleted(db: TestDatabase) -> None:
+    def build(stream: Any) -> Any:
+        clock, gap = EventClock(lambda at: at, "10s"), SessionWindower("5s")
+        out = count_window("n", stream, clock, gap, lambda _: "a", emit="update")
+        rows = op.map("row", op.records("rows", out.down), kept)
+        return op.map("change", rows, lambda row: Delete(row) if row["retracted"] else row)
+
+    def kept(row: dict[str, Any]) -> dict[str, Any]:
+        return {"id": row["window_id"], "n": row["value"], "retracted": row["is_retraction"]}
+
+    options = {"schema": "id bigint PRIMARY KEY, n bigint, retracted boolean", "key": "id"}
+    rows = rows_after(db, run_once([10, 20, 15], build), mode="upsert", **options)
+    assert rows == [(10_000_000, 3, False)]
 
 
 def test_a_key_may_consist_of_all_columns(db: TestDatabase) -> None:

@@ -69,7 +69,7 @@ def test_the_columns_of_a_pair_are_its_window_and_its_sides() -> None:
     records = [pa.RecordBatch.from_pylist(rows) for rows in (LEFT[:1], RIGHT)]
     _, (row,) = joined(outer, *records)
     names = ["key", "window_id", "open_time", "close_time", "merged_ids", "timestamp"]
-    assert list(row) == [*names, "left", "right"]
+    assert list(row) == [*names, "is_retraction", "left", "right"]
     assert (row["left"], row["right"]) == (LEFT[0], RIGHT[0])
 
 

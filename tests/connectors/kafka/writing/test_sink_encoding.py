@@ -76,7 +76,8 @@ def test_a_windows_result_becomes_the_window_and_its_values() -> None:
         Message(
             b"LHR",
             b'{"window_id": 3, "open_time": "2024-05-01T12:00:00Z", '
-            b'"close_time": "2024-05-01T13:00:00Z", "merged_ids": [], "flights": 3}',
+            b'"close_time": "2024-05-01T13:00:00Z", "merged_ids": [], "is_retraction": false, '
+            b'"flights": 3}',
         )
     ]
 
