@@ -12,8 +12,10 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flow.columns.arrow_types import is_instant
+from flow.columns.casts import lossless_cast
 from flow.connectors.formats.json_encoding import naive_problem, plain
 from flow.connectors.sink import Written, to_record
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
@@ -104,7 +106,7 @@ def as_columns(written: Written, schema: pa.Schema | None, step_id: str) -> pa.R
         check_names(columns.schema.names, step_id)
         return columns
     columns = [
-        _column(name, [record.get(name) for record in records], kind, step_id)
+        column_of(name, [record.get(name) for record in records], kind, step_id)
         for name, kind in _types(schema).items()
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -127,7 +129,7 @@ def inferred_columns(
     if not names:
         raise SinkError(f"step {step_id!r}: {shorten(records[0])} has no field to write: {fix}")
     columns = [
-        _column(name, [record.get(name) for record in records], None, step_id, fix)
+        column_of(name, [record.get(name) for record in records], None, step_id, fix)
         for name in names
     ]
     return pa.RecordBatch.from_arrays(columns, names=list(names))
@@ -156,7 +158,7 @@ def fit(
         column = batch.column(field.name)
         try:
             check_kind(column.type, field.type, whole=whole)
-            columns.append(column if column.type == field.type else column.cast(field.type))
+            columns.append(lossless_cast(column, field.type, is_exact=whole))
         except (pa.ArrowException, ValueError) as error:
             raise SinkError(
                 f"step {step_id!r}: field {field.name!r} is {column.type} here, which does not fit "
@@ -204,7 +206,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _is_lossless(found: str, wanted: str, whole: bool) -> bool:
-    """Return True if Arrow's cast from one family of types to the other is lossless."""
+    """Return True if a cast from one family of types to the other may be lossless."""
     as_text = found == _TEXT or (found, wanted) == (_NUMBER, _TEXT)
     return found == wanted or (found, wanted) == (_DATE, _CLOCK_TIME) or (as_text and not whole)
 
@@ -282,7 +284,19 @@ def _names_of(records: Iterable[dict[str, Any]], step_id: str) -> dict[str, None
     return names
 
 
-def _column(name: str, values: list[Any], kind: Any, step_id: str, fix: str = FIX) -> Any:
+def column_of(name: str, values: list[Any], kind: Any, step_id: str, fix: str = FIX) -> Any:
+    """Return the values of a field as a column.
+
+    Args:
+        name: the field.
+        values: the values.
+        kind: type of the column; ``None`` for the type of the values.
+        step_id: the step, for errors.
+        fix: the advice in errors.
+
+    Raises:
+        SinkError: a value does not fit without loss, or the values have no common type.
+    """
     try:
         if not set(map(type, values)) <= _ARROW_READY:
             values = [plain(value) for value in values]
@@ -300,15 +314,34 @@ def _column(name: str, values: list[Any], kind: Any, step_id: str, fix: str = FI
 def _array(values: list[Any], kind: Any) -> Any:
     if kind is None:
         return pa.array(values)
+    if {float, Decimal} <= set(map(type, values)):  # pyarrow infers no type for both.
+        floats = [value if isinstance(value, float) else None for value in values]
+        others = [None if isinstance(value, float) else value for value in values]
+        return pc.coalesce(_array(floats, kind), _array(others, kind))
     try:
         # With the type as an argument, pyarrow would truncate 1.5 to the whole number 1.
         inferred = pa.array(values)
         check_kind(inferred.type, kind, whole=False)
-        return inferred.cast(kind)
+        return lossless_cast(inferred, kind)
     except _REFUSED:
-        if "map<" in str(kind):  # pyarrow never infers a map from a dict.
-            return pa.array(values, type=kind)
-        raise
+        if "map<" not in str(kind):
+            raise
+    array = pa.array(values, type=kind)  # pyarrow never infers a map from a dict.
+    _check_parts([value for value in values if value is not None], kind)
+    return array
+
+
+def _check_parts(values: list[Any], kind: Any) -> None:
+    """Raise unless the parts of maps, structs and lists fit their types."""
+    if pa.types.is_map(kind):
+        pairs = [pair for value in values for pair in dict(value).items()]
+        _array([key for key, _ in pairs], kind.key_type)
+        _array([part for _, part in pairs], kind.item_type)
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            _array([value.get(field.name) for value in values], field.type)
+    else:
+        _array([part for value in values for part in value], kind.value_type)
 
 
 def _check_zones(name: str, values: list[Any], kind: Any, step_id: str) -> None:

@@ -101,8 +101,10 @@ class PostgresSink(TableSink):
     next, rows are sent one by one, which takes about ten times as long.
 
     The server reads each value as the type of its column, so a whole number fits a ``numeric``
-    column, and text an ``inet`` column; 1.5 in an ``integer`` column is an error. Aware datetimes
-    fit ``timestamptz``, and durations ``interval``; dicts, lists and similar values become JSON.
+    column, and text an ``inet`` column; 1.5 in an ``integer`` column is an error. A ``numeric``
+    column with a scale, and a column of floats, round as the server does, unless `schema` has
+    pyarrow types: a number that does not fit them is an error. Aware datetimes fit ``timestamptz``,
+    and durations ``interval``; dicts, lists and similar values become JSON.
 
     The password is never shown, and is not sent to the workers. It need not be in the program:
     libpq's ``PGPASSWORD``, ``~/.pgpass`` and service files work as usual.

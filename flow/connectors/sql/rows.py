@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from flow.connectors.formats.columns import column_of
 from flow.connectors.formats.json_encoding import json_text, naive_problem, plain
 from flow.connectors.sink import WriteContext, Written, to_record
 from flow.errors import SinkError, shorten, step_error
@@ -115,6 +116,8 @@ CHUNK_ROWS = 5_000
 
 Row: TypeAlias = tuple[Any, ...]
 _Shape: TypeAlias = "tuple[Change, tuple[str, ...]]"
+_Record: TypeAlias = Mapping[Any, Any]
+_FIX = "give its column a type that holds it, or map the items before the output"
 _REFUSED = (TypeError, ValueError, OverflowError, RecursionError)
 
 
@@ -186,20 +189,25 @@ class RowMaker:
         convert: function that turns a value into the database driver's form.
         key: columns of the key; empty if rows are only inserted.
         epoch_columns: columns of the run and the epoch; empty if the table has none.
+        numbers: the columns of a schema whose values a database might round.
     """
 
     context: WriteContext
     convert: ValueConverter
     key: tuple[str, ...]
     epoch_columns: tuple[str, ...]
+    numbers: Sequence[Any]
 
     def chunks(self, batches: Iterable[Written]) -> Iterator[Chunk]:
         """Yield the items as chunks, in order."""
         rows = self._rows(batches)
         while some := list(islice(rows, CHUNK_ROWS)):
+            for column in self.numbers:
+                values = [record.get(column.name) for *_, record in some]
+                column_of(column.name, values, column.type, self.context.step_id, _FIX)
             yield self._pack(some)
 
-    def _rows(self, batches: Iterable[Written]) -> Iterator[tuple[_Shape, Row]]:
+    def _rows(self, batches: Iterable[Written]) -> Iterator[tuple[_Shape, Row, _Record]]:
         known: dict[tuple[Change, tuple[Any, ...]], _Shape] = {}
         for item in _items(batches):
             change, record = self._change_of(item)
@@ -209,9 +217,9 @@ class RowMaker:
                 self._check_columns(names, item)
                 # Sorted, so that records with the same fields in another order share a group.
                 shape = known[change, names] = (change, tuple(sorted(names)))
-            yield shape, self._row(record, shape[1])
+            yield shape, self._row(record, shape[1]), record
 
-    def _change_of(self, item: Any) -> tuple[Change, Mapping[Any, Any]]:
+    def _change_of(self, item: Any) -> tuple[Change, _Record]:
         if not isinstance(item, Delete):
             return Change.PUT, self._record(item)
         if not self.key:
@@ -221,7 +229,7 @@ class RowMaker:
         self._check_columns(tuple(record), item)
         return Change.DELETE, {name: record[name] for name in self.key}
 
-    def _record(self, item: Any) -> Mapping[Any, Any]:
+    def _record(self, item: Any) -> _Record:
         if isinstance(item, Mapping):
             return item
         fields = dataclasses.is_dataclass(item) and not isinstance(item, type)
@@ -249,7 +257,7 @@ class RowMaker:
         if problem:
             raise step_error(self.context.step_id, problem, item=item)
 
-    def _row(self, record: Mapping[Any, Any], columns: tuple[str, ...]) -> Row:
+    def _row(self, record: _Record, columns: tuple[str, ...]) -> Row:
         try:
             row = tuple(map(self.convert, map(record.__getitem__, columns)))
         except _REFUSED:
@@ -260,7 +268,7 @@ class RowMaker:
             raise step_error(self.context.step_id, problem, item=record)
         return row
 
-    def _explain(self, record: Mapping[Any, Any]) -> None:
+    def _explain(self, record: _Record) -> None:
         for name, value in record.items():
             try:
                 self.convert(value)
@@ -270,13 +278,13 @@ class RowMaker:
                     f"{type(value).__name__} {shorten(value)}: {error}"
                 ) from error
 
-    def _pack(self, shaped: list[tuple[_Shape, Row]]) -> Chunk:
+    def _pack(self, shaped: list[tuple[_Shape, Row, _Record]]) -> Chunk:
         marks: Row = ()
         if self.epoch_columns:
             marks = (self.convert(self.context.run_id), self.convert(self.context.epoch))
         groups = []
         for (change, columns), some in groupby(shaped, itemgetter(0)):
-            rows = [row + marks for _, row in some]
+            rows = [row + marks for _, row, _ in some]
             groups.append((change, columns + self.epoch_columns, rows))
         context, content = self.context, pickle.dumps(groups, 5)
         return Chunk(context.step_id, len(shaped), context.rewinds, content)

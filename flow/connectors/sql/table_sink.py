@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
+import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import check_choice
@@ -95,7 +96,10 @@ class TableSink(Sink[Any]):
     @override
     def write(self, context: WriteContext, batches: Iterator[Written]) -> list[Chunk]:
         marks = self.epoch_columns or ()
-        maker = RowMaker(context, self.dialect.convert, tuple(self.key), marks)
+        columns = self.schema if isinstance(self.schema, pa.Schema) else ()
+        is_number = (pa.types.is_floating, pa.types.is_decimal)
+        numbers = [column for column in columns if any(test(column.type) for test in is_number)]
+        maker = RowMaker(context, self.dialect.convert, tuple(self.key), marks, numbers)
         return list(maker.chunks(batches))
 
     @override

@@ -172,3 +172,22 @@ def test_a_value_that_does_not_fit_is_not_rounded(db: TestDatabase, mode: Any, v
     with pytest.raises(SinkError, match="step 'out': epoch 0 could not be written"):
         rows_after(db, items, schema={"k": pa.string(), "n": pa.int32()}, mode=mode, key=key)
     assert db.rows() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.decimal128(10, 2), 0.125),
+        (pa.decimal128(10, 2), Decimal("0.125")),
+        (pa.float64(), Decimal("123456789012345678901")),
+        (pa.float64(), 2**60 + 1),
+        (pa.float32(), 1e300),
+    ],
+)
+def test_a_database_does_not_round_to_the_types_of_a_schema(
+    db: TestDatabase, kind: Any, value: Any
+) -> None:
+    message = rf"step 'out': field 'n' holds {type(value).__name__} .*, which cannot be written as"
+    with pytest.raises(SinkError, match=message):
+        rows_after(db, [{"n": None}, {"n": value}], schema={"n": kind})
+    assert db.rows() == []

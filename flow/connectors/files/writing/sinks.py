@@ -183,7 +183,9 @@ class ParquetSink(DirectorySink[Any]):
         if_exists: ``"error"``, ``"replace"`` or ``"append"``, for a directory with content; see
             `TextSink`.
         schema: the columns to write, as a `pyarrow.Schema` or a mapping of names to pyarrow types.
-            A missing field is null, other fields are ignored, and text is parsed as the type.
+            A missing field is null, other fields are ignored, and text is parsed as the type. A
+            value that the type would change is an error, except that a float becomes the nearest
+            one of a narrower type.
 
     Raises:
         SinkError: when the flow runs: the directory cannot be used, or an item cannot be written,

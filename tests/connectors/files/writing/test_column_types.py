@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from flow.connectors.files import JsonLinesSink, ParquetSink
+from flow.connectors.files import CsvSink, JsonLinesSink, ParquetSink
 from flow.connectors.files.writing.sinks import dictionary_columns
 from flow.connectors.formats import columns
 from flow.errors import SinkError
@@ -22,6 +23,8 @@ from tests.support.writing import opened, parquet_rows, publish, tree, write
 AT = datetime(2013, 1, 1, 5, tzinfo=UTC)
 NAIVE = AT.replace(tzinfo=None)
 ZONED = datetime(2024, 1, 1, tzinfo=UTC)
+DIGITS = Decimal("123456789012345678901")
+CENTS = pa.decimal128(10, 2)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,8 @@ ZONED = datetime(2024, 1, 1, tzinfo=UTC)
         ("a", 2, "that is a number, and not text"),
         (1, 1.5, "truncated"),
         (b"a", "a", "that is text, and not bytes"),
+        (Decimal("1.5"), 0.25, r"double here, .* decimal128\(38, 1\), .*: value 0.25: Rescaling"),
+        (0.5, DIGITS, rf"value Decimal\('{DIGITS}'\): the cast of .* to double changes it"),
     ],
 )
 def test_values_are_not_converted_to_the_type_of_earlier_values(
@@ -62,6 +67,9 @@ def test_values_are_not_converted_to_the_type_of_earlier_values(
         ([[], [1]], [[], [1]]),
         ([{"a": 1, "b": []}, {"a": 2, "b": []}], [{"a": 1}, {"a": 2}]),
         ([None, "x"], [None, "x"]),
+        ([Decimal("1.5"), 0.5], [Decimal("1.5"), Decimal("0.5")]),
+        ([0.5, Decimal("0.3")], [0.5, 0.3]),
+        ([[0.5], [Decimal("0.3")]], [[0.5], [0.3]]),
     ],
 )
 def test_a_lossless_cast_fits_a_column(tmp_path: Path, values: list[Any], read: list[Any]) -> None:
@@ -86,6 +94,79 @@ def test_a_given_schema_parses_text_and_drops_fields(tmp_path: Path) -> None:
     assert pq.read_table(file).to_pylist() == [{"at": ZONED, "by": {"a": 7}}]
     with pytest.raises(SinkError, match="field 'at': 2024-01-01T00:00:00 has no time zone"):
         publish(sink, 1, [{"at": ZONED.replace(tzinfo=None)}])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (CENTS, 0.125),
+        (CENTS, 1e300),
+        (pa.float64(), "1e400"),
+        (pa.float64(), "1e-400"),
+        (pa.float64(), DIGITS),
+        (pa.float32(), 1e300),
+        (pa.float32(), 1e-300),
+        (pa.float16(), 70000),
+        (pa.float16(), 70000.0),
+        (pa.float16(), 2049),
+        (pa.struct([("a", pa.list_(CENTS))]), {"a": [0.125]}),
+        (pa.map_(pa.string(), pa.int64()), {"a": 1.5}),
+        (pa.list_(pa.map_(pa.string(), CENTS)), [{"a": 0.125}]),
+    ],
+)
+@pytest.mark.parametrize("sink", [ParquetSink, CsvSink])
+def test_a_schema_refuses_values_that_it_would_change(
+    tmp_path: Path, sink: Any, kind: Any, value: Any
+) -> None:
+    problem = rf"{type(value).__name__} {re.escape(repr(value))}, which cannot be written as "
+    with pytest.raises(SinkError, match=rf"step 'out': field 'x' holds {problem}"):
+        write(opened(sink(tmp_path, schema={"x": kind})), 0, 0, [{"x": None}, {"x": value}])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "read"),
+    [
+        (CENTS, [Decimal("1.5"), 0.25, 1], [Decimal("1.5"), Decimal("0.25"), Decimal(1)]),
+        (pa.float32(), [float("inf"), 0.1], [float("inf"), np.float32(0.1)]),
+        (pa.float64(), ["inf", "0.1", "-0e5"], [float("inf"), 0.1, 0.0]),
+        (pa.map_(pa.string(), pa.int64()), [{"a": 1.0}, None], [[("a", 1)], None]),
+    ],
+)
+def test_a_schema_takes_values_that_keep_their_value(
+    tmp_path: Path, kind: Any, values: Any, read: Any
+) -> None:
+    sink = opened(ParquetSink(tmp_path, schema={"x": kind}))
+    publish(sink, 0, [{"x": value} for value in values])
+    assert [row["x"] for row in parquet_rows(tmp_path)] == read
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "problem"),
+    [
+        (pa.array([0.25, 0.125]), CENTS, "value 0.125: Rescaling"),
+        (pa.array([0.5, 1e300]).dictionary_encode(), pa.float32(), "value 1e[+]300: the cast"),
+        (pa.array([[0.5], [1e300]]), pa.list_(pa.float32()), r"value \[1e[+]300\]: the cast"),
+    ],
+)
+def test_a_column_that_a_schema_would_change_is_refused(
+    tmp_path: Path, column: Any, kind: Any, problem: str
+) -> None:
+    sink = opened(ParquetSink(tmp_path, schema={"x": kind}))
+    batch = pa.record_batch({"x": column})
+    publish(sink, 0, batch.slice(0, 1))
+    assert parquet_rows(tmp_path) == batch.slice(0, 1).to_pylist()
+    with pytest.raises(
+        SinkError, match=rf"field 'x' is .* fit {re.escape(str(kind))}, .*{problem}"
+    ):
+        publish(sink, 1, batch)
+
+
+def test_floats_fit_narrower_columns_that_were_inferred_only_unrounded(tmp_path: Path) -> None:
+    sink = opened(ParquetSink(tmp_path))
+    publish(sink, 0, pa.record_batch({"x": pa.array([0.5], pa.float32())}))
+    publish(sink, 1, [{"x": 0.25}, {"x": float("nan")}, {"x": None}], [{"x": None}])
+    with pytest.raises(SinkError, match=r"value 0.1: the cast of double to float changes it"):
+        publish(sink, 2, [{"x": 0.1}])
 
 
 @pytest.mark.parametrize("kind", [ParquetSink, JsonLinesSink])
@@ -153,6 +234,7 @@ def test_a_new_column_makes_another_file(tmp_path: Path, monkeypatch: pytest.Mon
         ({"a": pa.int64()}, pa.record_batch({"a": ["x"]}), "'a' is string here, which does not"),
         (None, [{"a": AT}, {"a": NAIVE}], "field 'a': 2013-01-01T05:00:00 has no time zone"),
         ({"a": pa.timestamp("us", "UTC")}, [{"a": NAIVE}], "'a': 2013-01-01T05:00:00 has no time"),
+        (None, [{"a": DIGITS}, {"a": 0.5}], "'a' holds Decimal and float, which do not fit one"),
         (None, [{1: 2}], "the names of fields must be text, got int 1"),
         (None, [{}], "{} has no field to write: give the sink a schema"),
         (None, [{"a": None, "b": []}], r"no item has a value in any field, .* \['a', 'b'\]"),
