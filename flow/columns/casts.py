@@ -81,9 +81,14 @@ def _text_of_decimals(kind: Any) -> Any:
 
 
 def _through_text(column: Any, kind: Any) -> Any:
-    """Cast a column; floats and decimals through text, as Arrow's own cast adds or drops digits."""
-    pair = (column.type, kind)
-    if any(map(pa.types.is_floating, pair)) and any(map(pa.types.is_decimal, pair)):
+    """Cast a column; numbers to decimals, and decimals to floats, through text.
+
+    Arrow's own casts add or drop digits, or refuse all whole numbers for a decimal with a scale.
+    """
+    is_decimal = pa.types.is_decimal(column.type)
+    if (pa.types.is_floating(kind) and is_decimal) or (
+        pa.types.is_decimal(kind) and not is_decimal
+    ):
         column = column.cast(pa.string())
     return column.cast(kind)
 

@@ -70,6 +70,7 @@ VALUES: list[tuple[Any, Any, Any, Any]] = [
     (pa.timestamp("us", "UTC"), FIRST, "0001-01-01T00:00:00.000000Z", FIRST),
     (pa.date32(), date(2024, 2, 29), "2024-02-29", date(2024, 2, 29)),
     (pa.time64("us"), time(1, 2, 3, 4), "01:02:03.000004", time(1, 2, 3, 4)),
+    (pa.decimal128(10, 0), 7, "7", Decimal(7)),
     (pa.decimal128(38, 10), Decimal("12345678901234567890.1234567890"), None, None),
     (pa.duration("us"), timedelta(hours=1, microseconds=500000), 3600.5, None),
     (pa.duration("us"), timedelta(days=-1, microseconds=1), -86399.999999, None),

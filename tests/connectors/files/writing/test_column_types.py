@@ -127,6 +127,7 @@ def test_a_schema_refuses_values_that_it_would_change(
     ("kind", "values", "read"),
     [
         (CENTS, [Decimal("1.5"), 0.25, 1], [Decimal("1.5"), Decimal("0.25"), Decimal(1)]),
+        (CENTS, [1, None], [Decimal(1), None]),
         (pa.float32(), [float("inf"), 0.1], [float("inf"), np.float32(0.1)]),
         (pa.float64(), ["inf", "0.1", "-0e5"], [float("inf"), 0.1, 0.0]),
         (pa.map_(pa.string(), pa.int64()), [{"a": 1.0}, None], [[("a", 1)], None]),
