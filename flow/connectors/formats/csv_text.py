@@ -29,6 +29,9 @@ def csv_cells(batch: pa.RecordBatch, step_id: str) -> pa.RecordBatch:
         SinkError: a column has no form in CSV; the error names it.
     """
     columns = [_cells(name, batch.column(name), step_id) for name in batch.schema.names]
+    if len(columns) == 1 and columns[0].null_count:
+        # An empty cell alone is a blank line, which readers skip, but not if it is quoted.
+        columns = [columns[0].cast(pa.string()).fill_null("")]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 

@@ -276,9 +276,9 @@ class CsvSink(DirectorySink[Any]):
     directory.
 
     All files have the same columns in the same order; without a `schema`, those of the first items.
-    A file of the first epoch with another order of fields is rewritten. Null is an empty cell, and
-    text is in quotes; aware datetimes are RFC 3339 text; lists, dicts and other nested values are
-    JSON.
+    A file of the first epoch with another order of fields is rewritten. Null is an empty cell, in
+    quotes if it is the only column, as readers skip blank lines. Text is in quotes; aware datetimes
+    are RFC 3339 text; lists, dicts and other nested values are JSON.
 
     Args:
         path: the directory; see `TextSink`.

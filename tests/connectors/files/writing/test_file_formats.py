@@ -18,9 +18,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from flow.connectors.files import CsvSink, JsonLinesSink, ParquetSink, TextSink
+from flow.connectors.files import CsvSink, CsvSource, JsonLinesSink, ParquetSink, TextSink
 from flow.connectors.files.writing import epoch_directory
 from flow.errors import SinkError
+from flow.testing import run_source
 from tests.support.writing import RUN, lines, opened, parquet_rows, publish, write
 
 # --- text ----------------------------------------------------------------------------------------
@@ -194,6 +195,28 @@ def test_csv_files_have_a_header_and_typed_text(tmp_path: Path) -> None:
         '1,0.5,true,"a""b,c",,"2013-01-01T05:00:00Z","2013-01-01T05:00:00.000005Z",2013-01-01,'
         '"[1, 2]",1.50',
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "cell"),
+    [
+        (pa.int64(), 7, '"7"'),
+        (pa.string(), "a", '"a"'),
+        (pa.bool_(), True, '"true"'),
+        (pa.timestamp("us", "UTC"), AT, '"2013-01-01T05:00:00Z"'),
+    ],
+)
+def test_a_null_in_the_only_column_is_a_row_to_readers(
+    tmp_path: Path, kind: Any, value: Any, cell: str
+) -> None:
+    values = [None, value, None]
+    publish(opened(CsvSink(tmp_path, schema={"v": kind})), 0, [{"v": one} for one in values])
+    (file,) = tmp_path.glob("epoch=*/*.csv")
+    assert file.read_text() == f'"v"\n""\n{cell}\n""\n'
+    read = run_source(CsvSource(file, schema={"v": kind}))
+    assert [row["v"] or None for row in read] == values
+    assert pd.read_csv(file)["v"].isna().tolist() == [True, False, True]
+    assert pyarrow.csv.read_csv(file).num_rows == 3
 
 
 def test_csv_record_batches_are_written_as_they_are(tmp_path: Path) -> None:
