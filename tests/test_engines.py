@@ -432,7 +432,7 @@ from flow.testing import TestingSink, TestingSource
 class Sale:
     amount: int
 
-@dataclass
+@dataclass(slots=True)
 class Total:
     amount: int = 0
 

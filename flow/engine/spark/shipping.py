@@ -5,6 +5,7 @@ A plan is pickled once with its functions, and loaded once in each process.
 
 from __future__ import annotations
 
+import io
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -56,7 +57,7 @@ class ShippedPlan:
             FlowBuildError: when a step cannot be pickled; the error names the step and variable.
         """
         try:
-            content = cloudpickle.dumps((plan, _main_classes()))
+            content = _pickled((plan, _main_classes()))
         except Exception as error:
             check_portable(plan.steps)
             raise FlowBuildError(
@@ -79,6 +80,31 @@ class ShippedPlan:
         return plan
 
 
+class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # Its base has no types.
+    """A pickler that makes classes by value as they are: with their slots, and within others.
+
+    That of Spark makes a class without slots at the top of its module. The driver can then load no
+    object that a worker makes of it.
+    """
+
+    @override
+    def reducer_override(self, obj: Any) -> Any:
+        """Return the parts to make an object of, for a class with those that it has at once."""
+        reduced = super().reducer_override(obj)
+        match reduced:
+            case _, (_, _, _, dict(at_once), _, _), (dict(later), _), *_ if isinstance(obj, type):
+                at_once["__qualname__"] = obj.__qualname__
+                if later.get("__slots__"):
+                    at_once["__slots__"] = later.pop("__slots__")
+        return reduced
+
+
+def _pickled(value: Any) -> bytes:
+    with io.BytesIO() as content:
+        _Pickler(content).dump(value)
+        return content.getvalue()
+
+
 def _main_classes() -> dict[str, type]:
     """Return the classes of the main script; pickle looks for them in the module ``__main__``."""
     main = sys.modules["__main__"]
@@ -91,7 +117,7 @@ def _main_classes() -> dict[str, type]:
 
 def _can_be_pickled(value: Any) -> bool:
     try:
-        cloudpickle.dumps(value)
+        _pickled(value)
     except Exception:  # An object that can be pickled has no such class.
         return False
     return True
