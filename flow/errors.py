@@ -56,9 +56,9 @@ def printable(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
-RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
-"""The exceptions of a user's function that become the step's error, including those that would end
-a process or a generator."""
+RAISED = BaseException
+"""The exceptions of a user's function that become the step's error: all, including those that would
+end a process, a task or a generator."""
 
 
 def error_message(error: BaseException | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from typing import Any, NoReturn
 
@@ -13,9 +13,10 @@ from typing_extensions import override
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, StepError, Stream, run
+from flow.connectors.source import Split
 from flow.instants import Moment
 from flow.keyed.logic import Keep, StatefulLogic
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.testing import TestDriver, TestingSink, TestingSource, run_once
 
 
 class MuteError(Exception):
@@ -25,11 +26,16 @@ class MuteError(Exception):
         raise ValueError("no words")
 
 
+class OutsideError(BaseException):
+    """An exception that is no `Exception`, as a cancellation and groups of exceptions are."""
+
+
 RAISED: dict[str, Callable[[], BaseException]] = {
     "SystemExit": lambda: SystemExit(3),
     "KeyboardInterrupt": KeyboardInterrupt,
     "GeneratorExit": GeneratorExit,
     "MuteError": MuteError,
+    "OutsideError": OutsideError,
 }
 ITEMS = [("a", 1), ("b", 2)]
 CLOCK, DAY = win.EventClock(lambda n: n, "0s"), win.TumblingWindower("1d")
@@ -166,6 +172,29 @@ def test_in_process(build: str, kind: str) -> None:
     assert type(caught.value.__cause__).__name__ in (kind, "RuntimeError")
 
 
+class RaisingSource(TestingSource[Any]):
+    """A source that raises as it is read."""
+
+    @override
+    def read(self, split: Split) -> Iterator[Any]:
+        if split.what:
+            raise OutsideError("no disk")
+        yield []
+
+
+def raising_rows() -> NoReturn:
+    raise OutsideError("no disk")
+
+
+@pytest.mark.parametrize("source", [RaisingSource([1]), raising_rows])
+def test_a_source_that_raises_names_its_step(source: Any) -> None:
+    def build(s: Stream[int]) -> Stream[int]:
+        return op.map_with("with", s, op.lookup_table("rows", s.flow, source, str), lambda n, _: n)
+
+    with pytest.raises(StepError, match=r"step 'rows': reading .*OutsideError: no disk"):
+        run_once([1], build)
+
+
 ON_SPARK = ["map", "stateful_map", "clock", "window"]
 """A step of each kind that workers run in a way of its own."""
 BY_DEFAULT = {
@@ -173,6 +202,7 @@ BY_DEFAULT = {
     ("batch", "stateful_map", "KeyboardInterrupt"),
     ("batch", "clock", "GeneratorExit"),
     ("batch", "window", "MuteError"),
+    ("batch", "map", "OutsideError"),
 }
 """Each step and each exception once; an error in a query: `tests/test_engines.py`."""
 

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -137,6 +138,73 @@ def test_an_exit_or_a_cancellation_stops_the_flow(kind: type[BaseException], on_
     with pytest.raises(StepError, match=f"the call raised {kind.__name__}: stop"):
         run_once([1, 2], build)
     assert run_once([1], calling(echo)) == [1], "the event loop must still run"
+
+
+async def leave(kind: type[BaseException] = SystemExit) -> None:
+    raise kind("stop")
+
+
+async def leave_in_a_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(leave(KeyboardInterrupt))
+
+
+async def leave_in_a_callback() -> None:
+    asyncio.get_running_loop().call_soon(sys.exit)
+    await asyncio.sleep(60)
+
+
+def own_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+async def cancel_all() -> None:
+    for task in asyncio.all_tasks():
+        task.cancel()
+    await asyncio.sleep(60)
+
+
+async def stop_the_loop() -> None:
+    asyncio.get_running_loop().stop()
+
+
+class Gone(BaseException):
+    """An exception that ends a program."""
+
+
+@pytest.mark.parametrize(
+    ("work", "problem"),
+    [
+        (lambda: asyncio.gather(leave(), pause(1)), "SystemExit: stop"),
+        (lambda: asyncio.wait_for(leave(KeyboardInterrupt), 9), "KeyboardInterrupt: stop"),
+        (lambda: asyncio.create_task(leave()), "SystemExit: stop"),
+        (lambda: leave(Gone), "Gone: stop"),
+        (leave_in_a_group, "KeyboardInterrupt: stop"),
+        (leave_in_a_callback, "TimeoutError: no result within 100ms"),
+        (lambda: asyncio.sleep(own_task().cancel()), "CancelledError: "),
+        (cancel_all, "CancelledError: "),
+        (stop_the_loop, "RuntimeError: the event loop serves all calls of a process"),
+    ],
+)
+def test_no_call_ends_the_loop_of_all_calls(work: Any, problem: str) -> None:
+    async def ask(item: Any) -> None:
+        await work()
+
+    with pytest.raises(StepError, match=f"the call raised {problem}") as caught:
+        run_once([7], calling(ask, timeout="100ms", retry=ONCE))
+    assert (caught.value.step_id, caught.value.item) == ("call", "7")
+    assert run_once([1], calling(echo)) == [1]
+
+
+def test_a_call_that_cancels_its_task_and_returns_has_failed() -> None:
+    async def ask(item: Any) -> None:
+        own_task().cancel()
+
+    with pytest.raises(StepError, match="CancelledError: the call's task was cancelled") as caught:
+        run_once([7, 8], calling(ask, capacity=1))
+    assert caught.value.item == "7"
 
 
 def test_a_failure_cancels_the_other_calls() -> None:

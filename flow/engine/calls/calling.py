@@ -154,29 +154,31 @@ class ChunkCalls:
 
     async def _call(self, at: int, first: tuple[Any, ...]) -> None:
         """Make the attempts of a call."""
-        retry = self._kind.retry
+        retry, wait_us = self._kind.retry, 0
         for attempt in itertools.count(1):
-            error = await self._attempt(at, first)
+            error = await self._attempt(at, first, wait_us)
             if error is None:
                 return
             if not (isinstance(error, Exception) and retry.repeats(error, attempt)):
                 self._fail(at, error, attempt)
                 return
             self.retries += 1
-            await asyncio.sleep(retry.wait_us(attempt, self._ids[at]) / 1e6)
+            wait_us = retry.wait_us(attempt, self._ids[at])
 
-    async def _attempt(self, at: int, first: tuple[Any, ...]) -> BaseException | None:
-        """Make one attempt: store its result, or return its exception.
+    async def _attempt(self, at: int, first: tuple[Any, ...], wait_us: int) -> BaseException | None:
+        """Make one attempt after a wait: store its result, or return its exception.
 
-        An exception that would end the loop, such as `SystemExit`, must not leave a task.
+        An exception that would end the loop, such as `SystemExit`, must not leave a task. A call
+        that is cancelled has failed, also if the function cancels its own task, or returns
+        nevertheless.
         """
         try:
+            if wait_us:
+                await asyncio.sleep(wait_us / 1e6)
             self.results[at] = await self._in_time(self._kind.function(*first, self._items[at]))
-        except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise
-            return error
+                return asyncio.CancelledError("the call's task was cancelled")
         except RAISED as error:
             return error
         return None

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from flow.errors import EngineError
+from flow.errors import RAISED, EngineError
 
 X = TypeVar("X")
 
@@ -41,10 +41,15 @@ class EventLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="flow-calls", daemon=True
-        )
+        self._loop.stop = _refuse_stop  # type: ignore[method-assign]  # A call may ask for it.
+        self._thread = threading.Thread(target=self._serve, name="flow-calls", daemon=True)
         self._thread.start()
+
+    def _serve(self) -> None:
+        """Run the loop; an exit in a task leaves the loop, and is also the task's exception."""
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, X]) -> X:
         """Run a coroutine in the loop, and return its result.
@@ -67,6 +72,10 @@ class EventLoop:
             if not cancellable.ended.is_set():
                 self._loop.call_soon_threadsafe(cancellable.cancel)
                 cancellable.ended.wait(_END_SECONDS)
+
+
+def _refuse_stop() -> None:
+    raise RuntimeError("the event loop serves all calls of a process, and cannot be stopped")
 
 
 class _Cancellable(Generic[X]):
@@ -201,7 +210,7 @@ async def _close(identity: Identity, opened: _Open) -> None:
     try:
         async with asyncio.timeout(_CLOSE_SECONDS):
             await _closing(opened.made)
-    except Exception:  # A user's resource may raise anything.
+    except RAISED:  # A user's resource may raise anything.
         logger.warning("step %r: closing its resource failed", identity.step_id, exc_info=True)
 
 

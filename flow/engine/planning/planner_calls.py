@@ -12,7 +12,7 @@ from flow.connectors.source import Planner, Slice, SourceLog
 from flow.dataflow import Step
 from flow.engine.epoch.failures import naming
 from flow.engine.steps.reading import source_of
-from flow.errors import FlowError, SourceError, StepError, brief, shorten
+from flow.errors import RAISED, FlowError, SourceError, StepError, brief, shorten
 
 REST_SECONDS = 0.05
 """Pause, in seconds, before planners of sources without new data are called again."""
@@ -31,9 +31,9 @@ def ask(step_id: str, question: Callable[P, Answer], *args: P.args, **named: P.k
         return question(*args, **named)
     except SourceError as error:
         raise naming(step_id, error) from error.__cause__
-    except FlowError:
+    except (FlowError, KeyboardInterrupt):  # The user interrupts the run, whose process this is.
         raise
-    except (Exception, SystemExit, GeneratorExit) as error:
+    except RAISED as error:
         problem = f"planning what to read raised {brief(error)}"
         raise StepError(step_id, problem) from error
 

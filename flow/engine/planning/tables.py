@@ -20,7 +20,7 @@ from flow.engine.steps.reading import Reading, read_changes, read_chunks
 from flow.engine.tables.contents import Change, Contents
 from flow.engine.tables.log import TableLog
 from flow.engine.tables.versions import FileTables, MemoryTables, TableVersion, empty_contents
-from flow.errors import FlowError, StepError, brief
+from flow.errors import RAISED, FlowError, StepError, brief
 from flow.operators.edges import Input
 from flow.operators.tables import LookupTable
 
@@ -75,9 +75,9 @@ def _rows_of_function(step_id: str, source: Callable[[], Any]) -> list[Chunk]:
             batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
             return [Records(batch, positions(0, 0, 0, batch.num_rows)) for batch in batches]
         items = list(rows)
-    except FlowError:
+    except (FlowError, KeyboardInterrupt):  # The user interrupts the run, whose process this is.
         raise
-    except (Exception, SystemExit) as error:
+    except RAISED as error:
         raise StepError(step_id, f"reading its source raised {brief(error)}") from error
     return [Items(items, positions(0, 0, 0, len(items)))]
 

@@ -28,7 +28,7 @@ from flow.engine.plan.plan import Edge, Plan
 from flow.engine.plan.stream_columns import columns_of
 from flow.engine.spark.shipping import Layout
 from flow.engine.steps.outputs import rows_of, sink_of, unpacked
-from flow.errors import FlowBuildError, FlowError, SinkError, StepError, first_line
+from flow.errors import RAISED, FlowBuildError, FlowError, SinkError, StepError, first_line
 
 _REFUSED = re.compile(rf"^{SinkError.__module__}\.{SinkError.__name__}: (.*)", re.MULTILINE)
 """Message of a `SinkError` of a worker, in Spark's error: an item does not fit the data frame."""
@@ -167,7 +167,9 @@ class EpochOutputs:
         task = partial(_unpack_partition, self.layout, to_arrow(schema), edge.step_id)
         try:
             sink.function(packets.mapInArrow(task, schema), epoch)
-        except (Exception, SystemExit, GeneratorExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except RAISED as error:
             sink_error = _REFUSED.search(str(error))
             if sink_error:
                 raise SinkError(sink_error[1]) from None
@@ -180,9 +182,9 @@ def _guarded(step_id: str, what: str) -> Iterator[None]:
     """Raise a `StepError` that names the step for an exception of its sink in the block."""
     try:
         yield
-    except FlowError:
+    except (FlowError, KeyboardInterrupt):  # The user interrupts the run, whose process this is.
         raise
-    except (Exception, SystemExit, GeneratorExit) as error:
+    except RAISED as error:
         problem = f"{what} raised {type(error).__name__}: {first_line(error)}"
         raise StepError(step_id, problem) from error
 

@@ -17,7 +17,7 @@ from flow.engine.packets.packets import ERROR, Packet
 from flow.engine.plan.plan import Plan
 from flow.engine.progress.meter import Partition
 from flow.engine.steps.pipeline import Pipeline
-from flow.errors import EngineError, FlowError, SourceError, StepError, brief, shorten
+from flow.errors import RAISED, EngineError, FlowError, SourceError, StepError, brief, shorten
 from flow.instants import Moment
 from flow.operators.edges import Input
 
@@ -212,9 +212,9 @@ def _guarded(
         yield from source.read(split) if fields is None else source.read_fields(split, fields)
     except SourceError as error:
         raise naming(reading.step_id, error) from error.__cause__
-    except FlowError:
+    except (FlowError, GeneratorExit):  # The reader closes this generator.
         raise
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
+    except RAISED as error:
         what = f"reading {shorten(reading.split.what)} raised {brief(error)}"
         raise StepError(reading.step_id, what) from error
 
