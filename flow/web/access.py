@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.message import Message
 from http.cookies import CookieError, SimpleCookie
+from urllib.parse import quote
 
 from flow.config.web_address import WebAddress, web_address
 from flow.errors import FlowBuildError
@@ -15,6 +18,8 @@ from flow.errors import FlowBuildError
 TOKEN_VARIABLE = "FLOW_WEB_TOKEN"
 COOKIE = "flow_token"
 LEAST_TOKEN_LENGTH = 16
+_OF_TOKENS = re.compile(r"[A-Za-z0-9._~+/=-]")
+"""Characters that both a cookie and the header Authorization (RFC 6750) may have."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +39,25 @@ class Access:
         """Return the rule for an address: a token unless only this machine reaches it.
 
         Raises:
-            FlowBuildError: if the environment's token is too short.
+            FlowBuildError: if the environment's token is too short, or has a character that
+                requests cannot bear.
         """
         if address.is_loopback:
             return cls(address, None)
         token = environ.get(TOKEN_VARIABLE, "")
-        if token and len(token) < LEAST_TOKEN_LENGTH:
+        if token and (len(token) < LEAST_TOKEN_LENGTH or _OF_TOKENS.sub("", token)):
             raise FlowBuildError(
-                f"{TOKEN_VARIABLE} must have at least {LEAST_TOKEN_LENGTH} characters, "
-                f"got {len(token)}: make one with `python -c 'import secrets; "
-                "print(secrets.token_urlsafe())'`"
+                f"{TOKEN_VARIABLE} must have at least {LEAST_TOKEN_LENGTH} characters, of A-Z, "
+                f"a-z, 0-9 and -._~+/= alone, got {_OF_TOKENS.sub('*', token)!r}: make one with "
+                "`python -c 'import secrets; print(secrets.token_urlsafe())'`"
             )
         return cls(address, token or secrets.token_urlsafe(24))
+
+    @property
+    def url(self) -> str:
+        """The URL of the page, with the token."""
+        query = "" if self.token is None else f"?token={quote(self.token, safe='')}"
+        return f"http://{self.address}/{query}"
 
     def is_own_host(self, host: str | None) -> bool:
         """Return True if a request's Host header may name this server.
@@ -63,21 +75,40 @@ class Access:
         except FlowBuildError:
             return False
 
-    def admits(self, authorization: str | None, cookie: str | None) -> bool:
+    def admits(self, headers: Message) -> bool:
         """Return True if a request's headers bear the token, or if none is needed."""
         if self.token is None:
             return True
-        given = (authorization or "").removeprefix("Bearer ").strip()
-        return self.is_token(given) or self.is_token(_cookie(cookie))
+        given = headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        return self.is_token(given) or self.is_token(_cookie(headers))
 
     def is_token(self, text: str) -> bool:
         """Return True if a text is the token, in a time that does not depend on the text."""
         return self.token is not None and hmac.compare_digest(text.encode(), self.token.encode())
 
 
-def _cookie(header: str | None) -> str:
+def is_of_other_site(headers: Message) -> bool:
+    """Return True if a page of another site, or of another port, has made the browser ask.
+
+    Such a page cannot read the answer, but a question about state costs a job of Spark.
+    """
+    origin = headers.get("Origin")
+    is_other = origin is not None and origin.partition("://")[2] != headers.get("Host")
+    return is_other or headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")
+
+
+def cookie_name(headers: Message) -> str:
+    """Return the name of the cookie with the token.
+
+    Browsers send the cookies of a host to all of its ports, so each port has a name of its own.
+    """
+    port = headers.get("Host", "").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
+
+
+def _cookie(headers: Message) -> str:
     try:
-        found = SimpleCookie(header or "").get(COOKIE)
+        found = SimpleCookie(headers.get("Cookie", "")).get(cookie_name(headers))
     except CookieError:
         return ""
     return "" if found is None else found.value

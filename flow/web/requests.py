@@ -25,7 +25,7 @@ from flow.errors import FlowError
 from flow.monitoring.metrics import METRICS
 from flow.monitoring.status import RunStatus, epochs_json, flow_json, health_of
 from flow.views.answers import JsonAnswer
-from flow.web.access import COOKIE, Access
+from flow.web.access import Access, cookie_name, is_of_other_site
 from flow.web.hub import Hub, Reader
 from flow.web.inside import Inside, ViewSinks, view_answer
 
@@ -43,29 +43,50 @@ _HTML = "text/html; charset=utf-8"
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    """The handler of one connection; a subclass has what it serves."""
+    """The handler of one connection; a subclass has what it serves.
+
+    Its server counts answers, and ends connections whose requests do not arrive: see
+    `flow.web.server`.
+    """
 
     hub: ClassVar[Hub]
     access: ClassVar[Access]
     views: ClassVar[ViewSinks]
     inside: ClassVar[Inside]
+    server: Any
 
     timeout = 10
-    """Seconds that a client may take to send its request, or to take a part of the answer."""
+    """Seconds that a client may take to take a part of the answer."""
+
+    @override
+    def parse_request(self) -> bool:
+        """Read the head of a request; return False if there is nothing to answer."""
+        return super().parse_request() and bool(self.server.arrive(self.connection))
 
     def do_GET(self) -> None:
         """Answer a request, if its sender may read the page."""
-        url = urlsplit(self.path)
-        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        try:
+            url = urlsplit(self.path)
+            query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        except ValueError:
+            self._send(HTTPStatus.BAD_REQUEST, _TEXT, b"the address of the request is malformed\n")
+            return
         if not self.access.is_own_host(self.headers.get("Host")):
             self._send(HTTPStatus.FORBIDDEN, _TEXT, b"this name is not one of this server\n")
-        elif url.path == "/" and self.access.is_token(query.get("token", "")):
+        elif url.path != "/" and is_of_other_site(self.headers):
+            self._send(HTTPStatus.FORBIDDEN, _TEXT, b"pages of other sites get no answer\n")
+        else:
+            self._answer_bearer(url.path, query)
+
+    def _answer_bearer(self, path: str, query: Mapping[str, str]) -> None:
+        """Answer a request that bears the token, or ask for the token."""
+        if path == "/" and self.access.is_token(query.get("token", "")):
             self._keep_token(query["token"])
-        elif self.access.admits(self.headers.get("Authorization"), self.headers.get("Cookie")):
-            self._answer(url.path, query)
-        elif url.path == "/":
+        elif self.access.admits(self.headers):
+            self._answer_in_place(path, query)
+        elif path == "/":
             self._send_file(HTTPStatus.UNAUTHORIZED, LOGIN)
-        elif url.path == "/page.css":  # The page that asks for the token uses it.
+        elif path == "/page.css":  # The page that asks for the token uses it.
             self._send_file(HTTPStatus.OK, "page.css")
         else:
             headers = {"WWW-Authenticate": "Bearer"}
@@ -75,6 +96,18 @@ class PageHandler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, b"only GET is allowed\n", {"Allow": "GET"})
 
     do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _not_allowed
+
+    def _answer_in_place(self, path: str, query: Mapping[str, str]) -> None:
+        """Answer a request, unless too many are answered; a probe is answered always."""
+        if path == "/healthz":
+            self._send_health(self.hub.status, query.get("patience"))
+        elif self.server.answers.acquire(blocking=False):
+            try:
+                self._answer(path, query)
+            finally:
+                self.server.answers.release()
+        else:
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"too many requests at once\n")
 
     def _answer(self, path: str, query: Mapping[str, str]) -> None:
         status = self.hub.status
@@ -90,8 +123,6 @@ class PageHandler(BaseHTTPRequestHandler):
                 self._send_answer(self.inside.state(status, step_id, query.get("key")))
             case "/api/epochs":
                 self._send_json({"run_id": status.run_id, "epochs": epochs_json(status.history)})
-            case "/healthz":
-                self._send_health(status, query.get("patience"))
             case "/metrics":
                 body, content_type = exposition(status, self.headers.get("Accept"))
                 self._send(HTTPStatus.OK, content_type, body)
@@ -114,7 +145,7 @@ class PageHandler(BaseHTTPRequestHandler):
 
     def _keep_token(self, token: str) -> None:
         """Store the token in a cookie, and lead to the page without it in the address."""
-        cookie = f"{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/"
+        cookie = f"{cookie_name(self.headers)}={token}; HttpOnly; SameSite=Strict; Path=/"
         headers = {"Location": "/", "Set-Cookie": cookie}
         self._send(HTTPStatus.SEE_OTHER, _TEXT, b"", headers)
 
@@ -250,7 +281,10 @@ def exposition(status: RunStatus, accept: str | None) -> tuple[bytes, str]:
     """
     registry = CollectorRegistry()
     registry.register(_OfStatus(status))
-    encode, content_type = choose_encoder(accept or "")
+    try:
+        encode, content_type = choose_encoder(accept or "")
+    except (TypeError, ValueError):  # The header names a version that is none.
+        encode, content_type = choose_encoder("")
     return encode(registry), content_type
 
 

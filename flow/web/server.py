@@ -1,6 +1,9 @@
 """The live page of a run, and its server.
 
-The server has a thread that accepts, and a short-lived thread per connection.
+The server has a thread that accepts, and a short-lived thread per connection. A connection whose
+request has not arrived whole has its place for a limited time, and ends before that if a newer one
+finds no place: clients that send nothing, or little at a time, keep no other request from its
+answer.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ import logging
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from http.server import ThreadingHTTPServer
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +35,12 @@ from flow.web.requests import PageHandler
 MAX_CONNECTIONS = 64
 """The number of connections that are served at once; further ones are closed."""
 
+MAX_ANSWERS = 48
+"""The number of answers at once, except those to probes, for which the other places are."""
+
+REQUEST_SECONDS = 10.0
+"""The longest time from the start of a connection to the end of its request."""
+
 LAST_SECONDS = 1.0
 """The longest time that the end of a run waits for readers to take the last status."""
 
@@ -42,6 +53,10 @@ class PageServer:
         hub: the source of statuses.
         views: the sinks of the run's views; none by default.
         inside: the contents of steps; not shown by default.
+
+    Attributes:
+        address: the address, with the port that the server listens on.
+        url: the URL of the page, with the token.
 
     Raises:
         FlowBuildError: if the address cannot be used.
@@ -65,6 +80,7 @@ class PageServer:
                 "choose another port, or port 0 for a free one"
             ) from error
         self.address = access.address._replace(port=int(self._server.server_address[1]))
+        self.url = replace(access, address=self.address).url
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.2,), name="flow-web", daemon=True
         )
@@ -86,7 +102,10 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: WebAddress, handler: type[PageHandler]) -> None:
         family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
         self.address_family = family
+        self.answers = threading.BoundedSemaphore(MAX_ANSWERS)
         self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        # Of connections whose requests have not arrived, the oldest first.
+        self._deadlines: dict[socket.socket, float] = {}
         super().__init__((address.host, address.port), handler)
 
     @override
@@ -101,8 +120,11 @@ class _Server(ThreadingHTTPServer):
     @override
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            self._end(list(self._deadlines)[:1])
+            if not self._places.acquire(timeout=1.0):
+                self.shutdown_request(request)
+                return
+        self._deadlines[request] = time.monotonic() + REQUEST_SECONDS
         try:
             super().process_request(request, client_address)
         except BaseException:  # No thread was started, so none gives the place back.
@@ -115,7 +137,24 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.arrive(request)
             self._places.release()
+
+    @override
+    def service_actions(self) -> None:
+        """End connections whose requests are overdue; called after each look for new ones."""
+        now = time.monotonic()
+        self._end(each for each, end in list(self._deadlines.items()) if end < now)
+
+    def arrive(self, request: socket.socket) -> bool:
+        """Note that a whole request has arrived; return False if its connection was ended."""
+        return self._deadlines.pop(request, None) is not None
+
+    def _end(self, requests: Iterable[socket.socket]) -> None:
+        """End connections, unless their requests arrive now; their threads free the places."""
+        for request in filter(self.arrive, requests):
+            with contextlib.suppress(OSError):  # The client may have gone.
+                request.shutdown(socket.SHUT_RDWR)
 
     @override
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -188,11 +227,8 @@ def live_page(
     inside = Inside(shows_values)
     access = Access.to(web_address(address))
     server = PageServer(access, hub, view_sinks(plan), inside)
-    if access.token is None:
-        logger.info("live page: http://%s/", server.address)
-    else:
-        at = f"http://{server.address}/?token={access.token}"
-        logger.info("live page: %s (%s sets the token)", at, TOKEN_VARIABLE)
+    about = "" if access.token is None else f" ({TOKEN_VARIABLE} sets the token)"
+    logger.info("live page: %s%s", server.url, about)
     page = LivePage(recorder, hub, inside)
     try:
         yield page

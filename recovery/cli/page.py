@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flow.config.web_address import web_address
 from flow.engine.checkpoint.lock import has_ended, holder_of
@@ -22,9 +22,6 @@ from flow.web.server import PageServer
 from recovery import CheckpointStatus, inspect, status
 from recovery import StepStatus as CheckpointedStep
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint
-
-if TYPE_CHECKING:
-    pass
 
 HOW_TO_SHOW = "Keys and values are not shown. To show them, start this command with --values."
 
@@ -63,8 +60,7 @@ def serve(
     hub = Hub(run_status(checkpoint))
     server = PageServer(access, hub, inside=inside)
     try:
-        token = "" if access.token is None else f"?token={access.token}"
-        say(f"page of {path}: http://{server.address}/{token}")
+        say(f"page of {path}: {server.url}")
         while True:
             wait(LOOK_SECONDS)
             now = open_checkpoint(path, spark)

@@ -121,7 +121,8 @@ PATHS = ["/api/flow", "/api/epochs", "/metrics", "/healthz", "/events", "/page.j
 
 def test_elsewhere_every_path_needs_the_token(site_at: Callable[..., Site]) -> None:
     site = site_at("0.0.0.0", TOKEN)
-    wrong = {"Authorization": "Bearer wrong"}, {"Cookie": "flow_token=wrong"}, {"Authorization": ""}
+    cookie = f"flow_token_{site.server.address.port}=wrong"
+    wrong = {"Authorization": "Bearer wrong"}, {"Cookie": cookie}, {"Authorization": ""}
     for path in PATHS:
         assert [site.ask(path, **headers).status for headers in ({}, *wrong)] == [401] * 4, path
 
@@ -135,8 +136,10 @@ def test_elsewhere_the_page_asks_for_the_token_and_keeps_it(site_at: Callable[..
     answer = site.ask(f"/?token={TOKEN}")
     assert (answer.status, answer.headers["Location"]) == (303, "/")
     cookie = answer.headers["Set-Cookie"]
-    assert cookie == f"flow_token={TOKEN}; HttpOnly; SameSite=Strict; Path=/"
-    assert site.ask("/", Cookie=cookie.split(";")[0]).body == content("index.html")
+    name = f"flow_token_{site.server.address.port}"
+    assert cookie == f"{name}={TOKEN}; HttpOnly; SameSite=Strict; Path=/"
+    other = "flow_token_1=the-token-of-another-run; "
+    assert site.ask("/", Cookie=other + cookie.split(";")[0]).body == content("index.html")
     assert site.ask("/metrics", Authorization=f"Bearer {TOKEN}").status == 200
 
 
@@ -150,6 +153,58 @@ def test_the_token_is_that_of_the_environment_or_random() -> None:
     assert Access.to(here, {TOKEN_VARIABLE: TOKEN}).token is None
     with pytest.raises(FlowBuildError, match="FLOW_WEB_TOKEN must have at least 16 characters"):
         Access.to(anywhere, {TOKEN_VARIABLE: "short"})
+
+
+def test_a_token_that_requests_cannot_bear_is_refused_and_any_other_works(
+    site_at: Callable[..., Site],
+) -> None:
+    anywhere = WebAddress("0.0.0.0", 80)
+    for character in ';, "\\\n%é':
+        got = re.escape(repr("*" * len(TOKEN) + character))
+        with pytest.raises(
+            FlowBuildError, match=rf"^FLOW_WEB_TOKEN must .* alone, got {got}: make"
+        ):
+            Access.to(anywhere, {TOKEN_VARIABLE: f"{TOKEN}{character}"})
+    token = f"{TOKEN}+/.~_="
+    url = Access.to(anywhere, {TOKEN_VARIABLE: token}).url
+    assert url == f"http://0.0.0.0:80/?token={TOKEN}%2B%2F.~_%3D"
+    site = site_at("0.0.0.0", token)
+    cookie = site.ask(url.removeprefix("http://0.0.0.0:80")).headers["Set-Cookie"].split(";")[0]
+    assert site.ask("/api/flow", Cookie=cookie).status == 200
+    assert site.ask("/api/flow", Authorization=f"Bearer {token}").status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": "http://example.com"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+def test_pages_of_other_sites_may_lead_to_the_page_alone(
+    site: Site, headers: dict[str, str], status: int
+) -> None:
+    assert site.ask("/api/flow", **headers).status == status
+    assert site.ask("/", **headers).status == 200
+
+
+@pytest.mark.parametrize(
+    ("target", "accept", "status"),
+    [
+        ("http://[", "", 400),
+        ("/healthz?patience=" + "9" * 5_000 + "s", "", 400),
+        ("/metrics", "application/openmetrics-text; version=x", 200),
+    ],
+)
+def test_a_malformed_request_is_answered_without_a_trace(
+    site: Site, capsys: pytest.CaptureFixture[str], target: str, accept: str, status: int
+) -> None:
+    assert site.ask(target, Accept=accept).status == status
+    assert capsys.readouterr().err == ""
 
 
 def test_a_missing_package_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
