@@ -31,7 +31,8 @@ Order: TypeAlias = Literal["input", "key", "none"]
 class CallId(str):
     """The identity of a call: 32 hexadecimal digits, the same in every attempt and every replay.
 
-    Use it as an idempotency key, with which an API recognises a call that it has already served.
+    It stays after a rewind of the checkpoint too. Use it as an idempotency key, with which an API
+    recognises a call that it has already served.
     """
 
     __slots__ = ()

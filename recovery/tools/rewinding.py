@@ -9,11 +9,13 @@ A killed tool must not leave a checkpoint that looks whole, so the tool first wr
 journal. While the journal exists, no run starts, and a second rewind finishes the plan.
 
 The fingerprint in the checkpoint is set back too: steps that were reset, added or removed after the
-earlier epoch have the state of that epoch again.
+earlier epoch have the state of that epoch again. It keeps the plans of the later epochs, which the
+next run replays.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -24,7 +26,7 @@ from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, spans
 from recovery.reading.lineage import check_state
-from recovery.reading.problems import PathLike
+from recovery.reading.problems import FileProblem, PathLike
 from recovery.reading.rendering import Json, command, time_text
 
 if TYPE_CHECKING:
@@ -203,13 +205,25 @@ def _begin(checkpoint: CheckpointReader, planned: Rewind) -> None:
     files = checkpoint.files
     if files.exists(planned.backup):
         raise CheckpointError(f"{checkpoint.root}/{planned.backup} exists already: try again")
+    identity = checkpoint.identity.set_back(planned.epoch, _plans(checkpoint, planned))
     journal = {
         "version": VERSION,
         "finish": command("rewind", checkpoint.root, "--epoch", planned.epoch, "--yes"),
         "rewind": planned.to_json(),
-        "identity": checkpoint.identity.set_back(planned.epoch).to_json(),
+        "identity": identity.to_json(),
     }
     files.write(files.CHANGE, journal)
+
+
+def _plans(checkpoint: CheckpointReader, planned: Rewind) -> tuple[Json, ...]:
+    """Return the offsets of the epoch and of those undone, also by a rewind before this one."""
+    plans = []
+    with contextlib.suppress(FileProblem):  # The epochs from a damaged log on are planned anew.
+        for epoch in (planned.epoch, *planned.undone):
+            plans.append(checkpoint.log(epoch).offset.to_json())
+    before = checkpoint.identity.undone
+    later = before[before.index(plans[-1]) + 1 :] if plans[-1] in before else ()
+    return (*plans, *later)
 
 
 def _finish(files: CheckpointFiles) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import Dataflow, run
 from flow.testing import ABORT, TestingSink, TestingSource
-from recovery import RecoveryConfig
+from recovery import RecoveryConfig, rewind
 from tests.support.one_stream import a_flow, step
 
 pytestmark = pytest.mark.spark
@@ -80,6 +80,24 @@ def test_a_replay_makes_calls_again_with_the_same_ids(spark: SparkSession, tmp_p
     assert repeated == {("b", 4), ("a", 5), ("b", 6), ("a", 9)}
     assert set(made.values()) == {1, 2}
     assert {(key, int(value)) for _, _, key, value, _ in first_run} >= repeated
+
+
+#  run        1                  rewind     2
+#  items      a0 a1 a2 │ a3 a4 a5 │ a6 a7   a3 a4 a5 │ a6 a7 │ b8
+def test_a_rewind_keeps_the_ids_of_calls(spark: SparkSession, tmp_path: Path) -> None:
+    path, checkpoint = tmp_path / "calls", tmp_path / "checkpoint"
+    options: dict[str, Any] = {"spark": spark, "shards": 4, "partitions": 1}
+    options |= {"recovery": RecoveryConfig(checkpoint)}
+    items = [("a", n) for n in range(8)]
+    run(with_calls(items, path, [], []), **options)
+    first = {tuple(of_call) for _, _, *of_call in calls(path)}
+    path.unlink()
+    for epoch in (1, 0):  # The second rewind keeps the plans of the first.
+        rewind(checkpoint, epoch, yes=True, spark=spark)
+    run(with_calls([*items, ("b", 8)], path, [], []), **options)
+    again = {tuple(of_call) for _, _, *of_call in calls(path)}
+    assert len(again & first) == 2 * 5
+    assert {key for key, *_ in again - first} == {"b"}
 
 
 def test_a_worker_keeps_its_client_for_all_epochs(spark: SparkSession, tmp_path: Path) -> None:

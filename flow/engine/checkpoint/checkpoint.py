@@ -56,6 +56,8 @@ class Identity:
         earlier: former values of `recovery`, each with the last epoch (inclusive) that it is valid
             for, ordered by epoch; a rewind to such an epoch restores the value.
         spark_version: the version of Spark that wrote last.
+        undone: offsets as JSON that a rewind has undone, in order, after the offset of its epoch:
+            the plans of the epochs that the next run replays.
     """
 
     flow_id: str
@@ -71,6 +73,7 @@ class Identity:
     dropping: tuple[str, ...] = ()
     rewinds: int = 0
     earlier: tuple[tuple[int, Json], ...] = ()
+    undone: tuple[Json, ...] = ()
 
     @property
     def spark(self) -> str:
@@ -98,16 +101,27 @@ class Identity:
         last_epoch = earlier[-1][0] if earlier else -1
         if recovery != self.recovery and epochs and epochs[-1] > last_epoch:
             earlier.append((epochs[-1], self.recovery))
-        return replace(self, recovery=recovery, dropping=dropping, earlier=tuple(earlier))
+        admitted = replace(self, dropping=dropping, earlier=tuple(earlier))
+        return admitted._with_recovery(recovery)
 
-    def set_back(self, epoch: int) -> Identity:
-        """Return the identity after a rewind to the end of an epoch."""
-        now = replace(self, rewinds=self.rewinds + 1)
+    def set_back(self, epoch: int, undone: tuple[Json, ...] = ()) -> Identity:
+        """Return the identity after a rewind to the end of an epoch.
+
+        Args:
+            epoch: the epoch.
+            undone: the value of `undone`.
+        """
+        now = replace(self, rewinds=self.rewinds + 1, undone=undone)
         recovery = next((value for until, value in self.earlier if until >= epoch), None)
         if recovery is None:
             return now
         earlier = tuple(entry for entry in self.earlier if entry[0] < epoch)
-        return replace(now, recovery=recovery, dropping=(), earlier=earlier)
+        return replace(now, dropping=(), earlier=earlier)._with_recovery(recovery)
+
+    def _with_recovery(self, recovery: Json) -> Identity:
+        """Return the identity with other settings; with other inputs, no plan fits any more."""
+        is_same = _inputs_in(recovery) == _inputs_in(self.recovery)
+        return replace(self, recovery=recovery, undone=self.undone if is_same else ())
 
     @classmethod
     def from_json(cls, content: Json, root: str) -> Identity:
@@ -122,10 +136,17 @@ class Identity:
             check_format(where, version)
             fields = {name: content[name] for name in cls.__dataclass_fields__}
             fields["dropping"] = tuple(fields["dropping"])
+            fields["undone"] = tuple(fields["undone"])
             fields["earlier"] = tuple((int(until), value) for until, value in fields["earlier"])
             return cls(**fields)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"{where} is not a flow's checkpoint") from error
+
+
+def _inputs_in(recovery: Json) -> Json:
+    """Return the inputs in the JSON of a flow's recovery settings, and their names in offsets."""
+    kept = recovery if isinstance(recovery, dict) else {}
+    return kept.get("fingerprint", {}).get("inputs"), kept.get("names")
 
 
 def read_identity(storage: Storage) -> Identity:

@@ -11,7 +11,7 @@ last epoch. The heartbeat bounds the running time that a crash loses. Otherwise 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from flow.columns.chunks import MAX_SOURCES
@@ -50,6 +50,7 @@ class Feed:
         end_now: True in a second pass, which ends the input after Spark has read its sources.
         offset_names: names of inputs in offsets, by step id, where the two differ.
         origin: start of a later generation of a checkpoint; ``None`` for the first generation.
+        undone: offset of the epoch of a rewind, and those of the epochs that it has undone.
         end: events at the end of the run.
         releases: oldest offsets that the checkpoint retains.
         plan: the compiled flow.
@@ -74,6 +75,7 @@ class Feed:
     end_now: bool = False
     offset_names: Mapping[str, str] = field(default_factory=dict)
     origin: Origin | None = None
+    undone: Sequence[EpochOffset] = ()
     end: FeedEnd = field(default_factory=FeedEnd)
     releases: Releases | None = None
     plan: Plan | None = None
@@ -102,6 +104,9 @@ class Feed:
         """
         if start.control is None and self.origin is not None:
             return self._seeding(self.origin)
+        undone = self._undone_after(start)
+        if undone is not None and not self._is_end(undone) and not self.end.stop_asked.is_set():
+            return undone
         clock = self._begin(start)
         if self.end.stop_asked.is_set() or self._ended or self.aborted:
             return self._rest_for_good(start)
@@ -176,6 +181,20 @@ class Feed:
         # No input is asked for data, so partitions that were behind are so still.
         self._postponed = frozenset(self._in_tasks)
         return replace(self._epoch(origin.start, {}, clock.read()), seed=origin.seed)
+
+    def _undone_after(self, start: EpochOffset) -> EpochOffset | None:
+        """Return the plan of the next epoch, if a rewind has undone this epoch.
+
+        With the plan, the epoch has the system time and the items that it had, so that its calls
+        keep their ids.
+        """
+        following = zip(self.undone, self.undone[1:], strict=False)
+        return next((undone for before, undone in following if before == start), None)
+
+    def _is_end(self, undone: EpochOffset) -> bool:
+        """Return True if the last undone epoch ended the input: there may be more of it now."""
+        control = undone.control
+        return control is not None and control.end_of_input and undone == self.undone[-1]
 
     def _begin(self, start: EpochOffset) -> RunClock:
         """Return the clock of this run; the first call starts it, and fixes the ends of sources."""
@@ -280,7 +299,8 @@ class Feed:
         self._ended = True
         if not self.drain or drained:
             return self._rest_for_good(start)
-        return self._epoch(start, {}, now, end_of_input=True)
+        undone = self._undone_after(start)
+        return undone or self._epoch(start, {}, now, end_of_input=True)
 
     def _tick_wanted(self, start: EpochOffset, now: Moment) -> bool:
         if self.foreign and (not self.only_available or self._may_have_more()):

@@ -184,6 +184,8 @@ class StreamingRun:
             end_now=end_now,
             offset_names=self.plan.state_names,
             origin=self._origin(),
+            # Spark plans its own sources, and reads other rows of them than before.
+            undone=() if self.plan.frames else tuple(map(EpochOffset.from_json, identity.undone)),
             releases=Releases(of_offsets, planners, self.plan.state_names),
             plan=self.plan,
             progress=self._progress_at_start(),

@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flow import CheckpointError, EpochReport, run
+from flow.connectors.source import Json
 from flow.engine.checkpoint import lock
 from flow.engine.checkpoint.checkpoint import Identity, check_spark_version
 from flow.engine.checkpoint.lock import NAME, STALE_SECONDS, CheckpointLock
@@ -238,6 +239,16 @@ def test_an_identity_records_its_state_at_earlier_epochs() -> None:
     assert [two.rewinds, two.set_back(5).set_back(5).rewinds] == [0, 2]
     assert three.admitting("three", (), [6, 7, 8]).earlier == ((7, "two"),), "others are not kept"
     assert one.admitting("two", (), []).earlier == ()
+
+
+def test_plans_of_undone_epochs_fit_only_the_inputs_that_they_were_made_for() -> None:
+    def flow(code: str, *inputs: str) -> Json:
+        return {"graph": code, "names": {}, "fingerprint": {"inputs": inputs}}
+
+    made = Identity("f", "r", 4, 2, "4.3.0", recovery=flow("wrong", "a")).set_back(3, ("plan",))
+    assert made.admitting(flow("right", "a"), (), [3]).undone == ("plan",)
+    other = made.admitting(flow("wrong", "a", "b"), (), [3])
+    assert (other.undone, other.set_back(3, ("plan",)).undone) == ((), ())
 
 
 def test_a_checkpoint_of_a_newer_spark_is_refused_and_one_of_an_older_spark_continues() -> None:

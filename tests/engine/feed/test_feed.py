@@ -90,6 +90,27 @@ def at_noon(downtime_us: int = 0, *, end: bool = False, after: int = 0) -> Epoch
     return EpochOffset(Control(Moment(NOON, downtime_us), end), {"in": after})
 
 
+# --- epochs that a rewind has undone ---------------------------------------------------------
+
+
+#  recorded    a: piece 0 │ b: piece 1 │ end        a rewind to a undoes b and end
+def test_an_undone_epoch_is_planned_as_it_was_but_the_end_only_if_no_more_has_come() -> None:
+    recorder, recorded = make_feed(Script(slices(2))), [START]
+    for _ in range(3):
+        recorded.append(recorder.next(recorded[-1]))
+    undone = [EpochOffset.from_json(json.loads(json.dumps(one.to_json()))) for one in recorded[1:]]
+    a, b, end = undone
+    later = partial(make_feed, clock=Clock(NOON + MINUTE), undone=undone)
+    feed = later(Script(slices(3)))
+    assert (feed.next(a), ends(end)) == (b, True)
+    assert (moment(third := feed.next(b)).now_us, third.at) == (NOON + MINUTE, {"in": 3})
+    assert later(Script(slices(2))).next(b) == end
+    other = EpochOffset(a.control, {"in": 2})  # Only what followed a is known.
+    assert moment(later(Script(slices(3))).next(other)).now_us == NOON + MINUTE
+    feed.end.stop_asked.set()
+    assert feed.next(a) is a
+
+
 # --- what an epoch reads ----------------------------------------------------------------------
 
 
