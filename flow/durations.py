@@ -37,14 +37,9 @@ _PART = re.compile(rf"([0-9]{{1,99}}(?:\.[0-9]{{1,99}})?)\s*({_NAMES})(?![a-zµ]
 _WHOLE = re.compile(rf"([+-]?)\s*((?:{_PART.pattern}\s*)+)")
 _ISO_NUMBER = "([0-9]{1,99}(?:[.,][0-9]{1,99}(?=[A-Z]$))?)"
 """A number of ISO 8601: only that of the last part may have a fraction."""
-_WEEKS, _YEARS, _MONTHS, _DAYS, _HOURS, _MINUTES, _SECONDS = (
-    f"(?:{_ISO_NUMBER}{unit})" for unit in "WYMDHMS"
-)
-_ISO = re.compile(
-    rf"P(?=.*[0-9][A-Z]$)(?:{_WEEKS}|{_YEARS}?{_MONTHS}?{_DAYS}?"
-    rf"(?:T{_HOURS}?{_MINUTES}?{_SECONDS}?)?)",
-    re.ASCII | re.IGNORECASE,
-)
+_DATE, _TIME = ("".join(f"(?:{_ISO_NUMBER}{one})?" for one in units) for units in ("WYMD", "HMS"))
+_ISO = re.compile(rf"P(?!.*W.)(?=.*[0-9][A-Z]$){_DATE}(?:T{_TIME})?", re.ASCII | re.IGNORECASE)
+"""A duration of ISO 8601: weeks stand alone, and the last character is the unit of a number."""
 _FORMS = 'write it as a timedelta, "30s", "5m", "1h30m", "100ms" or ISO 8601 "PT5M"'
 _TOO_FINE = "is finer than a microsecond"
 _UNFIXED = "holds years or months, which have no fixed length"
@@ -151,5 +146,6 @@ def _text_us(text: str, what: str) -> Fraction | None:
         parts = list(zip([weeks, *rest], "wdhms", strict=True))
     else:
         return None
-    total = sum(Fraction(number.replace(",", ".")) * _UNITS_US[unit] for number, unit in parts)
-    return -total if text[0] == "-" else Fraction(total)
+    each = (Fraction(number.replace(",", ".")) * _UNITS_US[unit] for number, unit in parts)
+    total = sum(each, Fraction())
+    return -total if text[0] == "-" else total
