@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -16,6 +17,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.checks import check_choice
@@ -37,6 +39,7 @@ AnySchema: TypeAlias = "Schema | str | Mapping[str, Any] | Sequence[Any]"
 """Columns of JSON objects, or an Avro schema."""
 
 _LINE_END = ord("\n")
+_MINUS_ZERO = re.compile(rb"[:\s]-0\s*[,}]")
 
 
 class Deserializer(ABC):
@@ -164,14 +167,13 @@ class JsonColumns(JsonDeserializer):
 
     @override
     def _misfit(self, data: bytes) -> str:
-        return self._parser.reason(json.dumps(self.read(data)).encode())
+        return self._parser.reason(data.replace(b"\n", b" "))
 
     def _column_of_multiline(self, data: Data) -> Any | None:
         """Read values that contain line ends, which are white space in JSON."""
-        try:
-            return self.column([json.dumps(self.read(one or b"")).encode() for one in data])
-        except ValueError:
+        if any(self.read_problem(one or b"") for one in data):
             return None
+        return self.column([(one or b"").replace(b"\n", b" ") for one in data])
 
 
 class AvroDeserializer(Deserializer):
@@ -245,7 +247,8 @@ class FlatJsonColumns(JsonColumns):
     msgspec 0.22, Arrow 26).
 
     Arrow's reader reads the objects that msgspec refuses, such as those with ``NaN`` and
-    ``Infinity`` as Python writes them; an object that both refuse is bad. If an object has a wanted
+    ``Infinity`` as Python writes them, and those with ``-0``, of which msgspec drops the sign; an
+    object that both refuse, as one with ``1e400``, is bad. If an object has a wanted
     field twice, the last value counts, as in Python; Arrow's reader refuses such an object.
     """
 
@@ -258,9 +261,13 @@ class FlatJsonColumns(JsonColumns):
         if None in data or not is_utf8(b"\n".join(data)):  # type: ignore[arg-type]
             return None
         try:
-            return self._struct(list(map(self._decode, data)))
+            struct = self._struct(list(map(self._decode, data)))
         except _REFUSED:
             return self._column_with_refused(data)
+        floats = [column for column in struct.flatten() if pa.types.is_floating(column.type)]
+        zeros = (pc.indices_nonzero(pc.equal(column, 0)).to_pylist() for column in floats)
+        is_inexact = any(_MINUS_ZERO.search(data[row] or b"") for rows in zeros for row in rows)
+        return self._column_with_refused(data) if is_inexact else struct
 
     def _column_with_refused(self, data: Data) -> Any | None:
         """Return the column of objects if msgspec refuses some of them, which Arrow then reads."""
@@ -269,6 +276,8 @@ class FlatJsonColumns(JsonColumns):
         is_decoded = np.ones(len(data), np.bool_)
         for row, text in enumerate(data):
             try:
+                if _MINUS_ZERO.search(text or b""):
+                    raise ValueError(text)
                 objects.append(self._decode(text))
             except _REFUSED:
                 refused.append(text)
