@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flow.columns.arrays import Ints, Mask
 from flow.columns.plain_columns import microseconds_of
@@ -19,6 +21,8 @@ from flow_windowing.columnar.values.records import Values
 
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _MICROS_A_SECOND = 1_000_000
+_USUAL_TEXT = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)$"
+"""The form of ISO 8601 that Arrow reads; `datetime.fromisoformat` reads others too."""
 
 
 def read_times(values: Values, getter: Any) -> tuple[Ints, Mask] | None:
@@ -61,23 +65,44 @@ def _of_sides(values: SidedRecords, getter: Any) -> tuple[Ints, Mask] | None:
 
 
 def _of_column(column: pa.Array) -> tuple[Ints, Mask] | None:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     kind = column.type
-    if pa.types.is_timestamp(kind) and kind.tz is not None and kind.unit in _UNIT_US:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        if kind.unit == "ns":
+            column = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
+            column, kind = column.cast(pa.timestamp("us")), pa.timestamp("us")
         return _scaled(column.cast(pa.int64()), _UNIT_US[kind.unit])
-    if pa.types.is_integer(kind) and kind != pa.uint64():
+    if kind == pa.uint64():
+        column = pc.min_element_wise(column, pa.scalar(MAX_US, kind))
+    if pa.types.is_integer(kind):
         return _scaled(column.cast(pa.int64()), _MICROS_A_SECOND)
     if pa.types.is_floating(kind):
         return _of_floats(column)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _of_texts(column)
+    return None
+
+
+def _of_texts(column: pa.Array) -> tuple[Ints, Mask] | None:
+    """Convert ISO 8601 texts; ``None`` if one in the usual form is no time, as on 30 February."""
+    read = _of_usual_texts(column)
+    if read is None:
+        is_usual = pc.match_substring_regex(column, _USUAL_TEXT)
+        read = _of_usual_texts(pc.if_else(is_usual, column, None))
+    return read
+
+
+def _of_usual_texts(column: pa.Array) -> tuple[Ints, Mask] | None:
+    for unit in ("us", "ns"):
+        with contextlib.suppress(pa.ArrowInvalid):
+            return _of_column(column.cast(pa.timestamp(unit, "UTC")))
     return None
 
 
 def _scaled(column: pa.Array, factor: int) -> tuple[Ints, Mask]:
     known = _known(column)
-    numbers = (
-        column.fill_null(0).to_numpy(zero_copy_only=False)
-        if column.null_count
-        else (column.to_numpy(zero_copy_only=False))
-    )
+    numbers = column.fill_null(0).to_numpy(zero_copy_only=False)
     if factor > 1:
         known &= (numbers >= MIN_US // factor) & (numbers <= MAX_US // factor)
         return np.where(known, numbers, 0) * factor, known
@@ -109,7 +134,7 @@ def _known(column: pa.Array) -> Mask:
 
 
 def _of_objects(found: list[Any]) -> tuple[Ints, Mask] | None:
-    """Convert timestamps that are all UTC datetimes, all whole or all floating seconds.
+    """Convert timestamps that are all UTC datetimes, all texts, all whole or all floating seconds.
 
     Returns:
         As `_of_floats`; ``None`` for other and mixed types.
@@ -120,6 +145,8 @@ def _of_objects(found: list[Any]) -> tuple[Ints, Mask] | None:
         return None if numbers is None else (numbers, np.ones(len(numbers), np.bool_))
     if kinds == {float}:
         return _of_floats(pa.array(found, pa.float64()))
+    if kinds == {str}:
+        return _of_texts(pa.array(found, pa.string()))
     if kinds == {int} and all(-(1 << 62) < number < (1 << 62) for number in found):
         return _of_column(pa.array(found, pa.int64()))
     return None
