@@ -26,6 +26,25 @@ NO_PROGRESS = -NEVER
 """A time before any instant: the progress of a stream without values."""
 
 
+class OutOfRange:
+    """A value of a column that no Python object holds, such as a time after the year 9999.
+
+    It stands for the value in records that are Python objects, so that only a function or a sink
+    that uses the field fails.
+
+    Attributes:
+        text: the value as Arrow shows it.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"OutOfRange({self.text!r})"
+
+
 def from_us(micros: int) -> datetime:
     """Convert microseconds to an aware UTC datetime, clipped to the range of datetimes.
 
@@ -78,6 +97,8 @@ def instant_us(value: object) -> int:
         return _float_us(value)
     if isinstance(value, str):
         return _text_us(value)
+    if isinstance(value, OutOfRange):
+        raise TimestampError(f"{value.text} lies outside the years 1 to 9999")
     raise TimestampError(
         f"{shorten(value)} ({type(value).__name__}) is not a timestamp: "
         "give an aware datetime, Unix seconds or ISO 8601 text"

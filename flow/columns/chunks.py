@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from flow.columns.row_views import view_of
 from flow.errors import step_error
+from flow.instants import OutOfRange
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 
@@ -148,14 +149,19 @@ def rows_as_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def as_objects(column: pa.Array) -> list[Any]:
-    """Return the values of a column as Python objects."""
+    """Return the values of a column as Python objects; `OutOfRange` for a value that has none."""
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz == "UTC" and kind.unit == "us":
         # numpy is four times as fast; for times outside a datetime's range it returns integers.
         times = column.to_numpy(zero_copy_only=False).tolist()
         if set(map(type, times)) <= {datetime, type(None)}:
             return [None if time is None else time.replace(tzinfo=UTC) for time in times]
-    values: list[Any] = column.to_pylist()
+    try:
+        values: list[Any] = column.to_pylist()
+    except OverflowError:
+        if len(column) > 1:
+            return [as_objects(column.slice(row, 1))[0] for row in range(len(column))]
+        return [OutOfRange(" ".join(column.to_string().strip("[] \n").split()))]
     return values
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from flow.columns.chunks import as_objects
 from flow.connectors.formats.json_encoding import instant_texts, json_text, naive_problem
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
@@ -99,7 +100,7 @@ def _cells(name: str, column: Any, step_id: str) -> Any:
             raise SinkError(f"step {step_id!r}: field {name!r}: {naive_problem(str(kind))}")
         return instant_texts(column)
     if pa.types.is_nested(kind):
-        return pa.array([_json(name, value, step_id) for value in column.to_pylist()], pa.string())
+        return pa.array([_json(name, value, step_id) for value in as_objects(column)], pa.string())
     if pa.types.is_null(kind):
         return column.cast(pa.string())
     if not any(is_kind(kind) for is_kind in _WRITABLE):

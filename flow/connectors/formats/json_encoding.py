@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flow.columns.chunks import as_objects
 from flow.errors import SinkError, shorten
 
 
@@ -160,7 +161,7 @@ def _field_texts(name: str, column: pa.Array, step_id: str) -> pa.Array:
 
 
 def _one_by_one(column: pa.Array) -> pa.Array:
-    return pa.array([json_text(value) for value in column.to_pylist()], pa.string())
+    return pa.array([json_text(value) for value in as_objects(column)], pa.string())
 
 
 def _joined(*pieces: Any) -> pa.Array:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints
+from flow.columns.chunks import as_objects
 from flow.columns.row_views import RowView, register, with_view
 from flow.instants import MAX_US, MIN_US, from_us
 from flow_windowing.columnar.state.open_windows import MergedIds
@@ -133,7 +134,7 @@ def _objects(result: ResultColumn, column: pa.Array | list[Any]) -> list[Any]:
     """Return results as Python objects, with the empty value instead of nulls."""
     if isinstance(column, list):
         return column
-    values: list[Any] = column.to_pylist()
+    values = as_objects(column)
     if result.empty_value is None or not column.null_count:
         return values
     return [result.empty_value if value is None else value for value in values]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.columns.arrow_types import is_instant
+from flow.columns.chunks import as_objects, rows_as_dicts
 from flow.connectors.formats.columns import merge_small
 from flow.connectors.formats.json_encoding import json_text
 from flow.connectors.kafka.broker.message import KafkaMessage
@@ -106,7 +107,7 @@ class Encoding:
                 yield self._from_columns(batch, step_id)
             else:
                 for start in range(0, batch.num_rows, _PIECE_ROWS):
-                    items = batch.slice(start, _PIECE_ROWS).to_pylist()
+                    items = rows_as_dicts(batch.slice(start, _PIECE_ROWS))
                     yield self._from_items(items, step_id)
 
     def _from_columns(self, batch: pa.RecordBatch, step_id: str) -> pa.RecordBatch:
@@ -206,7 +207,7 @@ def _column_at(batch: pa.RecordBatch, path: str, what: str, step_id: str) -> pa.
 
 def _column_ms(column: pa.Array, step_id: str) -> pa.Array:
     if not is_instant(column.type):
-        return pa.array([_time_ms(value, step_id) for value in column.to_pylist()], pa.int64())
+        return pa.array([_time_ms(value, step_id) for value in as_objects(column)], pa.int64())
     times = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
     least = pc.min(times).as_py()
     if least is not None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
+from flow.columns.chunks import as_objects, rows_as_dicts
 from flow.connectors.formats import avro_types
 from flow.connectors.formats.json_encoding import json_objects, json_text, json_values
 from flow.errors import FlowBuildError, SinkError, brief, shorten, step_error
@@ -49,11 +50,11 @@ class Serializer(ABC):
 
     def column(self, column: pa.Array, what: str, step_id: str) -> pa.Array:
         """Return a column as bytes; raises the errors of `values`."""
-        return pa.array(self.values(column.to_pylist(), what, step_id), pa.binary())
+        return pa.array(self.values(as_objects(column), what, step_id), pa.binary())
 
     def rows(self, batch: pa.RecordBatch, step_id: str) -> pa.Array:
         """Return whole rows as bytes; raises the errors of `values`."""
-        return pa.array(self.values(batch.to_pylist(), "value", step_id), pa.binary())
+        return pa.array(self.values(rows_as_dicts(batch), "value", step_id), pa.binary())
 
     def whole(self, record: dict[str, Any], step_id: str) -> Any:  # noqa: ARG002
         """Return the part of a record that is written if the sink names no field."""
