@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from flow.columns.chunks import Chunk, Items, Positions, Records, as_items
+from flow.columns.chunks import Chunk, Positions, as_items
 from flow.connectors.source import Split
 from flow.dataflow import Dataflow, Step
 from flow.engine.calls.resources import close_resources
@@ -32,7 +32,7 @@ from flow.engine.steps.kernels import changes_in
 from flow.engine.steps.keyed_step import key_states_in, states_in
 from flow.engine.steps.level import run_level
 from flow.engine.steps.pipeline import Pipeline
-from flow.engine.steps.reading import Reading, pipeline_of, push_changes
+from flow.engine.steps.reading import Reading, arriving, pipeline_of, push_changes
 from flow.engine.tables.contents import Change
 from flow.engine.tables.versions import MemoryTables, TableVersion
 from flow.errors import FlowBuildError
@@ -230,20 +230,18 @@ class LocalEngine:
 def _chunks_of(step_id: str, parts: Mapping[str, Iterable[Part]]) -> list[Chunk]:
     """Return the items of an input or a lookup table as chunks, one for each source partition."""
     return [
-        _chunk(part.items, Reading(step_id, Split(None), 0).positions(0, len(part.items)))
+        arriving(
+            part.items, Reading(step_id, Split(None), 0).positions(0, len(part.items)), step_id
+        )
         for part in parts.get(step_id, ())
     ]
-
-
-def _chunk(items: list[Any] | pa.RecordBatch, pos: Positions) -> Chunk:
-    return Records(items, pos) if isinstance(items, pa.RecordBatch) else Items(items, pos)
 
 
 def _read_part(pipeline: Pipeline, step: Step, part: Part, pos: Positions) -> Iterable[Packet]:
     context = pipeline.context
     context.count(step.step_id, "out", len(part.items))
     try:
-        pipeline.push(step.downs[0], _chunk(part.items, pos))
+        pipeline.push(step.downs[0], arriving(part.items, pos, step.step_id))
     finally:
         _show("\n".join(context.printed))
         context.printed.clear()

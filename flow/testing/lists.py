@@ -11,6 +11,7 @@ from typing_extensions import TypeVar, override
 
 from flow.checks import check_whole
 from flow.columns.chunks import rows_as_dicts
+from flow.columns.entry import entering
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.source import Batch, Invalid, Json, Planner, Slice, Source, SourceLog, Split
 from flow.durations import Duration, duration_us
@@ -176,4 +177,4 @@ def items_of(batch: Batch) -> list[Any]:
     """Return the items of a batch that a source returned: rows as dicts, or rejected inputs."""
     if isinstance(batch, Invalid):
         return list(batch.inputs)
-    return rows_as_dicts(batch) if isinstance(batch, pa.RecordBatch) else batch
+    return rows_as_dicts(entering(batch, "source")) if isinstance(batch, pa.RecordBatch) else batch

@@ -63,9 +63,9 @@ class Outputs:
         op.output(f"{name}_out", s, TestingSink(self.of.setdefault(name, [])))
 
 
-def daily_sum(step_id: str, s: Stream[Any], time: str, number: str) -> Stream[Any]:
+def daily_sum(step_id: str, s: Stream[Any], time: str, number: str, **more: Any) -> Stream[Any]:
     """The id, the day and the sum of the numbers of each day."""
-    clock, days = EventClock(time, "1h"), TumblingWindower("1d")
+    clock, days = EventClock(time, "1h", **more), TumblingWindower("1d")
     keyed = op.key_on(f"{step_id}_by_id", s, "id")
     sums = aggregate_window(step_id, keyed, clock, days, total=Sum(number)).down
     return op.map(f"{step_id}_row", sums, lambda kv: (kv[0], kv[1][0].open_time, kv[1][1]["total"]))
@@ -98,6 +98,11 @@ def test_static_data_frames_are_read_once(spark: SparkSession, tmp_path: Path, e
         " named_struct('x', timestamp'2024-05-01 14:00:00Z') inner, map(1, 2) map"
     )
     out.keep("hours", op.map("hours", out.input("nested", nested), hours))
+    # The last second of the year 9999 in New York is one of the year 10000 in UTC.
+    end = spark.sql("select 'a' id, timestamp'9999-12-31 23:59:59-05:00' at, 8 n").union(noon)
+    at_end = out.input("end", end)
+    out.keep("days", daily_sum("days", at_end, "at", "n", on_invalid="drop"))
+    out.keep("unread", op.map("unread", at_end, lambda row: row["n"]))
     options: dict[str, Any] = {**SMALL, "spark": spark, "engine": engine, "drain": True}
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
@@ -114,6 +119,8 @@ def test_static_data_frames_are_read_once(spark: SparkSession, tmp_path: Path, e
         assert [n for key, n in out.of["ordered"] if key == f"k{m}"] == list(range(m, 60, 3))
     assert out.of["daily"] == [("a", datetime(2024, 5, 1, tzinfo=UTC), 7)]
     assert out.of["hours"] == [(12, 13, 14, [(1, 2)])]
+    assert (out.of["days"], sorted(out.of["unread"])) == (out.of["daily"], [7, 8])
+    assert summary.count("days", "dropped") == 1
     assert not crash or (tmp_path / "inputs/partitions/_SUCCESS").exists()
 
 
@@ -134,6 +141,8 @@ def test_an_unreadable_frame_is_named_with_spark_s_reason(
     ):
         with pytest.raises(EngineError, match=f"^the Spark job failed: {reason}"):
             run(sums_of(frame), spark=spark, engine="batch")
+    with pytest.raises(StepError, match=r"^step 'in': 2 fields have the name 'n': rename them"):
+        run(sums_of(spark.sql("select 'a' id, 1 n, 2 n")), spark=spark, engine="batch")
     frame, reason = odd
     message = rf"^step 'in': its data frame cannot be read and written to \S+/inputs/in: {reason}"
     with pytest.raises(SourceError, match=message) as caught:

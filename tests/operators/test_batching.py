@@ -114,10 +114,6 @@ def twice_as_many(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch, batch])
 
 
-def two_of_a_name(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([batch["n"], batch["n"]], names=["n", "n"])
-
-
 def of_other_types(batch: pa.RecordBatch) -> pa.RecordBatch:
     value = batch["n"][0].as_py()
     return pa.RecordBatch.from_pylist([{"n": "text" if value else 1.5}])
@@ -130,7 +126,6 @@ def of_other_types(batch: pa.RecordBatch) -> pa.RecordBatch:
         (lambda batch: [1, 2], r"must return a pyarrow\.RecordBatch or a pyarrow\.Table, got list"),
         (lambda b: b.slice(1), "must return a row for each row, got 1 rows for 2: use op.filter"),
         (twice_as_many, "must return a row for each row, got 4 rows for 2"),
-        (two_of_a_name, r"returned two columns of one name: \['n', 'n'\]"),
     ],
 )
 def test_a_function_that_fails_names_the_step(fn: Any, message: str) -> None:

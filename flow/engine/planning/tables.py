@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from flow.columns.chunks import Chunk, Items, Records, positions
+from flow.columns.entry import entering
 from flow.connectors.source import MemoryLog, Planner, Slice, Source
 from flow.dataflow import Step
 from flow.engine.epoch.context import Control, Stats, TaskContext
@@ -72,6 +73,7 @@ def _rows_of_function(step_id: str, source: Callable[[], Any]) -> list[Chunk]:
         elif type(rows).__module__.partition(".")[0] == "pandas":
             rows = pa.Table.from_pandas(rows, preserve_index=False)
         if isinstance(rows, (pa.Table, pa.RecordBatch)):
+            rows = entering(rows, step_id)
             batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
             return [Records(batch, positions(0, 0, 0, batch.num_rows)) for batch in batches]
         items = list(rows)

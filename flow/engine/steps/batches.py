@@ -21,6 +21,7 @@ from flow.columns.chunks import (
     key_array,
     value_columns,
 )
+from flow.columns.entry import entering
 from flow.connectors.formats.columns import inferred_columns
 from flow.connectors.sink import to_record
 from flow.errors import RAISED, SinkError, StepError, brief, first_line, shorten
@@ -104,9 +105,7 @@ def _call(step_id: str, function: Callable[[Any], Any], batch: pa.RecordBatch) -
             f"the function must return a row for each row, got {made.num_rows} rows for "
             f"{batch.num_rows}: use op.filter or op.flat_map for more or fewer items",
         )
-    names = made.schema.names
-    if len(set(names)) < len(names):
-        raise StepError(step_id, f"the function returned two columns of one name: {names}")
+    made = entering(made, step_id)
     table = made if isinstance(made, pa.Table) else pa.Table.from_batches([made])
     return table.replace_schema_metadata(None)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from flow.columns.chunks import Chunk, Items, Positions, Records, positions, source_positions
+from flow.columns.entry import entering
 from flow.connectors.source import Batch, Invalid, Source, Split
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Control, TaskContext
@@ -199,7 +201,7 @@ def _records(
     row = 0
     for batch in batches:
         context.count(reading.step_id, "out", batch.num_rows)
-        yield Records(batch, reading.positions(row, batch.num_rows))
+        yield Records(entering(batch, reading.step_id), reading.positions(row, batch.num_rows))
         row += batch.num_rows
 
 
@@ -237,10 +239,18 @@ def _chunks(
                 yield step.downs[1], Items(list(batch.inputs), pos)
             continue
         context.count(step.step_id, "out", count)
-        yield (
-            step.downs[0],
-            Records(batch, pos) if isinstance(batch, pa.RecordBatch) else Items(batch, pos),
-        )
+        yield step.downs[0], arriving(batch, pos, step.step_id)
+
+
+def arriving(batch: list[Any] | pa.RecordBatch, pos: Positions, step_id: str) -> Items | Records:
+    """Return the items that an input reads as a chunk.
+
+    Raises:
+        StepError: steps cannot process the columns.
+    """
+    if isinstance(batch, pa.RecordBatch):
+        return Records(entering(batch, step_id), pos)
+    return Items(batch, pos)
 
 
 def _timed(batches: Iterable[Batch], step_id: str, context: TaskContext) -> Iterator[Batch]:

@@ -111,7 +111,8 @@ class ParquetSource(FileSource[Any]):
             parquet = _parquet_file(stream)
             schema = _instants_of(parquet) or parquet.schema_arrow
         names = schema.names if self.columns is None else self.columns
-        return pa.schema([schema.field(name) for name in names if name in schema.names])
+        # The index is -1 also for a name that the file has twice.
+        return pa.schema([schema.field(at) for at in map(schema.get_field_index, names) if at >= 0])
 
     @override
     def read_piece(
@@ -202,10 +203,19 @@ def _read_rows(parquet: Any, piece: Piece, columns: list[str] | None) -> Iterato
         begin, end = max(piece.start - at, 0), min(piece.end - at, batch.num_rows)
         at += batch.num_rows
         if begin < end:
-            rows = batch.slice(begin, end - begin).replace_schema_metadata(None)
+            rows = _selected(batch, columns).slice(begin, end - begin).replace_schema_metadata(None)
             yield rows if instants is None else _cast(rows, instants)
         if at >= piece.end:
             return
+
+
+def _selected(batch: pa.RecordBatch, columns: list[str] | None) -> pa.RecordBatch:
+    """Return the columns of exactly these names, as the reader takes names for paths too.
+
+    The reader takes ``"a.b"`` for the part ``b`` of ``a``, and ``"a"`` for the column ``"a.b"``.
+    """
+    names = batch.schema.names
+    return batch.select([number for number, name in enumerate(names) if name in (columns or names)])
 
 
 def _cast(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from flow.connectors.files import ParquetSource
 from flow.connectors.files.reading import parquet_source
-from flow.errors import SourceError
+from flow.errors import SourceError, StepError
 from flow.testing import run_source
 from tests.support.reading_files import (
     JsonLog,
@@ -38,6 +39,31 @@ def test_parquet_gives_the_columns_asked_for_in_that_order(tmp_path: Path) -> No
     assert batch.to_pydict() == {"text": ["0", "1"], "n": [0, 1]}
     assert batch.schema == pa.schema({"text": pa.string(), "n": pa.int64()})
     assert batch.schema.metadata is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "record"),
+    [
+        (["a.b"], {"a.b": 1}),
+        (["a"], {"a": {"b": 2, "c": 3}}),
+        (["z", "a.b"], {"z": 4, "a.b": 1}),
+        (["a", "twice"], None),
+        (None, None),
+    ],
+)
+def test_a_column_has_exactly_the_name_asked_for(
+    tmp_path: Path, columns: list[str] | None, record: dict[str, Any] | None
+) -> None:
+    values = [pa.array([one]) for one in (1, {"b": 2, "c": 3}, 4, 5, 6)]
+    table = pa.Table.from_arrays(values, ["a.b", "a", "z", "twice", "twice"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    source = ParquetSource(tmp_path, columns=columns)
+    if record is None:
+        with pytest.raises(StepError, match="2 fields have the name 'twice': rename them"):
+            run_source(source)
+    else:
+        assert run_source(source) == [record]
+        assert source.record_columns().names == list(record)
 
 
 @pytest.mark.parametrize(
