@@ -96,6 +96,11 @@ OBJECTS: dict[str, tuple[list[Any], Any, list[Any]]] = {
     "dicts that lack a field": ([{"a": 1}, {"b": 2}], pc.field("b") == 2, [{"b": 2}]),
     "not a number": ([float("nan"), 1.0], pc.field("value") == pc.field("value"), [1.0]),
     "nothing but nulls": ([{"a": None}], pc.field("a") > 3, []),
+    "two types in a field not read": (
+        [{"a": 1, "x": 1}, {"a": 5, "x": "b"}],
+        pc.field("a") > 3,
+        [{"a": 5, "x": "b"}],
+    ),
     "no items": ([], pc.field("a") > 3, []),
 }
 
@@ -317,6 +322,12 @@ def test_a_column_of_nulls_without_a_type_is_an_error_with_advice() -> None:
     with pytest.raises(StepError, match=r"as in pc\.field\('is_paid'\)\.cast\('bool'\); the col"):
         run_once(items, keep(~pc.field("is_paid")))
     assert run_once(items, keep(~pc.field("is_paid").cast("bool"))) == []
+
+
+@pytest.mark.parametrize("items", [[{"x": 1}, {"x": "b"}], [{"x": 1, "a": 1}, {"x": "b"}]])
+def test_a_field_of_two_types_that_is_read_is_an_error(items: list[Any]) -> None:
+    with pytest.raises(StepError, match=r"^step 'keep': field 'x' holds int and str"):
+        run_once(items, keep(pc.field("x") > 0))
 
 
 def test_records_without_columns_are_an_error() -> None:

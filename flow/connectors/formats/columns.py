@@ -113,7 +113,10 @@ def as_columns(written: Written, schema: pa.Schema | None, step_id: str) -> pa.R
 
 
 def inferred_columns(
-    records: Sequence[dict[str, Any]], step_id: str, fix: str = FIX
+    records: Sequence[dict[str, Any]],
+    step_id: str,
+    fix: str = FIX,
+    problems: dict[str, SinkError] | None = None,
 ) -> pa.RecordBatch:
     """Return one or more records as columns of all their fields, with the types of their values.
 
@@ -121,6 +124,7 @@ def inferred_columns(
         records: the records; a field that a record lacks is null.
         step_id: the step, for errors.
         fix: the advice in errors.
+        problems: takes the errors of fields, which are then left out; ``None`` to raise them.
 
     Raises:
         SinkError: the values of a field have no common type; the error names it.
@@ -128,11 +132,15 @@ def inferred_columns(
     names = _names_of(records, step_id)
     if not names:
         raise SinkError(f"step {step_id!r}: {shorten(records[0])} has no field to write: {fix}")
-    columns = [
-        column_of(name, [record.get(name) for record in records], None, step_id, fix)
-        for name in names
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=list(names))
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = column_of(name, [one.get(name) for one in records], None, step_id, fix)
+        except SinkError as error:
+            if problems is None:
+                raise
+            problems[name] = error
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def fit(

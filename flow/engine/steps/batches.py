@@ -57,8 +57,16 @@ def keys_apart(chunk: Chunk, step_id: str) -> Chunk:
     return chunk
 
 
-def item_columns(chunk: Chunk, step_id: str) -> pa.RecordBatch:
+def item_columns(
+    chunk: Chunk, step_id: str, problems: dict[str, SinkError] | None = None
+) -> pa.RecordBatch:
     """Return the items, or the values of a keyed stream, as columns.
+
+    Args:
+        chunk: the items.
+        step_id: the step, for errors.
+        problems: takes the error of each field that fits no column, which is left out; ``None`` to
+            raise the error.
 
     Raises:
         StepError: when the items do not fit into columns.
@@ -68,12 +76,15 @@ def item_columns(chunk: Chunk, step_id: str) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     values = chunk.values if isinstance(chunk, Pairs) else chunk.items
     try:
-        return inferred_columns([to_record(value) for value in values], step_id, _FIX)
+        return inferred_columns([to_record(value) for value in values], step_id, _FIX, problems)
     except SinkError as error:
-        problem = str(error).removeprefix(f"step {step_id!r}: ")
-        raise StepError(step_id, problem) from error
+        raise _misfit(error, step_id) from error
     except RAISED as error:  # A dataclass of the user may have its own `as_record`.
         raise StepError(step_id, f"making columns of the items raised {brief(error)}") from error
+
+
+def _misfit(error: SinkError, step_id: str) -> StepError:
+    return StepError(step_id, str(error).removeprefix(f"step {step_id!r}: "))
 
 
 def _is_pair(item: Any) -> bool:
@@ -147,8 +158,15 @@ def mask_of(
         chunk = as_pairs(chunk, step_id)
     if not len(chunk):
         return np.zeros(0, np.bool_)
-    batch = item_columns(keys_apart(chunk, step_id), step_id)
-    result = _computed(predicate.expression, step_id, batch)
+    problems = dict[str, SinkError]()
+    batch = item_columns(keys_apart(chunk, step_id), step_id, problems)
+    try:
+        result = _computed(predicate.expression, step_id, batch)
+    except StepError as error:
+        for name, problem in problems.items():
+            if not batch.num_columns or f"Name({name})" in error.problem:
+                raise _misfit(problem, step_id) from problem
+        raise
     if pa.types.is_null(result.type):
         return np.zeros(len(chunk), np.bool_)
     if not pa.types.is_boolean(result.type):
