@@ -110,8 +110,8 @@ class MergeLogic(StatefulBatchLogic[Partial, tuple[int, Any], None]):
 
     def _result_of(self, partials: list[Partial]) -> Any:
         aggregator, ordered = self._aggregator, sorted(partials, key=itemgetter(0))
-        merged = ordered[0].accumulator
-        for partial in ordered[1:]:
+        merged = called(aggregator, "initialize")
+        for partial in ordered:
             merged = called(aggregator, "merge", merged, partial.accumulator)
         return called(aggregator, "result", merged)
 

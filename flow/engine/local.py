@@ -66,7 +66,7 @@ class LocalEngine:
 
     def __init__(self, flow: Dataflow, shards: int = DEFAULT_SHARDS) -> None:
         self._tables = MemoryTables()
-        self.plan = replace(compile_flow(flow), table_store=self._tables)
+        self.plan = replace(compile_flow(flow), table_store=self._tables, checks_items=True)
         self._shards = shards
         self._log = Tables.of(self.plan)
         self._versions: dict[str, TableVersion] = {}

@@ -335,7 +335,8 @@ def enrich_cached(
         step_id: the step's id, unique in the flow.
         up: the stream to read.
         getter: called with a key that is not in the cache.
-        mapper: called with the cache and each item.
+        mapper: called with the cache and each item; all items of a worker share the cached results,
+            so the mapper must not change them.
         ttl: the time for which a cached result is valid, in system time.
 
     Example:

@@ -269,7 +269,8 @@ def map_with(
         step_id: the step's id, unique in the flow.
         up: the stream to read; items of a keyed stream are ``(key, value)`` pairs.
         table: the table.
-        mapper: called with each item and the table, a mapping that cannot be changed.
+        mapper: called with each item and the table, a mapping that cannot be changed; its values
+            are copies, which the mapper may change.
         as_of: the time of an item: an `EventClock`, a function or a field's path. The mapping then
             has the values of that time. Needs a table with `as_of`; left out, the mapping has the
             newest values.

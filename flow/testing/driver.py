@@ -127,7 +127,8 @@ class TestDriver:
     """A run of a flow in the test's process, epoch by epoch; the test sets system time.
 
     The driver uses no sources and sinks: the test sends items to inputs, and receives the items of
-    outputs. It keeps the view of an output with a `ViewSink` in memory.
+    outputs. It keeps the view of an output with a `ViewSink` in memory. A function that changes an
+    item that it was given fails its epoch with a `StepError`.
 
     Args:
         flow: the flow to run.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,38 @@ def test_a_mapping_cannot_be_changed() -> None:
     )
     with TestDriver(flow) as t, pytest.raises(StepError, match="the mapper raised Attribute"):
         t.send("names", ["tea"])
+
+
+@dataclass
+class Price:
+    """A value of a table that is an object."""
+
+    paid: list[int]
+
+
+@pytest.mark.parametrize("as_of", [None, lambda _: 1])
+@pytest.mark.parametrize(
+    ("value", "use"),
+    [
+        ([3], lambda value: value.append(1) or value),
+        ({"paid": 3}, lambda value: value.update(paid=value["paid"] + 1) or value),
+        ({3}, lambda value: value.add(len(value)) or value),
+        ({"paid": [3]}, lambda value: value["paid"].append(1) or value),
+        (([3],), lambda value: value[0].append(1) or value),
+        (Price([3]), lambda value: value.paid.append(1) or value),
+    ],
+)
+def test_what_a_mapper_does_to_a_value_no_other_item_sees(value: Any, use: Any, as_of: Any) -> None:
+    def build(names: Stream[Any], table: Any) -> Stream[Any]:
+        return op.map_with("use", names, table, lambda name, t: use(t[name]), as_of=as_of)
+
+    with TestDriver(with_table(build, as_of=as_of)) as t:
+        t.send("changes", [("tea", value)])
+        t.send("names", ["tea", "tea"])
+        t.send("names", ["tea"])
+        first, *others = t.received("out")
+        assert others == [first, first]
+        assert first != value
 
 
 def test_an_epoch_that_fails_leaves_the_table_as_it_was() -> None:

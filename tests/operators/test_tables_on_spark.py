@@ -79,6 +79,24 @@ def extended(pair: tuple[str, list[Any]], table: Mapping[str, Any]) -> tuple[str
     return name, [*found, table.get(name)]
 
 
+def pushed(name: str, table: Mapping[str, Any]) -> Any:
+    table[name].append(1)
+    value = table[name]
+    value.append(2)
+    return value
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_what_a_mapper_does_to_a_value_no_other_item_sees(spark: SparkSession, engine: Any) -> None:
+    flow, out = Dataflow("shop"), list[Any]()
+    prices = op.table("prices", op.input("changes", flow, TestingSource([("tea", [3])])))
+    names = op.input("names", flow, TestingSource(["tea"] * 3, batch_size=2))
+    op.output("out", op.map_with("push", names, prices, pushed), TestingSink(out))
+    run(flow, spark=spark, engine=engine, shards=2, partitions=1)
+    assert out == [[3, 2]] * 3
+
+
 #  run       1              2
 #  changes   3              5 (in the place of 3), 4
 #  names     tea ABORT      tea (replayed) │ tea

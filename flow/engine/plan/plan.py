@@ -85,6 +85,7 @@ class Plan:
             behind the sources by different times.
         lowered: the lowering of each keyed step.
         samples_late: True if keyed steps report a sample of their late values.
+        checks_items: True if it is an error that a function changes an item that it was given.
         table_store: the tables, where the plan's tasks run; ``None`` without tables.
     """
 
@@ -107,6 +108,7 @@ class Plan:
     waits: Mapping[str, int] = field(default_factory=dict)
     lowered: Mapping[str, Lowering] = field(default_factory=dict)
     samples_late: bool = False
+    checks_items: bool = False
     table_store: TableStore | None = None
 
     @property

@@ -367,12 +367,12 @@ class KeyedRun:
         if isinstance(error, RejectedValue):
             return step_error(self._step_id, error.problem, key=key, item=error.value)
         problem = raised(what, error)
-        shown = _without_stamps(item[0]) if item else None
+        shown = without_stamps(item[0]) if item else None
         return step_error(self._step_id, problem, key=key, item=shown, has_item=bool(item))
 
 
-def _without_stamps(item: Any) -> Any:
+def without_stamps(item: Any) -> Any:
     """Return a value, or a list of values, without the engine's stamps and bounds."""
     if type(item) is list:
-        return [_without_stamps(value) for value in item]
+        return [without_stamps(value) for value in item]
     return item.value if isinstance(item, (Stamped, Bounded)) else item

@@ -26,6 +26,7 @@ from flow.engine.state.shard_table import LiveTable, SegmentedTable, ShardTable
 from flow.engine.state.store import StateStore
 from flow.engine.steps.gathering import gather_rows
 from flow.engine.steps.keyed import KeyedRun, cause_of, failed_at, gather, raised
+from flow.engine.steps.unchanged import unchanged
 from flow.errors import RAISED, FlowError, step_error
 from flow.instants import NEVER, NO_PROGRESS
 from flow.keyed.logic import LATE_PORT, Counted, FailedCall, round_up
@@ -100,7 +101,9 @@ class KeyedStep:
         runs = gather(self.plan.edges_into(step_id), items, time) if items else {}
         self.context.count(step_id, "in", sum(len(run.values) for run in runs.values()))
         keyed = KeyedRun(step_id, self.plan.keyed(step_id).builder, states, time)
-        emitted = keyed.run(runs, self.control.end_of_input)
+        values = (value for run in runs.values() for value in run.values)
+        with unchanged(self.plan, step_id, values):
+            emitted = keyed.run(runs, self.control.end_of_input)
         return emitted.by_port(len(self.step.downs)), states.flush()
 
     def _over_columns(self, table: ShardTable, time: StepTime) -> tuple[ShardOutput, int]:
@@ -116,8 +119,10 @@ class KeyedStep:
         moment = time.moment
         holding = self.plan.holding.get(step_id, frozenset())
         epoch = ShardEpoch(moment, moment.before, self.control.end_of_input, wanted, holding)
+        values = rows.values if rows is not None and isinstance(rows.values, list) else ()
         try:
-            return table.run(rows, epoch, time.due_after), table.flush()
+            with unchanged(self.plan, step_id, values):
+                return table.run(rows, epoch, time.due_after), table.flush()
         except KeyFailure as failure:
             raise failed_at(step_id, failure) from cause_of(failure.cause)
         except RAISED as error:

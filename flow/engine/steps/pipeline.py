@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flow.columns.chunks import SOURCE_BITS, Chunk, in_order
+from flow.columns.chunks import SOURCE_BITS, Chunk, Pairs, in_order
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import SourcePartition, TaskContext
 from flow.engine.epoch.work import WorkPhase, resident_bytes, worker_name
@@ -21,6 +21,7 @@ from flow.engine.packets.packets import (
 from flow.engine.plan.plan import Edge, EdgeKind, Plan
 from flow.engine.progress.meter import Growth, HoldMeter, Meter, Partition, stamp_together
 from flow.engine.steps.kernels import run_step
+from flow.engine.steps.unchanged import unchanged
 from flow.keyed.step import OverColumns, Stateful
 
 
@@ -121,12 +122,15 @@ class Pipeline:
         yield Packet(STATS, self.shard, self._origin, 0, stats.encode())
 
     def _run(self, step: Step, chunk: Chunk) -> list[tuple[StreamId, Chunk]]:
-        self.context.count(step.step_id, "in", len(chunk))
-        with self.context.stats.timed(step.step_id):
-            chunks = run_step(step.operator, step.step_id, chunk, self.context)
+        name = step.step_id
+        self.context.count(name, "in", len(chunk))
+        # Of records each step makes objects of its own.
+        objects = chunk.values if isinstance(chunk, Pairs) else getattr(chunk, "items", ())
+        with unchanged(self._plan, name, objects), self.context.stats.timed(name):
+            chunks = run_step(step.operator, name, chunk, self.context)
         pairs = zip(step.downs, chunks, strict=True)
         output = [(down, out) for down, out in pairs if out is not None]
-        self.context.count(step.step_id, "out", sum(len(out) for _, out in output))
+        self.context.count(name, "out", sum(len(out) for _, out in output))
         return output
 
     def _buffer(self, edge: Edge, chunk: Chunk) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+from typing_extensions import override
+
 from flow.instants import NEVER
+from flow.keyed.logic import CONSTANTS
 
 
 class Change(NamedTuple):
@@ -26,11 +32,44 @@ class Change(NamedTuple):
     at_us: int = 0
 
 
+class Template(NamedTuple):
+    """A value of which each look-up makes a copy, as the function that looks it up may change it.
+
+    Attributes:
+        copy: makes a copy.
+    """
+
+    copy: Callable[[], Any]
+
+
+def value_of(content: bytes) -> Any:
+    """Return a pickled value, as a `Template` if it can be changed."""
+    value = pickle.loads(content)
+    if _is_constant(value):
+        return value
+    parts = (*value, *value.values()) if type(value) is dict else value
+    if type(value) in (dict, list, set) and all(map(_is_constant, parts)):
+        return Template(value.copy)
+    return Template(partial(pickle.loads, content))
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(_is_constant, value))
+    return type(value) in CONSTANTS or isinstance(value, Enum)
+
+
 @dataclass
 class Newest:
-    """The newest value of each key."""
+    """The newest value of each key.
+
+    Attributes:
+        values: the values.
+        has_templates: True if a value has been a `Template`.
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
+    has_templates: bool = field(default=False, compare=False)
 
     def apply(self, changes: Iterable[Change]) -> int:
         """Apply changes in order; return by how much the sizes of the bytes among values grew."""
@@ -40,6 +79,7 @@ class Newest:
                 grown -= _size(key, self.values[key])
             if value is not None:
                 self.values[key] = value
+                self.has_templates |= type(value) is Template
                 grown += _size(key, value)
             else:
                 self.values.pop(key, None)
@@ -51,10 +91,11 @@ class Newest:
 
     def view(self, at_us: int = NEVER) -> Mapping[str, Any]:  # noqa: ARG002
         """Return a read-only mapping of the newest values."""
-        return MappingProxyType(self.values)
+        values = self.values
+        return _View(values, values.get) if self.has_templates else MappingProxyType(values)
 
     def copy(self) -> Newest:
-        return Newest(dict(self.values))
+        return Newest(dict(self.values), self.has_templates)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -107,7 +148,12 @@ class History:
 
     def view(self, at_us: int = NEVER) -> Mapping[str, Any]:
         """Return a read-only mapping of the values at a time; by default the newest values."""
-        return _AsOf(self, at_us)
+        return _View(self.times, partial(self._value_at, at_us))
+
+    def _value_at(self, at_us: int, key: Any) -> Any:
+        times = self.times.get(key, ())
+        index = bisect_right(times, at_us)
+        return self.values[key][index - 1] if index else None
 
     def copy(self) -> History:
         times = {key: list(of_key) for key, of_key in self.times.items()}
@@ -122,29 +168,36 @@ Contents: TypeAlias = Newest | History
 """The values of a table by key. Copies share no mutable parts."""
 
 
-class _AsOf(Mapping[str, Any]):
-    """The values of a history at a time."""
+class _View(Mapping[str, Any]):
+    """The values of a table at a time; each look-up returns an object of its own.
 
-    def __init__(self, history: History, at_us: int) -> None:
-        self._history = history
-        self._at_us = at_us
+    Args:
+        keys: the keys that have values at any time.
+        value_at: returns the value of a key, or its `Template`; ``None`` without one.
+    """
 
-    def _value(self, key: object) -> Any:
-        times = self._history.times.get(key, ())  # type: ignore[call-overload]  # Any object may be asked for.
-        index = bisect_right(times, self._at_us)
-        return self._history.values[key][index - 1] if index else None  # type: ignore[index]
+    def __init__(self, keys: Iterable[str], value_at: Callable[[Any], Any]) -> None:
+        self._keys = keys
+        self._value_at = value_at
 
     def __getitem__(self, key: str) -> Any:
-        value = self._value(key)
+        value = self.get(key)
         if value is None:
             raise KeyError(key)
         return value
 
+    @override
+    def get(self, key: Any, default: Any = None) -> Any:
+        value = self._value_at(key)
+        if value is None:
+            return default
+        return value.copy() if type(value) is Template else value
+
     def __contains__(self, key: object) -> bool:
-        return self._value(key) is not None
+        return self._value_at(key) is not None
 
     def __iter__(self) -> Iterator[str]:
-        return (key for key in self._history.times if self._value(key) is not None)
+        return filter(self.__contains__, self._keys)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from flow.connectors.files.places.place import locate
-from flow.engine.tables.contents import Change, Contents, History, Newest
+from flow.engine.tables.contents import Change, Contents, History, Newest, value_of
 from flow.errors import CheckpointError, first_line
 from flow.format_version import Seal
 from flow.operators.tables import Table
@@ -117,7 +117,7 @@ def read_version(
 def with_values(changes: Iterable[Change]) -> Iterator[Change]:
     """Yield changes with their values in the place of pickled bytes."""
     for key, value, at_us in changes:
-        yield Change(key, None if value is None else pickle.loads(value), at_us)
+        yield Change(key, None if value is None else value_of(value), at_us)
 
 
 def empty_contents(operator: Table) -> Contents:
