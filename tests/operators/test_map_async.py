@@ -406,14 +406,15 @@ def test_a_resource_in_use_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LOG == ["made", "made", "closed", "closed"]
 
 
-def test_a_resource_that_cannot_be_made_stops_the_flow() -> None:
+@pytest.mark.parametrize("kind", [ConnectionRefusedError, SystemExit, asyncio.CancelledError])
+def test_a_resource_that_cannot_be_made_stops_the_flow(kind: type[BaseException]) -> None:
     def refused() -> None:
-        raise ConnectionRefusedError("no server")
+        raise kind("no server")
 
     with pytest.raises(StepError) as caught:
         run_once([1], calling(kind_of, resource=refused, on_error="fail"))
-    assert str(caught.value) == (
-        "step 'call': making the resource raised ConnectionRefusedError: no server"
+    assert (
+        str(caught.value) == f"step 'call': making the resource raised {kind.__name__}: no server"
     )
 
 
@@ -425,10 +426,13 @@ def test_making_a_resource_has_the_timeout_too() -> None:
         run_once([1], calling(kind_of, resource=slow, timeout="10ms"))
 
 
-def test_a_resource_that_fails_to_close_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [OSError, SystemExit])
+def test_a_resource_that_fails_to_close_is_logged(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
     class Stuck:
         def close(self) -> None:
-            raise OSError("busy")
+            raise kind("busy")
 
     with driver(kind_of, resource=Stuck) as t:
         t.send("in", [1])
