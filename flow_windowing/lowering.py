@@ -16,7 +16,7 @@ from typing_extensions import override
 from flow.columns.stream_columns import StreamColumns
 from flow.fields import field_path
 from flow.instants import Moment
-from flow.keyed.segments import StateCounter
+from flow.keyed.segments import BlockReader, StateCounter
 from flow.keyed.step import KeyByKey, Lowering, OverColumns, TimedResults
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now
@@ -25,6 +25,7 @@ from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
 from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free, reads_a_field
 from flow_windowing.columnar.step.shard import ShardWindows
 from flow_windowing.columnar.storage.segments import SegmentContent
+from flow_windowing.columnar.storage.shard_segments import without_blocks
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 from flow_windowing.columnar.windows.count_windows import CountWindows
 from flow_windowing.columnar.windows.indexed_windows import AlignedWindows, CalendarWindows
@@ -102,8 +103,10 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
         return columns_of_port(self, port, ups)
 
     @override
-    def snapshots_in(self, content: bytes) -> Iterable[tuple[str, DriverState, int]]:
-        return snapshots_of_content(SegmentContent.decode(content))
+    def snapshots_in(
+        self, content: bytes, take: BlockReader
+    ) -> Iterable[tuple[str, DriverState, int]]:
+        return snapshots_of_content(without_blocks(SegmentContent.decode(content), take))
 
     @override
     def view(self, snapshot: DriverState, moment: Moment) -> dict[str, Any]:

@@ -6,7 +6,7 @@ A segment begins with two bytes: the version of its format, and its kind.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -101,6 +101,10 @@ class WholeKeys(NamedTuple):
             raise CheckpointError(f"{what} is no segment of whole keys")
         keys, snapshots, dues, *counts = load(memoryview(content)[len(WHOLE_KEYS) :])
         return cls(keys, snapshots, np.frombuffer(dues, "<i8").astype(np.int64), *counts)
+
+
+BlockReader: TypeAlias = Callable[[Sequence[int]], list[bytes]]
+"""A function that returns blocks of a step's state, given their numbers."""
 
 
 class StateCounts(NamedTuple):

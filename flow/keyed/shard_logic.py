@@ -13,9 +13,9 @@ their values of an epoch in one call, as columns. Laws:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -153,8 +153,33 @@ class SegmentDump(NamedTuple):
     hold_us: int = NEVER
 
 
+class BlockStore(Protocol):
+    """The storage of a shard's blocks.
+
+    A *block* is a part of a key's state that is written once, and is not read again before it is
+    needed. The segment of the key holds the block's number instead of the block. So an epoch's cost
+    does not depend on the values that a key holds, only on those that the epoch needs.
+    """
+
+    def add(self, content: bytes) -> int:
+        """Store a new block, and return its number."""
+
+    def take(self, numbers: Sequence[int]) -> list[bytes]:
+        """Return blocks and remove them from the store.
+
+        Raises:
+            CheckpointError: when a block is missing.
+        """
+
+
 class ShardLogic(ABC):
-    """State of the keys of one shard, and the step's work on their values."""
+    """State of the keys of one shard, and the step's work on their values.
+
+    Attributes:
+        blocks: the storage of blocks; ``None`` for state that stays in memory.
+    """
+
+    blocks: BlockStore | None = None
 
     @abstractmethod
     def load(self, content: bytes) -> int:

@@ -15,7 +15,7 @@ from flow.columns.stream_columns import StreamColumns, UnknownColumns
 from flow.dataflow import Operator
 from flow.instants import Moment
 from flow.keyed.logic import KeyLogic, Progress
-from flow.keyed.segments import StateCounter
+from flow.keyed.segments import BlockReader, StateCounter
 from flow.keyed.shard_logic import ShardLogicBuilder
 
 
@@ -193,11 +193,12 @@ class LogicBuilder:
         """
         return UnknownColumns(f"{type(self).__name__} calls Python for each key")
 
-    def snapshots_in(self, content: bytes) -> Iterable[tuple[str, Any, int]]:
+    def snapshots_in(self, content: bytes, take: BlockReader) -> Iterable[tuple[str, Any, int]]:
         """Read a segment that the step's `ShardLogic` wrote, for a step that now runs key by key.
 
         Args:
             content: the segment, of the kind `flow.keyed.segments.WINDOWS`.
+            take: returns the blocks of given numbers and removes them from the store.
 
         Returns:
             Each key with its logic's snapshot and its due time.

@@ -30,6 +30,7 @@ from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
 from flow_windowing.columnar.values.buffered_values import BufferedValues
+from flow_windowing.columnar.values.value_blocks import TAGS
 from flow_windowing.interval.rules import GREATEST_US, LEFT, RIGHT
 from flow_windowing.interval.time_join import JoinedRows, JoinShard, TimeJoinBuilder
 from flow_windowing.rules.key_state import number_of, side_of
@@ -129,12 +130,31 @@ class ShardAsof(JoinShard):
         pos_of_slot: Ints,
     ) -> None:
         new = self._new_values(entering, arriving)
+        if self._config.emit == "now":
+            self._read_blocks(self._may_match(new))
         self._state.buffered = self._state.buffered.merge(new)
         if self._config.emit == "now":
             self._leave_now(pos_of_slot)
         is_touched = np.zeros(self._state.count, np.bool_)
         is_touched[arriving.slots] = True
         self._evict(watermark_us, is_touched, pos_of_slot)
+
+    def _may_match(self, new: BufferedValues) -> Mask:
+        """Return the mask of blocks that may have the partner of a new left value.
+
+        It is in a block around the value, in the last block before it, or in the first after it.
+        """
+        blocks, count = self._state.blocks, self._state.count
+        is_left = side_of(new.numbers) == LEFT
+        first_us, before_us = new.next_us(count, is_left), np.full(count, -NEVER)
+        last_us, after_us = np.full(count, -NEVER), np.full(count, NEVER)
+        np.maximum.at(last_us, new.slots[is_left], new.times_us[is_left])
+        slots, least_us, greatest_us = blocks.slots, blocks.least_us(), blocks.greatest_us
+        is_before, is_after = greatest_us <= first_us[slots], least_us >= last_us[slots]
+        np.maximum.at(before_us, slots[is_before], greatest_us[is_before])
+        np.minimum.at(after_us, slots[is_after], least_us[is_after])
+        is_near: Mask = (greatest_us >= before_us[slots]) & (least_us <= after_us[slots])
+        return is_near & (first_us[slots] < NEVER)
 
     def _leave_now(self, pos_of_slot: Ints) -> None:
         """Emit the left values that have arrived, each with its partner among earlier arrivals."""
@@ -237,7 +257,10 @@ class ShardAsof(JoinShard):
     @override
     def _holds_us(self) -> Ints:
         buffered = self._state.buffered
-        return buffered.next_us(self._state.count, side_of(buffered.numbers) == LEFT)
+        holds_us = buffered.next_us(self._state.count, side_of(buffered.numbers) == LEFT)
+        blocks = self._state.blocks
+        np.minimum.at(holds_us, blocks.slots, blocks.least_us(side_of(TAGS) == LEFT))
+        return holds_us
 
     @override
     def _next_us(self) -> Ints:
@@ -248,4 +271,5 @@ class ShardAsof(JoinShard):
         # A key with left values is due for them; right values expire with the last of them.
         due_us[rows.left_slots] = NEVER
         np.minimum.at(due_us, rows.left_slots, rows.final_us(self._as_of))
+        np.minimum.at(due_us, self._state.blocks.slots, self._state.blocks.least_us())
         return due_us

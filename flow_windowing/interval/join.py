@@ -27,6 +27,7 @@ from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
 from flow_windowing.columnar.values.buffered_values import BufferedValues
+from flow_windowing.columnar.values.value_blocks import TAGS
 from flow_windowing.interval.rules import GREATEST_US, HOWS, LEFT, RIGHT, How, Interval
 from flow_windowing.interval.time_join import JoinedRows, JoinShard, TimeJoinBuilder
 from flow_windowing.rules.key_state import mark_of, number_of, side_of, tag_of
@@ -129,16 +130,28 @@ class ShardJoin(JoinShard):
         buffered = self._state.buffered
         least = np.full(self._state.count, NEVER)
         np.minimum.at(least, buffered.slots, _rows_of(buffered).expires_us(self._interval))
+        np.minimum.at(least, self._state.blocks.slots, self._due_of_blocks_us())
         return least
+
+    @override
+    def _due_of_blocks_us(self) -> Ints:
+        sides = side_of(TAGS)
+        return self._state.blocks.due_us(_expires_us(self._interval, sides, np.zeros_like(sides)))
 
     @override
     def _holds_us(self) -> Ints:
         buffered = self._state.buffered
-        sides, is_alone = side_of(buffered.numbers), mark_of(buffered.numbers) == 0
-        is_pending = is_alone & self._unmatched[sides]
+        holds_us = buffered.next_us(self._state.count, self._is_pending(buffered.numbers))
+        blocks = self._state.blocks
+        np.minimum.at(holds_us, blocks.slots, blocks.least_us(self._is_pending(TAGS)))
+        return holds_us
+
+    def _is_pending(self, tags: Ints) -> Mask:
+        """Return the mask of values of which a result may still leave."""
+        is_pending: Mask = (mark_of(tags) == 0) & self._unmatched[side_of(tags)]
         if CLOSED in self._epoch.holding:
-            is_pending |= sides == LEFT
-        return buffered.next_us(self._state.count, is_pending)
+            is_pending |= side_of(tags) == LEFT
+        return is_pending
 
     @override
     def _advance(self, watermark_us: Ints, pos_of_slot: Ints) -> list[Ints]:
@@ -170,17 +183,30 @@ class ShardJoin(JoinShard):
         watermark_us: Ints,
         pos_of_slot: Ints,
     ) -> None:
+        new = self._new_values(entering, arriving)
+        self._read_blocks(self._may_match(entering, side_of(new.numbers)))
         is_touched = np.zeros(self._state.count, np.bool_)
         is_touched[arriving.slots] = True
         is_near = is_touched[self._state.buffered.slots]
         near, others = self._state.buffered.take(is_near), self._state.buffered.take(~is_near)
-        new = self._new_values(entering, arriving)
         own = np.concatenate([np.full(len(near), -1), np.arange(len(new))])
         remaining = self._join(near.followed_by(new), own, entering, pos_of_slot)
         self._state.buffered = others.merge(remaining)
         if len(entering.rows) < len(arriving.order):
             # A rejected row may have advanced the watermark of the stream.
             self._advance(watermark_us, pos_of_slot)
+
+    def _may_match(self, entering: EnteringRows, sides: Ints) -> Mask:
+        """Return the mask of blocks whose timestamps are in reach of a new value of the key."""
+        blocks, count = self._state.blocks, self._state.count
+        least_us, greatest_us = np.full(count, NEVER), np.full(count, -NEVER)
+        for side in (LEFT, RIGHT):
+            rows = np.flatnonzero(sides == side)
+            bounds_us = self._interval.bounds_us(side, entering.times_us[rows])
+            np.minimum.at(least_us, entering.slots[rows], bounds_us[0])
+            np.maximum.at(greatest_us, entering.slots[rows], bounds_us[1])
+        is_ahead: Mask = blocks.greatest_us >= least_us[blocks.slots]
+        return is_ahead & (blocks.least_us() <= greatest_us[blocks.slots])
 
     def _join(
         self, values: BufferedValues, own: Ints, entering: EnteringRows, pos_of_slot: Ints
@@ -270,11 +296,13 @@ class _JoinRows(NamedTuple):
 
     def expires_us(self, interval: Interval) -> Ints:
         """Return the least watermark at which each value expires."""
-        return np.where(
-            self.sides == LEFT,
-            interval.expires_us(LEFT, self.times_us),
-            interval.expires_us(RIGHT, self.times_us),
-        )
+        return _expires_us(interval, self.sides, self.times_us)
+
+
+def _expires_us(interval: Interval, sides: Ints, times_us: Ints) -> Ints:
+    """Return the least watermark at which values of these sides and timestamps expire."""
+    of_sides = (interval.expires_us(side, times_us) for side in (LEFT, RIGHT))
+    return np.where(sides == LEFT, *of_sides)
 
 
 class _PairRows(NamedTuple):

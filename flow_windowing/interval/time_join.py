@@ -19,7 +19,7 @@ from flow.columns.chunks import KeyedRecords, Pairs, pick, rows_as_dicts
 from flow.columns.row_views import RowView, register, with_view
 from flow.columns.sided_records import SidedRecords
 from flow.instants import Moment
-from flow.keyed.segments import StateCounter
+from flow.keyed.segments import BlockReader, StateCounter
 from flow.keyed.step import OverColumns
 from flow_windowing.clocks.clock import ClockedBuilder
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
@@ -27,6 +27,7 @@ from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.state.shard_state import StateForm
 from flow_windowing.columnar.step.clocked_shard import ClockedShard
 from flow_windowing.columnar.storage.segments import SegmentContent
+from flow_windowing.columnar.storage.shard_segments import without_blocks
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 from flow_windowing.columnar.values.buffered_values import BufferedValues, RetainedValues
 from flow_windowing.columnar.values.encoding import decode_lazy
@@ -148,8 +149,10 @@ class TimeJoinBuilder(ClockedBuilder, ABC):
         return counts_of
 
     @override
-    def snapshots_in(self, content: bytes) -> Iterable[tuple[str, IntervalState, int]]:
-        return snapshots_of_content(SegmentContent.decode(content))
+    def snapshots_in(
+        self, content: bytes, take: BlockReader
+    ) -> Iterable[tuple[str, IntervalState, int]]:
+        return snapshots_of_content(without_blocks(SegmentContent.decode(content), take))
 
     @override
     def view(self, snapshot: IntervalState, moment: Moment) -> dict[str, Any]:

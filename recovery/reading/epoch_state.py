@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -14,13 +16,14 @@ from flow.columns.chunks import key_array
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.progress.stream_progress import StepProgress
 from flow.engine.state.step_state import Header
-from flow.engine.state.store import PROGRESS_SEGMENT, unpack
+from flow.engine.state.store import FIRST_BLOCK, PROGRESS_SEGMENT, unpack
 from flow.engine.tables.contents import Contents, History, Newest
 from flow.engine.tables.versions import TableVersion, decode, files_of, folder_of
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.segments import IDS, WINDOWS, StateCounts, WholeKeys, kind_of
 from flow_windowing.columnar.storage.segments import SegmentContent
+from flow_windowing.columnar.storage.shard_segments import without_blocks
 from flow_windowing.columnar.storage.snapshots import (
     counts_by_key,
     snapshots_of_content,
@@ -193,8 +196,11 @@ class EpochState:
             ):
                 for operator in checkpoint.operators:
                     frame = self._frame(root, operator, variable)
-                    for row in _chosen(frame, layout.group_of, name, shard, number):
-                        yield row[0], layout.shard_of(row[1]), row[2], unpack(bytes(row[3]))
+                    rows = _chosen(frame, layout.group_of, name, shard, number)
+                    yield from _without_blocks(
+                        (row[0], layout.shard_of(row[1]), row[2], unpack(bytes(row[3])))
+                        for row in rows
+                    )
         except CheckpointError:
             raise
         except Exception as error:
@@ -227,7 +233,39 @@ def _chosen(
     if number is not None:
         frame = frame.filter(numbers == number)
     columns = [names, groups, numbers, frame["user_map_value"]["content"]]
-    yield from frame.select(*columns).toLocalIterator()
+    # A partition of the frame has whole shards; the blocks of each come before its segments.
+    yield from frame.sortWithinPartitions(numbers).select(*columns).toLocalIterator()
+
+
+_StateRow: TypeAlias = tuple[str, int, int, bytes]
+"""The name of a state, a shard, a number and the content under it."""
+
+
+def _without_blocks(rows: Iterable[_StateRow]) -> Iterator[_StateRow]:
+    """Yield headers and segments; the values of blocks are in their segments.
+
+    Args:
+        rows: headers, segments and blocks, those of each shard sorted by number.
+    """
+    blocks: dict[tuple[str, int, int], bytes] = {}
+    for name, shard, number, content in rows:
+        if number <= FIRST_BLOCK:
+            blocks[name, shard, number] = content
+            continue
+        whole = content
+        if kind_of(content) == WINDOWS:
+            # A segment that cannot be read, or lacks a block, is named by its reader.
+            with contextlib.suppress(*_UNREADABLE, KeyError):
+                take = partial(_popped, blocks, name, shard)
+                columns = SegmentContent.decode(content, load_inert)
+                whole = without_blocks(columns, take, load_inert).encode()
+        yield name, shard, number, whole
+
+
+def _popped(
+    blocks: dict[tuple[str, int, int], bytes], name: str, shard: int, numbers: Sequence[int]
+) -> list[bytes]:
+    return [blocks.pop((name, shard, number)) for number in numbers]
 
 
 def shard_of_key(key: str, step_id: str, shards: int) -> int:
@@ -241,7 +279,7 @@ def totals(headers: dict[int, Header]) -> StepTotals:
     is_counted = all(one.is_counted for one in every)
     return StepTotals(
         keys=sum(one.keys for one in every),
-        size=sum(one.size for one in every),
+        size=sum(one.weight for one in every),
         segments=sum(one.segments for one in every),
         due_us=min((int(one.dues.min()) for one in every), default=NEVER),
         counts=StateCounts.total(one.total for one in every) if is_counted else None,
@@ -262,10 +300,11 @@ def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> lis
             KeySnapshot(key, snapshot, due_us, shard, counts)
             for key, snapshot, due_us, counts in decode(content, where)
         ]
-    except (pickle.UnpicklingError, pa.ArrowInvalid, TypeError, ValueError) as error:
+    except _UNREADABLE as error:
         raise CheckpointError(f"{where} cannot be read: {error}") from error
 
 
+_UNREADABLE = pickle.UnpicklingError, pa.ArrowInvalid, TypeError, ValueError
 _KeyInSegment: TypeAlias = tuple[str, bytes, int, StateCounts | None]
 """A key, its snapshot, its due time and its counts."""
 
@@ -282,6 +321,8 @@ def _whole_keys(content: bytes, where: str) -> Iterator[_KeyInSegment]:
 def _windows_by_key(content: bytes, _: str) -> Iterator[_KeyInSegment]:
     """Yield the keys of a columnar segment, each with a segment of only this key."""
     columns = SegmentContent.decode(content, load_inert)
+    if columns.blocks:
+        raise ValueError("a block of values is missing or damaged")
     for of_key, counts in zip(split_by_key(columns), counts_by_key(columns), strict=True):
         yield *of_key, counts
 

@@ -29,7 +29,7 @@ import numpy as np
 from flow.engine.spark.session.failures import NO_SPACE, RunDisks, StateLost
 from flow.engine.spark.state_calls import state_calls
 from flow.engine.state.step_state import Header
-from flow.engine.state.store import PROGRESS_SEGMENT, pack, unpack
+from flow.engine.state.store import FIRST_BLOCK, PROGRESS_SEGMENT, pack, unpack
 
 STAMP_BYTES = 16
 _LEAST = 8
@@ -131,8 +131,9 @@ class SparkStore:
         packed = {number: None if one is None else pack(one) for number, one in contents.items()}
         with self._reaching():
             self._segments.put(((name, number), one) for number, one in packed.items())
-        if packed.keys() - {PROGRESS_SEGMENT}:
-            self._stamp(name, packed)
+        segments = {number: one for number, one in packed.items() if number > PROGRESS_SEGMENT}
+        if segments:
+            self._stamp(name, segments)
 
     def put(self, name: str, number: int | None, content: bytes) -> None:
         """Write a segment by its name in state; a header if `number` is ``None``."""
@@ -149,7 +150,8 @@ class SparkStore:
         header = self._entry(name).header
         if header is None:
             return
-        numbers = (PROGRESS_SEGMENT, *range(Header.decode(header, name).segments))
+        decoded = Header.decode(header, name)
+        numbers = range(FIRST_BLOCK - decoded.blocks + 1, decoded.segments)
         with self._reaching():
             self._segments.put(((name, number), None) for number in numbers)
             self._headers.removeKey((name,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -173,7 +174,7 @@ class SegmentedStates(StoredState, KeyStates):
         self._adapt_layout()
         changed = {number: one for number, one in self._loaded.items() if one.changed}
         contents = {number: segment.encode() for number, segment in changed.items()}
-        self._store.write_segments(self._step_id, contents)
+        self._store.write_segments(self._step_id, {**contents, **self._blocks.changes})
         for number, segment in changed.items():
             self.header.counts[:, number] = segment.total
             if self.header.hold_rule:
@@ -188,9 +189,12 @@ class SegmentedStates(StoredState, KeyStates):
         missing = sorted(set(numbers).difference(self._loaded))
         contents = self._store.read_segments(self._step_id, missing)
         builder = self._builder
-        snapshots_in = builder.snapshots_in if isinstance(builder, LogicBuilder) else None
+        snapshots_in = None
+        if isinstance(builder, LogicBuilder):
+            snapshots_in = partial(builder.snapshots_in, take=self._blocks.take)
         for number, content in zip(missing, contents, strict=True):
             segment = Segment.decode(content, self._step_id, snapshots_in, self._counter)
+            segment.changed |= bool(self._blocks.changes)  # Snapshots of keys have no blocks.
             self._loaded[number] = segment
             if self.holding and (self._is_new_to_holds or len(segment.holds) < len(segment.kept)):
                 self._determine_holds(segment)

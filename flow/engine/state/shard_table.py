@@ -103,7 +103,9 @@ class SegmentedTable(StoredState, ShardTable):
     @cached_property
     def _logic(self) -> ShardLogic:
         """The step's logic, built on first use: in most epochs most shards have no work."""
-        return self._builder()
+        logic = self._builder()
+        logic.blocks = self._blocks
+        return logic
 
     @override
     def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardOutput:
@@ -182,7 +184,7 @@ class SegmentedTable(StoredState, ShardTable):
 
     def _write(self, dumps: dict[int, SegmentDump]) -> None:
         contents = {number: dump.content for number, dump in dumps.items()}
-        self._store.write_segments(self._step_id, contents)
+        self._store.write_segments(self._step_id, {**contents, **self._blocks.changes})
         for number, dump in dumps.items():
             now = _SegmentSize(dump.keys, len(dump.content or b""))
             self._account(number, now, dump.counts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -16,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from flow.engine.state.store import PROGRESS_SEGMENT, StateStore
+from flow.engine.state.store import FIRST_BLOCK, PROGRESS_SEGMENT, StateStore
+from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format, version_in
 from flow.instants import NEVER
 from flow.keyed.segments import StateCounts
@@ -29,7 +31,7 @@ class Header:
     Attributes:
         dues: the least due time of the keys of each segment, int64 µs, shape (segments,).
         keys: the number of keys.
-        size: the weight of all keys, in bytes.
+        size: the weight of all keys without their blocks, in bytes.
         settings: the step's settings that the due times depend on, see `Stateful`.
         held: the least watermark at which a held key of each segment is due, int64 µs, shape
             (segments,); `NEVER` for a segment without a held key.
@@ -40,9 +42,11 @@ class Header:
             `flow.keyed.step.TimedResults.rule`; empty for a step without holds.
         holds: the least hold of the keys of each segment, int64 µs, shape (segments,); empty for a
             step without holds.
+        blocks: the number of blocks that have been written.
+        block_bytes: the size of the blocks that are stored.
     """
 
-    _FIXED: ClassVar = struct.Struct("<B?qqIII")
+    _FIXED: ClassVar = struct.Struct("<B?qqIIIIq")
     _BYTES_OF_SEGMENT: ClassVar = 8 + 8 + 2 * 4
     _BYTES_OF_HOLD: ClassVar = 8
 
@@ -55,6 +59,8 @@ class Header:
     is_counted: bool = False
     hold_rule: str = ""
     holds: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    blocks: int = 0
+    block_bytes: int = 0
 
     def __post_init__(self) -> None:
         if not len(self.held):
@@ -74,6 +80,11 @@ class Header:
     def empty(cls) -> Header:
         """The header of a step that has no state: one empty segment."""
         return cls(np.full(1, NEVER, np.int64))
+
+    @property
+    def weight(self) -> int:
+        """The weight of all keys with their blocks."""
+        return self.size + self.block_bytes
 
     @property
     def segments(self) -> int:
@@ -99,10 +110,10 @@ class Header:
     def encode(self) -> bytes:
         """Return the header as bytes."""
         settings, rule = self.settings.encode(), self.hold_rule.encode()
-        totals = self.keys, self.size, self.segments, len(settings), len(rule)
+        totals = self.keys, self.size, self.segments, len(settings), len(rule), self.blocks
         times = (self.dues, self.held, self.holds)
         columns = [*(column.astype("<i8") for column in times), self.counts.astype("<i4")]
-        content = self._FIXED.pack(VERSION, self.is_counted, *totals)
+        content = self._FIXED.pack(VERSION, self.is_counted, *totals, self.block_bytes)
         return b"".join([content, *(column.tobytes() for column in columns), settings, rule])
 
     @classmethod
@@ -113,7 +124,8 @@ class Header:
             CheckpointError: when the bytes were written in a format this version does not know.
         """
         check_format(f"the state of step {step_id!r}", version_in(content))
-        _, is_counted, keys, size, segments, settings, rule = cls._FIXED.unpack_from(content)
+        _, is_counted, keys, size, *lengths = cls._FIXED.unpack_from(content)
+        segments, settings, rule, *of_blocks = lengths
         at = cls._FIXED.size
         sizes = [segments, segments, segments if rule else 0]
         times = np.frombuffer(content, "<i8", sum(sizes), at).astype(np.int64)
@@ -123,7 +135,8 @@ class Header:
         at += counts.nbytes
         texts = content[at : at + settings].decode(), content[at + settings :][:rule].decode()
         pairs = counts.reshape(2, segments)
-        return cls(dues, keys, size, texts[0], held, pairs, is_counted, texts[1], holds)
+        counted = pairs, is_counted
+        return cls(dues, keys, size, texts[0], held, *counted, texts[1], holds, *of_blocks)
 
     @classmethod
     def segments_in(cls, content: bytes) -> int:
@@ -135,9 +148,46 @@ class Header:
         """Return the length in bytes of the header that these bytes begin with."""
         if len(content) < cls._FIXED.size:
             return cls._FIXED.size
-        *_, segments, settings, rule = cls._FIXED.unpack_from(content)
+        *_, segments, settings, rule, _, _ = cls._FIXED.unpack_from(content)
         bytes_of_segment = cls._BYTES_OF_SEGMENT + (cls._BYTES_OF_HOLD if rule else 0)
         return int(cls._FIXED.size + bytes_of_segment * segments + settings + rule)
+
+
+class StoredBlocks:
+    """The blocks of a step's state in a shard, see `flow.keyed.shard_logic.BlockStore`.
+
+    Args:
+        store: the store.
+        step_id: the step.
+        header: the header, which numbers and weighs the blocks.
+
+    Attributes:
+        changes: the blocks to write, by number; ``None`` removes a block.
+    """
+
+    def __init__(self, store: StateStore, step_id: str, header: Header) -> None:
+        self._store, self._step_id, self._header = store, step_id, header
+        self.changes: dict[int, bytes | None] = {}
+
+    def add(self, content: bytes) -> int:
+        number = FIRST_BLOCK - self._header.blocks
+        self.changes[number] = content
+        self._header.blocks += 1
+        self._header.block_bytes += len(content)
+        return number
+
+    def take(self, numbers: Sequence[int]) -> list[bytes]:
+        found = dict(zip(numbers, self._store.read_segments(self._step_id, numbers), strict=True))
+        contents = [content for content in found.values() if content is not None]
+        if len(contents) < len(numbers):
+            missing = sorted(number for number in found if found[number] is None)
+            raise CheckpointError(
+                f"the state of step {self._step_id!r} lacks blocks {missing}: "
+                "it is damaged; restore the checkpoint from a copy, or reset the step"
+            )
+        self.changes.update(dict.fromkeys(numbers))
+        self._header.block_bytes -= sum(map(len, contents))
+        return contents
 
 
 class StepState(ABC):
@@ -222,6 +272,7 @@ class StoredState(StepState):
                 header.counts[:] = 0
         header.settings, header.is_counted = settings, is_counted
         self._is_new_to_holds = header.set_hold_rule(hold_rule) and self._content is not None
+        self._blocks = StoredBlocks(store, step_id, header)
 
     @override
     def progress(self) -> bytes | None:

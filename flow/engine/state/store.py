@@ -18,6 +18,8 @@ from flow.keyed.segments import PACKED, kind_of
 
 PROGRESS_SEGMENT = -1
 """The number of the segment that has the step's stream progress instead of keys."""
+FIRST_BLOCK = -2
+"""The number of a step's first block in a shard; each later block has the number below."""
 
 
 class StateStore(Protocol):

@@ -170,7 +170,7 @@ class KeyedStep:
                 name = (by.step_id, -1) if isinstance(by, StreamId) else by
                 stats.bounds[step_id] = StepBound(time.bound.after_us, *name)
         stats.gauges[step_id, "keys"] += self.state.header.keys
-        stats.gauges[step_id, "state_bytes"] += self.state.header.size
+        stats.gauges[step_id, "state_bytes"] += self.state.header.weight
         if self.plan.keyed(step_id).declared.counter is not None:
             counts = self.state.header.total
             stats.gauges[step_id, OPEN_WINDOWS] += counts.windows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -14,6 +14,7 @@ from flow_windowing.columnar.admission.key_clocks import KeyClocks
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.values.buffered_values import BufferedValues
+from flow_windowing.columnar.values.value_blocks import ValueBlocks
 
 WindowKind: TypeAlias = Literal["index", "sessions", "counts", "interval"]
 """Windows whose bounds follow from their ids; sessions; windows of a number of values; no windows,
@@ -52,6 +53,7 @@ class ShardState:
         counted_values: the number of values of each key that a `CountWindower` has counted.
         windows: the open windows.
         buffered: the buffered values.
+        blocks: the directory of further buffered values, which are in blocks.
     """
 
     keys: pa.Array
@@ -61,6 +63,7 @@ class ShardState:
     counted_values: Ints
     windows: OpenWindows
     buffered: BufferedValues
+    blocks: ValueBlocks = field(default_factory=ValueBlocks.empty)
 
     @classmethod
     def of_new_keys(
@@ -102,6 +105,7 @@ class ShardState:
             windows.slots = windows.slots + self.count
         if len(buffered):
             buffered.slots = buffered.slots + self.count
+        blocks = ValueBlocks(other.blocks.slots + self.count, other.blocks.table)
         return ShardState(
             pa.concat_arrays([self.keys, other.keys]),
             self.clocks.concat(other.clocks),
@@ -110,6 +114,7 @@ class ShardState:
             np.concatenate([self.counted_values, other.counted_values]),
             self.windows.concat(windows) if len(windows) else self.windows,
             self.buffered.merge(buffered),
+            self.blocks.merge(blocks),
         )
 
     def take(self, slots: Ints) -> ShardState:
@@ -123,6 +128,7 @@ class ShardState:
         if len(buffered):
             buffered = buffered.take(_rows_by_slot(new_slot[buffered.slots]))
             buffered.slots = new_slot[buffered.slots]
+        blocks = self.blocks.take(_rows_by_slot(new_slot[self.blocks.slots]))
         return ShardState(
             self.keys.take(pa.array(slots)),
             self.clocks.take(slots),
@@ -131,13 +137,21 @@ class ShardState:
             self.counted_values[slots],
             windows,
             buffered,
+            ValueBlocks(new_slot[blocks.slots], blocks.table),
         )
+
+    def next_us(self) -> Ints:
+        """Return the least timestamp of a buffered value of each slot, `NEVER` without any."""
+        least_us = self.buffered.next_us(self.count)
+        np.minimum.at(least_us, self.blocks.slots, self.blocks.least_us())
+        return least_us
 
     def has_values(self) -> Mask:
         """Return the mask of slots with an open window or a buffered value."""
         has = np.zeros(self.count, np.bool_)
         has[self.windows.slots] = True
         has[self.buffered.slots] = True
+        has[self.blocks.slots] = True
         return has
 
     def has_state(self) -> Mask:

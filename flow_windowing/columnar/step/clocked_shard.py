@@ -29,6 +29,8 @@ from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.shard_segments import (
     build_shard_state,
     read_segment,
+    store_blocks,
+    with_blocks,
     write_segments,
 )
 from flow_windowing.contract.metadata import WindowMetadata
@@ -132,13 +134,17 @@ class ClockedShard(ShardLogic):
         self._end_epoch()
         if epoch.end_of_input:
             count = self._state.count
-            self._advance(np.full(count, NEVER), np.full(count, AT_END))
+            end_us = np.full(count, NEVER)
+            self._read_due_blocks(end_us)
+            self._advance(end_us, np.full(count, AT_END))
         self._made.watermarks_us = self._touched_watermarks_us()
         return self._made
 
     @override
     def dump(self, numbers: Ints, wanted: list[int]) -> list[SegmentDump]:
         self._add_loaded()
+        if self.blocks is not None:
+            store_blocks(self._state, self.blocks, np.isin(numbers, wanted))
         holds_us = self._holds_us() if self._epoch.holding else None
         return write_segments(self._form, self._state, self._due_us(), holds_us, numbers, wanted)
 
@@ -172,6 +178,7 @@ class ClockedShard(ShardLogic):
         if not state.count:
             return
         watermark_us = self._clock.watermarks_us(state.clocks, moment)
+        self._read_due_blocks(watermark_us)
         touched = self._advance(watermark_us, np.full(state.count, pos))
         self._clock.record_holds(self._state.clocks, touched, moment)
         self._expire_keys(moment)
@@ -206,10 +213,30 @@ class ClockedShard(ShardLogic):
         )
         if len(admitted.times_us):
             watermark_us[admitted.arriving.slots] = admitted.of_keys_us
+            self._read_due_blocks(watermark_us)
             self._enter_rows(entering, admitted.arriving, watermark_us, pos_of_slot)
         self._late.emit(self._state.keys, pos_of_slot)
         self._expire_keys(epoch.moment)
         self._state.reset_arrivals()
+
+    def _read_due_blocks(self, watermark_us: Ints) -> None:
+        """Read the blocks with a value that is due, given the watermark of each slot."""
+        blocks = self._state.blocks
+        self._read_blocks(self._due_of_blocks_us() <= watermark_us[blocks.slots])
+
+    def _due_of_blocks_us(self) -> Ints:
+        """Return the least watermark at which a value of each block is due."""
+        return self._state.blocks.least_us()
+
+    def _read_blocks(self, is_needed: Mask) -> None:
+        """Move the values of blocks to the buffered values."""
+        state = self._state
+        if self.blocks is None or not is_needed.any():
+            return
+        blocks, state.blocks = state.blocks.take(is_needed), state.blocks.take(~is_needed)
+        contents = self.blocks.take(blocks.numbers)
+        state.buffered = with_blocks(self._form.kind, state.buffered, blocks, contents)
+        self._changed[blocks.slots] = True
 
     def _numbered(self, admitted: AdmittedRows) -> EnteringRows:
         """Return admitted rows with their arrival numbers."""

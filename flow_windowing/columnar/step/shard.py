@@ -203,7 +203,7 @@ class ShardWindows(ClockedShard):
     @override
     def _holds_us(self) -> Ints:
         state, windows = self._state, self._state.windows
-        holds_us = state.buffered.next_us(state.count)
+        holds_us = state.next_us()
         holds_us[holds_us < NEVER] -= self._plan.reach_us
         if len(windows) and self._windowing.closes_by_time:
             bounds_us = self._windowing.bounds_us(windows, np.arange(len(windows)))
@@ -218,7 +218,7 @@ class ShardWindows(ClockedShard):
     @override
     def _next_us(self) -> Ints:
         state = self._state
-        next_us = state.buffered.next_us(state.count)
+        next_us = state.next_us()
         if len(state.windows):
             first = run_starts(state.windows.slots)
             slots = state.windows.slots[first]

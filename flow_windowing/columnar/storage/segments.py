@@ -18,6 +18,7 @@ from flow.keyed.segments import WINDOWS, columns_in
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.state.shard_state import WindowKind
 from flow_windowing.columnar.values.encoding import EncodedValues
+from flow_windowing.columnar.values.value_blocks import BLOCK_COLUMNS
 
 
 class SegmentContent(NamedTuple):
@@ -48,6 +49,8 @@ class SegmentContent(NamedTuple):
         clock_logics: a pickle of the snapshot of each key's clock, for a clock without columns.
         held_watermark_us: the last watermark that each key used under a hold; empty if no key is
             held.
+        block_counts: the number of blocks of each key, int32; empty without blocks.
+        blocks: the rows of the directory of blocks, see `ValueBlocks`.
     """
 
     key_lengths: bytes
@@ -75,6 +78,8 @@ class SegmentContent(NamedTuple):
     kind: WindowKind
     clock_logics: list[bytes]
     held_watermark_us: bytes
+    block_counts: bytes = b""
+    blocks: bytes = b""
 
     def encode(self) -> bytes:
         """Return the segment as bytes."""
@@ -98,7 +103,14 @@ class SegmentContent(NamedTuple):
         """The number of keys."""
         return len(self.key_lengths) // 4
 
-    def part(self, texts: slice, keys: slice, windows: slice, values: slice) -> SegmentContent:
+    def part(
+        self,
+        texts: slice,
+        keys: slice,
+        windows: slice,
+        values: slice,
+        blocks: slice = slice(0, 0),
+    ) -> SegmentContent:
         """Return some keys with slices of the columns, without accumulators and buffered values.
 
         Args:
@@ -106,8 +118,9 @@ class SegmentContent(NamedTuple):
             keys: the keys.
             windows: the windows of the keys.
             values: the buffered values of the keys.
+            blocks: the blocks of the keys.
         """
-        rows = {_KEY: keys, _WINDOW: windows, _VALUE: values}
+        rows = {_KEY: keys, _WINDOW: windows, _VALUE: values, _BLOCK: blocks}
         columns = {
             name: getattr(self, name)[rows[of].start * size : rows[of].stop * size]
             for name, (of, size) in _COLUMNS.items()
@@ -115,9 +128,11 @@ class SegmentContent(NamedTuple):
         return self._replace(key_texts=self.key_texts[texts], accumulators=(), values=[], **columns)
 
 
-_KEY, _WINDOW, _VALUE = range(3)
+_KEY, _WINDOW, _VALUE, _BLOCK = range(4)
 _COLUMNS = {
-    **dict.fromkeys(("key_lengths", "window_counts", "buffered_counts"), (_KEY, 4)),
+    **dict.fromkeys(("key_lengths", "window_counts"), (_KEY, 4)),
+    **dict.fromkeys(("buffered_counts", "block_counts"), (_KEY, 4)),
+    "blocks": (_BLOCK, 8 * BLOCK_COLUMNS),
     **dict.fromkeys(("base_us", "set_at_us", "last_value_us", "held_watermark_us"), (_KEY, 8)),
     **dict.fromkeys(("arrival_counts", "entry_counts", "counted_values", "due_us"), (_KEY, 8)),
     "clock_logics": (_KEY, 1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,13 @@ import pyarrow as pa
 from flow.columns.arrays import Ints, Mask
 from flow.instants import NEVER
 from flow.keyed.due import split_dues
-from flow.keyed.segments import WINDOWS, StateCounts, WholeKeys, kind_of
-from flow.keyed.shard_logic import SegmentDump
+from flow.keyed.segments import WINDOWS, BlockReader, StateCounts, WholeKeys, kind_of
+from flow.keyed.shard_logic import BlockStore, SegmentDump
 from flow_windowing.columnar.admission.key_clocks import KeyClocks, KeyColumns, KeyLogics
 from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
 from flow_windowing.columnar.state.open_windows import OpenWindows, Spans, merged_ids_column
-from flow_windowing.columnar.state.shard_state import ShardState, StateForm
+from flow_windowing.columnar.state.shard_state import ShardState, StateForm, WindowKind
 from flow_windowing.columnar.storage.segments import (
     SegmentContent,
     decode_column,
@@ -30,11 +30,17 @@ from flow_windowing.columnar.storage.segments import (
 from flow_windowing.columnar.storage.snapshots import content_of_snapshots
 from flow_windowing.columnar.values.buffered_values import (
     BufferedValues,
-    RetainedValues,
     encoder_of,
     restored_records,
 )
 from flow_windowing.columnar.values.encoding import lazy_values, pickle_values
+from flow_windowing.columnar.values.value_blocks import (
+    BLOCK_COLUMNS,
+    BLOCK_ROWS,
+    Block,
+    ValueBlocks,
+    directory_row,
+)
 from flow_windowing.rules.key_state import side_of
 from flow_windowing.rules.watermark import NO_WATERMARK
 
@@ -89,6 +95,7 @@ class _SegmentWriter:
         self._text_ends, texts = _texts_of(state.keys)
         window_counts, self._window_ends = _count_rows(windows.slots, state.count)
         buffered_counts, self._buffered_ends = _count_rows(buffered.slots, state.count)
+        block_counts, self._block_ends = _count_rows(state.blocks.slots, state.count)
         first_us, last_us, merged_ids = _encode_spans(windows.spans)
         emitted = windows.is_emitted
         self._all = SegmentContent(
@@ -113,7 +120,10 @@ class _SegmentWriter:
             values=[],
             named=form.named,
             kind=form.kind,
+            block_counts=block_counts,
+            blocks=state.blocks.table.tobytes(),
         )
+        self._values_in_blocks = state.blocks.counts
         self._due_us, self._held_due_us = split_dues(due_us)
         self._holds_us = holds_us
         self._accumulators = windows.accumulators
@@ -123,20 +133,20 @@ class _SegmentWriter:
         """Return the segment of the slots from `begin` to `end`, exclusive."""
         if begin == end:
             return SegmentDump(None, 0, NEVER)
-        texts, (first, last), (first_value, last_value) = (
-            (ends[begin], ends[end])
-            for ends in (self._text_ends, self._window_ends, self._buffered_ends)
-        )
-        part = self._all.part(
-            slice(*texts), slice(begin, end), slice(first, last), slice(first_value, last_value)
-        )
+        ends = self._text_ends, self._window_ends, self._buffered_ends, self._block_ends
+        texts, windows, values, blocks = (slice(one[begin], one[end]) for one in ends)
+        part = self._all.part(texts, slice(begin, end), windows, values, blocks)
         content = part._replace(
-            accumulators=tuple(one.encode(first, last) for one in self._accumulators),
-            buffered_counts=part.buffered_counts if last_value > first_value else b"",
-            values=self._values(first_value, last_value),
+            accumulators=tuple(
+                one.encode(windows.start, windows.stop) for one in self._accumulators
+            ),
+            buffered_counts=part.buffered_counts if part.times_us else b"",
+            values=self._values(values.start, values.stop),
+            block_counts=part.block_counts if part.blocks else b"",
         )
         due_us, held_us = self._due_us[begin:end].min(), self._held_due_us[begin:end].min()
-        counts = StateCounts(last - first, last_value - first_value)
+        in_blocks = int(self._values_in_blocks[blocks].sum())
+        counts = StateCounts(len(part.ids) // 8, len(part.times_us) // 8 + in_blocks)
         holds_us = self._holds_us
         hold_us = NEVER if holds_us is None else int(holds_us[begin:end].min())
         return SegmentDump(
@@ -205,8 +215,77 @@ def build_shard_state(form: StateForm, parts: list[SegmentContent]) -> ShardStat
         decode_or_default([part.entry_counts for part in parts], counts, 0),
         decode_or_default([part.counted_values for part in parts], counts, 0),
         _windows_of(form, parts, sum(counts)),
-        _buffered_of(form, parts, counts),
+        _buffered_of(form.kind, parts, counts),
+        _blocks_of(parts, counts),
     )
+
+
+def with_blocks(
+    kind: WindowKind,
+    values: BufferedValues,
+    blocks: ValueBlocks,
+    contents: list[bytes],
+    load: Callable[[memoryview], Any] = pickle.loads,
+) -> BufferedValues:
+    """Return values and those in blocks, given the content of each; sorted by slot and arrival."""
+    decoded = [Block.decode(content, load) for content in contents]
+    slots = np.repeat(blocks.slots, blocks.counts)
+    both = values.followed_by(_restored(kind, slots, decoded))
+    return both.take(np.lexsort((both.numbers, both.slots)))
+
+
+def without_blocks(
+    content: SegmentContent,
+    take: BlockReader,
+    load: Callable[[memoryview], Any] = pickle.loads,
+) -> SegmentContent:
+    """Return a segment with all its values and no blocks, given a reader of blocks.
+
+    The function reads no pickled value; `load` reads the pickles of blocks.
+    """
+    if not content.blocks:
+        return content
+    keys = [content.key_count]
+    blocks = _blocks_of([content], keys)
+    buffered = _buffered_of(content.kind, [content], keys)
+    values = with_blocks(content.kind, buffered, blocks, take(blocks.numbers), load)
+    return content._replace(
+        buffered_counts=_count_rows(values.slots, *keys)[0],
+        times_us=encode_column(values.times_us),
+        numbers=encode_column(values.numbers),
+        values=encoder_of(values.values)(0, len(values)),
+        block_counts=b"",
+        blocks=b"",
+    )
+
+
+def store_blocks(state: ShardState, store: BlockStore, is_stored: Mask) -> None:
+    """Move the values of keys that have many to new blocks, except for the earliest values.
+
+    Args:
+        state: the shard state.
+        store: the storage of the blocks.
+        is_stored: the mask of slots whose segments are written.
+    """
+    buffered, rows = state.buffered, list[list[int]]()
+    counts = np.bincount(buffered.slots, minlength=state.count)
+    is_large = is_stored & (counts >= 2 * BLOCK_ROWS)
+    stays = ~is_large[buffered.slots]
+    moved = np.flatnonzero(~stays)
+    moved = moved[np.lexsort((buffered.times_us[moved], buffered.slots[moved]))]
+    for slot in np.flatnonzero(is_large).tolist():
+        first, end = np.searchsorted(buffered.slots[moved], [slot, slot + 1]).tolist()
+        stays[moved[first : first + BLOCK_ROWS]] = True
+        later = moved[first + BLOCK_ROWS : end]
+        for chosen in np.array_split(later, len(later) // BLOCK_ROWS):
+            block = buffered.take(chosen)
+            columns = encode_column(block.times_us), encode_column(block.numbers)
+            number = store.add(Block(*columns, encoder_of(block.values)(0, len(block))).encode())
+            rows.append([slot, *directory_row(number, block.times_us, block.numbers)])
+    if rows:
+        slots, table = np.split(np.array(rows, np.int64), [1], axis=1)
+        state.blocks = state.blocks.merge(ValueBlocks(slots[:, 0], table))
+        state.buffered = buffered.take(stays)
 
 
 def _clocks_of(form: StateForm, parts: list[SegmentContent], counts: list[int]) -> KeyClocks:
@@ -262,28 +341,38 @@ def _emitted_of(parts: list[SegmentContent], counts: list[int]) -> Mask | None:
     return np.frombuffer(b"".join(emitted), np.bool_).copy()
 
 
-def _buffered_of(form: StateForm, parts: list[SegmentContent], counts: list[int]) -> BufferedValues:
-    values_of_key = [
-        decode_column([part.buffered_counts], "<i4")
-        if part.buffered_counts
-        else np.zeros(count, np.int64)
-        for part, count in zip(parts, counts, strict=True)
+def _blocks_of(parts: list[SegmentContent], counts: list[int]) -> ValueBlocks:
+    table = decode_column([part.blocks for part in parts]).reshape(-1, BLOCK_COLUMNS)
+    return ValueBlocks(_slots_of([part.block_counts for part in parts], counts), table)
+
+
+def _buffered_of(
+    kind: WindowKind, parts: list[SegmentContent], counts: list[int]
+) -> BufferedValues:
+    return _restored(kind, _slots_of([part.buffered_counts for part in parts], counts), parts)
+
+
+def _slots_of(row_counts: list[bytes], key_counts: list[int]) -> Ints:
+    """Return the slot of each row, given the number of rows of each key in several segments."""
+    rows_of_key = [
+        decode_column([counts], "<i4") if counts else np.zeros(keys, np.int64)
+        for counts, keys in zip(row_counts, key_counts, strict=True)
     ]
+    rows = np.concatenate([np.empty(0, np.int64), *rows_of_key])
+    return np.repeat(np.arange(sum(key_counts)), rows)
+
+
+def _restored(
+    kind: WindowKind, slots: Ints, parts: Sequence[SegmentContent | Block]
+) -> BufferedValues:
+    """Return stored values; those of a join by time as records of each side if they can be."""
     times_us = decode_column([part.times_us for part in parts])
     numbers = decode_column([part.numbers for part in parts])
-    return BufferedValues(
-        np.repeat(np.arange(sum(counts)), np.concatenate([np.empty(0, np.int64), *values_of_key])),
-        times_us,
-        numbers,
-        _values_of(form, parts, numbers),
-        times_us,
-    )
-
-
-def _values_of(form: StateForm, parts: list[SegmentContent], numbers: Ints) -> RetainedValues:
-    """Return buffered values; those of a join by time as records of each side if they can be."""
     contents = [part.values for part in parts]
     records = None
-    if form.kind == "interval":
+    if kind == "interval":
         records = restored_records(contents, side_of(numbers))
-    return [value for one in contents for value in lazy_values(one)] if records is None else records
+    values = [value for one in contents for value in lazy_values(one)]
+    return BufferedValues(
+        slots, times_us, numbers, values if records is None else records, times_us
+    )

@@ -329,10 +329,11 @@ def test_state_without_settings_is_read_once() -> None:
 def test_the_format_of_a_header_is_unchanged() -> None:
     empty = Header.empty()
     assert empty.encode().hex() == (
-        "01" + "00" * 17 + "01000000" + "00000000" * 2 + "0000000000000040" * 2 + "00" * 8
+        "01" + "00" * 17 + "01000000" + "00" * 20 + "0000000000000040" * 2 + "00" * 8
     )
     held, counts = np.array([NEVER, 7]), np.array([[3, 1], [70_000, 0]], np.int32)
     header = Header(np.array([5, NEVER]), 12, 30, "fast", held, counts, is_counted=True)
+    header.blocks, header.block_bytes = 3, 1_000
     assert header.set_hold_rule("open")
     header.holds[:] = [9, NEVER]
     content = header.encode()
@@ -345,6 +346,8 @@ def test_the_format_of_a_header_is_unchanged() -> None:
         + "00" * 7
         + "02000000"
         + "04000000" * 2
+        + "03000000"
+        + "e803000000000000"
         + "0500000000000000"
         + "0000000000000040"
         + "0000000000000040"

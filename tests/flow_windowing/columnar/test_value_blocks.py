@@ -1,0 +1,119 @@
+"""Values that a key holds between epochs in blocks, which are written once."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import flow_windowing as win
+from flow.engine.state.store import MemoryStore
+from flow.testing import TestDriver, key_by_key
+from flow_windowing import EventClock, TumblingWindower
+from flow_windowing.columnar.storage import shard_segments
+from tests.support.windowed_flows import windowed_flow
+
+MINUTE = EventClock(lambda value: value[0], "60s")
+NEVER = EventClock(lambda value: value[0], "100000000d")
+
+
+def steps(clock: Any) -> dict[str, Any]:
+    ten = TumblingWindower("10s")
+    return {
+        "window": lambda up: win.collect_window("w", up, clock, ten),
+        "interval join": lambda up: win.join_interval("w", up, up, clock, "2s", "0s", how="outer"),
+        "as-of join": lambda up: win.join_asof("w", up, up, clock, "5s", direction="nearest"),
+        "as-of join at once": lambda up: win.join_asof(
+            "w", up, up, clock, None, direction="nearest", emit="now"
+        ),
+    }
+
+
+def run(step: Any, epochs: list[list[Any]], rows: int, by_key: bool = False) -> dict[str, Any]:
+    """Return what the step emits, and its gauges after each epoch, with blocks of so many rows."""
+    gauges = []
+    with (
+        mock.patch.object(shard_segments, "BLOCK_ROWS", rows),
+        TestDriver(windowed_flow(step), shards=1) as t,
+    ):
+        for epoch in epochs[:-1]:
+            t.send("in", epoch)
+            t.advance("1s")
+            gauges.append((t.stats.gauges["w", "buffered_values"], t.stats.due_us))
+        if by_key:
+            with key_by_key():
+                t.send("in", epochs[-1])
+                t.end()
+        else:
+            t.send("in", epochs[-1])
+            t.end()
+        return {port: t.received(port) for port in ("down", "late", "closed")} | {"gauges": gauges}
+
+
+def scattered(seed: int) -> list[list[tuple[str, tuple[int, int]]]]:
+    """Epochs of values of two keys, up to a minute and more out of order, some at one time."""
+    chance = random.Random(seed)
+    return [
+        [(chance.choice("ab"), (at * 10 + chance.randint(-70, 10), n)) for n in range(12)]
+        for at in range(20)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", steps(MINUTE))
+def test_blocks_change_no_result(name: str, seed: int) -> None:
+    epochs = scattered(seed)
+    whole, parts = (run(steps(MINUTE)[name], epochs, rows) for rows in (1_000, 2))
+    if name.startswith("as-of"):  # Rows in blocks stay until they are read, so the key is due then.
+        whole.pop("gauges"), parts.pop("gauges")
+    assert parts == whole
+
+
+def test_a_step_that_runs_key_by_key_reads_blocks() -> None:
+    epochs = [[("k", (second, n)) for n in range(5)] for second in (30, 20, 10)]
+    found = run(steps(NEVER)["window"], epochs, 2, by_key=True)["down"]
+    assert [values for _, (_, values) in found] == [
+        [(second, n) for n in range(5)] for second in (10, 20, 30)
+    ]
+
+
+@pytest.fixture
+def weighed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count the bytes of segments and blocks that are read and written."""
+    counted = Counter[str]()
+    read, write = MemoryStore.read_segments, MemoryStore.write_segments
+
+    def reading(store: MemoryStore, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
+        found = read(store, step_id, numbers)
+        counted["read"] += sum(len(one or b"") for one in found)
+        return found
+
+    def writing(store: MemoryStore, step_id: str, contents: Mapping[int, bytes | None]) -> None:
+        counted["written"] += sum(len(one or b"") for one in contents.values())
+        write(store, step_id, contents)
+
+    monkeypatch.setattr(MemoryStore, "read_segments", reading)
+    monkeypatch.setattr(MemoryStore, "write_segments", writing)
+    return counted
+
+
+def bytes_of_epochs(step: Any, held: int, weighed: Counter[str]) -> int:
+    """Return the bytes read and written in four epochs of 500 values, with so many held."""
+    with TestDriver(windowed_flow(step), shards=1) as t:
+        t.send("in", [("k", (5 * number, 0)) for number in range(held)])
+        weighed.clear()
+        for begin in range(held, held + 2_000, 500):
+            t.send("in", [("k", (5 * number, 0)) for number in range(begin, begin + 500)])
+        return weighed.total()
+
+
+@pytest.mark.parametrize("name", steps(NEVER))
+def test_the_values_that_a_key_holds_are_not_written_again(
+    name: str, weighed: Counter[str]
+) -> None:
+    few, many = (bytes_of_epochs(steps(NEVER)[name], held, weighed) for held in (4_000, 40_000))
+    assert many < 1.5 * few
