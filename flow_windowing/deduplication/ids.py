@@ -252,7 +252,7 @@ def passing(groups: Ints, times_us: Ints, seen: int, ttl_us: int) -> Mask:
     """Return the mask of the new rows that pass.
 
     A row passes unless a row of its group that passed before has a time that differs by less than
-    `ttl_us`. Each round decides on the first open row of every group.
+    `ttl_us`. Each round decides on the first open row of every cluster, see `_clusters`.
 
     Args:
         groups: the group of each row, first those that passed in earlier epochs, then the new rows,
@@ -264,6 +264,7 @@ def passing(groups: Ints, times_us: Ints, seen: int, ttl_us: int) -> Mask:
     >>> passing(np.array([0, 0, 0, 1, 0]), np.array([5, 9, 15, 15, 24]), 1, 10).tolist()
     [False, True, True, False]
     """
+    groups = _clusters(groups, times_us, ttl_us)
     passes = np.zeros(len(groups) - seen, np.bool_)
     open_rows = np.arange(seen, len(groups))
     passed = np.arange(seen)
@@ -285,3 +286,16 @@ def passing(groups: Ints, times_us: Ints, seen: int, ttl_us: int) -> Mask:
         passes[passed - seen] = True
         open_rows = open_rows[~is_first]
     return passes
+
+
+def _clusters(groups: Ints, times_us: Ints, ttl_us: int) -> Ints:
+    """Return the number of each row's cluster: rows of a group in gaps of less than `ttl_us`.
+
+    Rows of different clusters do not affect each other. Of the rows that passed, a cluster has at
+    most one more than of new rows, however many a group has.
+    """
+    order = np.lexsort((times_us, groups))
+    is_first = (np.diff(groups[order]) != 0) | (np.diff(times_us[order]) >= ttl_us)
+    clusters = np.empty(len(groups), np.int64)
+    clusters[order] = np.cumsum(np.append(False, is_first))[: len(groups)]
+    return clusters

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ import flow_windowing as win
 from flow import Dataflow
 from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing import EventClock
+from flow_windowing.deduplication.ids import passing
 from tests.support.own_clock import own
 from tests.support.sampling import sampled
 
@@ -106,3 +109,12 @@ def test_equal_numbers_of_several_types_are_one_id_after_a_restore(is_own: bool)
         t.send("in", [click(1.0), click(True), click("1"), click(0), click(False)])
         t.send("in", [click(1), click(0.0), click(True)])
         assert [value["id"] for _, value in t.received("down")] == [1, "x", "1", 0]
+
+
+def test_repeats_of_an_id_that_passed_long_ago_cost_no_rounds() -> None:
+    # 5 000 values of one id passed, two seconds apart; two more are near the last, two pass
+    times = np.array([*range(0, 10_000, 2), 9_999, 9_997, 20_000, 30_000])
+    with mock.patch.object(np, "full", wraps=np.full) as rounds:
+        found = passing(np.zeros(len(times), np.int64), times, 5_000, 2)
+    assert found.tolist() == [False, False, True, True]
+    assert rounds.call_count < 10
