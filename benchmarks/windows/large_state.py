@@ -89,9 +89,32 @@ def _batch(ids: np.ndarray[tuple[int], np.dtype[np.int64]], epoch: int) -> pa.Re
 def few_keys(job: Job) -> Figure:
     """Return the median milliseconds of an epoch that touches a thousand of all keys."""
     source = Touches(int(job.settings["keys"]), job.epoch_rows, TOUCHED, TOUCHES)
-    spark = session(job)
-    times = EpochTimes(spark)
+    times = EpochTimes(session(job))
     _run(job, source)
+    return _median(times, source)
+
+
+def held_values(job: Job) -> Figure:
+    """Return the median milliseconds of an epoch of a thousand values of a key that holds many.
+
+    The values wait for a watermark that does not reach them.
+    """
+    source = Touches(int(job.settings["keys"]), job.epoch_rows, TOUCHED, TOUCHES)
+    times = EpochTimes(session(job))
+    flow = Dataflow("held_values")
+    keyed = op.key_on("by_key", op.input("events", flow, source), lambda _: "key")
+    clock: win.EventClock[Any] = win.EventClock("ts", "1000d")
+    out = win.collect_window("windows", keyed, clock, win.TumblingWindower("1d"))
+    op.output("out", out.down, ParquetSink(job.out))
+    summary = run(flow, recovery=RecoveryConfig(job.scratch), drain=False, system_time=START)
+    held = summary.gauges["windows", "buffered_values"]
+    if held != source.keys + TOUCHES * TOUCHED:
+        raise SystemExit(f"a key should hold {source.keys + TOUCHES * TOUCHED}, it holds {held}")
+    return _median(times, source)
+
+
+def _median(times: EpochTimes, source: Touches) -> Figure:
+    """Return the median milliseconds of the epochs after those that load the state."""
     epochs = times.taken()[source.loads + SKIPPED : source.loads + TOUCHES]
     milliseconds = [1000 * one.seconds for one in epochs]
     return Figure(statistics.median(milliseconds), {"epochs": [one.progress for one in epochs]})

@@ -174,7 +174,8 @@ def all_works(scale: Scale) -> tuple[Work, ...]:
         _fold(scale, 10, 1),
         _fold(scale, 1_000, 4),
         _fold(scale, 100_000, 20),
-        _few_keys(scale),
+        _in_state("few-keys", "an epoch that touches 1,000 keys", (scale.rows, 10_000), 2),
+        _in_state("held-values", "an epoch of 1,000 values of a key", (scale.rows, 1_000), 1.5),
         _one_item("one-item", "an epoch with one item, one level", 1, 300),
         _one_item("one-item-2", "an epoch with one item, two levels", 2, 450),
         _two_levels(scale),
@@ -256,20 +257,17 @@ def _fold(scale: Scale, keys: int, times: float) -> Work:
     )
 
 
-def _few_keys(scale: Scale) -> Work:
-    def with_keys(keys: int) -> Contestant:
-        return Contestant(
-            f"{keys:,} keys in state", "large_state", "few_keys", settings={"keys": keys}
-        )
+def _in_state(name: str, title: str, counts: tuple[int, int], times: float) -> Work:
+    """Return an epoch with many keys or values in state, and the same with few."""
 
-    return Work(
-        "few-keys",
-        "an epoch that touches 1,000 keys",
-        (with_keys(scale.rows),),
-        (with_keys(10_000),),
-        target=Target(Rule.TIMES_AS_LONG, 2),
-        unit="ms",
-    )
+    def with_state(count: int) -> Contestant:
+        label = f"{count:,} {name.partition('-')[2]} in state"
+        function = name.replace("-", "_")
+        return Contestant(label, "large_state", function, settings={"keys": count})
+
+    many, few = map(with_state, counts)
+    target = Target(Rule.TIMES_AS_LONG, times)
+    return Work(name, title, (many,), (few,), target=target, unit="ms")
 
 
 def _one_item(name: str, title: str, levels: int, milliseconds: float) -> Work:
