@@ -18,11 +18,21 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias
 
-from flow.errors import FlowError, TimestampError, shorten
+from flow.connectors.sql.rows import Row
+from flow.errors import FlowError, TimestampError, first_line, shorten
 from flow.instants import Instant, from_us, instant_us
 from flow.views.encoding import decode
 from flow.views.rows import By
-from flow.views.views_file import COLUMNS, Ask, ViewState, asking, file_of, read_state, view_names
+from flow.views.views_file import (
+    COLUMNS,
+    Ask,
+    DamagedEntryError,
+    ViewState,
+    asking,
+    file_of,
+    read_state,
+    view_names,
+)
 
 DEFAULT_LIMIT = 100
 """The most entries of a page, by default."""
@@ -264,14 +274,24 @@ def _entries(
         f"SELECT {COLUMNS} FROM {state.entries} WHERE {where} ORDER BY {order} LIMIT ?",
         (*chain.from_iterable(parameters for _, parameters in given), limit),
     )
-    found = []
-    for key, slot, window_id, open_us, close_us, value, epoch in rows:
-        window = None
+    return [_entry(row) for row in rows]
+
+
+def _entry(row: Row) -> tuple[_Place, Entry]:
+    """Return an entry and its place.
+
+    Raises:
+        DamagedEntryError: when the row is damaged.
+    """
+    key, slot, window_id, open_us, close_us, value, epoch = row
+    window = None
+    try:
         if window_id is not None:
             window = ViewWindow(window_id, from_us(open_us), from_us(close_us))
-        place = {"key": key, "slot": slot, "open_us": open_us}
-        found.append((place, Entry(key, decode(value), epoch, window)))
-    return found
+        entry = Entry(key, decode(value), epoch, window)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise DamagedEntryError(f"the entry of key {shorten(key)}: {first_line(error)}") from error
+    return {"key": key, "slot": slot, "open_us": open_us}, entry
 
 
 def _token(order: _Order, place: _Place) -> str:

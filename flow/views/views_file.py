@@ -48,6 +48,12 @@ class ViewError(FlowError, RuntimeError):
     """A file of views that cannot be read."""
 
 
+class DamagedEntryError(sqlite3.DatabaseError):
+    """An entry that SQLite can read, and that no run has written."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
 @dataclass(frozen=True)
 class ViewState:
     """The row of a view in the table of views; the module describes the fields."""
@@ -156,6 +162,9 @@ _BUSY_SECONDS = 10.0
 _CACHE_KIB = 32 << 10
 """The most memory for pages of the file while a run writes it, in KiB."""
 
+_LOG_BYTES = 4 << 20
+"""The size of the write-ahead log after a reader has gone that held it back, in bytes."""
+
 
 def check_path(what: str, path: object) -> str:
     """Return a local path as text.
@@ -190,13 +199,18 @@ def beside(directory: str) -> str:
 def asking(file: str) -> Iterator[Ask]:
     """Yield a function that asks a new connection, within one read transaction.
 
+    A reader makes no files: if no log is beside the file, no run has the file open, and the file
+    alone is read. The logs of another user would stop the next run.
+
     Raises:
-        ViewError: when the file is missing, damaged, or no file of views.
+        ViewError: when the file is missing, damaged, or no file of views, or when a run that has
+            started meanwhile has changed it.
     """
     if not os.path.exists(file):
         raise ViewError(f"there is no file {file}: a flow with a ViewSink makes it when it starts")
     try:
-        uri = f"file:{quote(file)}?mode=ro"
+        before, is_idle = _state_of(file), not os.path.exists(f"{file}-wal")
+        uri = f"file:{quote(file)}?mode=ro{'&immutable=1' if is_idle else ''}"
         connection = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
 
         def ask(*asked: Any) -> list[Row]:
@@ -210,8 +224,16 @@ def asking(file: str) -> Iterator[Ask]:
             if problem is not None:
                 raise ViewError(f"{file} is no file of views: {problem}")
             yield ask
-    except sqlite3.Error as error:
+        if is_idle and _state_of(file) != before:
+            raise ViewError(f"{file} was changed by a run that started as it was read: read again")
+    except (sqlite3.Error, OSError) as error:
         raise ViewError(f"{file} cannot be read: {reason_of(error)}") from error
+
+
+def _state_of(file: str) -> tuple[int, ...]:
+    """Return numbers that differ after a change of a file."""
+    found = os.stat(file)
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def opened_for_writing(file: str) -> SqliteDatabase:
@@ -224,6 +246,7 @@ def opened_for_writing(file: str) -> SqliteDatabase:
     database = SqliteDatabase(file)
     try:
         database.ask(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        database.ask(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         if is_empty(database.ask):
             # The journal cannot change within a transaction.
             database.ask("PRAGMA journal_mode = WAL")
@@ -254,8 +277,12 @@ _REMEDIES = {
         "has the keys of later epochs only"
     ),
     sqlite3.SQLITE_CANTOPEN: (
-        "; the directory must exist, and be writable for writers and readers of views, as SQLite "
-        "keeps a log beside the file"
+        "; the directory must exist, and be writable for the run, as SQLite keeps a log beside the "
+        "file"
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "; the user of the run must be able to write to the file, and to those beside it that end "
+        "in -wal and -shm: give them to that user"
     ),
 }
 """The remedy of each kind of error, by SQLite's primary code."""

@@ -13,7 +13,8 @@ import pytest
 from flow.connectors.sink import CheckpointContext, OutputContext, WriteContext
 from flow.errors import SinkError
 from flow.views import Page, ViewError, ViewSink, open
-from tests.support.views import ViewRuns
+from flow.views.views_file import asking, reason_of
+from tests.support.views import ViewRuns, hour
 
 
 @pytest.fixture
@@ -74,6 +75,70 @@ def test_a_damaged_file_is_an_error_with_the_remedy(runs: ViewRuns, file: Path) 
         open(file)["totals"].range()
     with pytest.raises(SinkError, match=r"step 'totals': .*put the file back from a copy"):
         runs.epoch([("key 5", 1)])
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("value", "{"), ("value", b"\xff"), ("value", "[" * 99_999), ("open_us", "noon")],
+)
+def test_a_damaged_entry_is_an_error_that_names_file_and_key(
+    column: str, value: object, runs: ViewRuns, file: Path
+) -> None:
+    runs.options = {"by": "window"}
+    runs.epoch([("ann", (hour(1), 1))])
+    runs.stop()
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute(f"UPDATE entries_1 SET {column} = ?", (value,))
+    with pytest.raises(
+        ViewError, match=r"views\.sqlite cannot be read: .* key 'ann'.*put the file"
+    ):
+        open(file)["totals"].range()
+
+
+def names_beside(file: Path) -> list[str]:
+    return sorted(path.name for path in file.parent.glob(f"{file.name}*"))
+
+
+def test_a_reader_makes_no_files_and_notes_a_run_that_changes_the_file_meanwhile(
+    runs: ViewRuns, file: Path
+) -> None:
+    runs.epoch([("ann", 1)])
+    assert runs.view.get("ann").value == 1
+    assert names_beside(file) == [f"views.sqlite{end}" for end in ("", "-shm", "-wal")]
+    runs.stop()
+    view = open(file)["totals"]
+    assert (view.get("ann").value, names_beside(file)) == (1, ["views.sqlite"])
+
+    def read_as_a_run_starts() -> None:
+        with asking(str(file)):
+            runs.epoch([("ann", 2)])
+            runs.stop()
+
+    with pytest.raises(ViewError, match="was changed by a run that started as it was read"):
+        read_as_a_run_starts()
+    assert view.get("ann").value == 2
+
+
+def test_files_that_another_user_left_are_an_error_with_the_remedy() -> None:
+    error = sqlite3.OperationalError("attempt to write a readonly database")
+    error.sqlite_errorcode = sqlite3.SQLITE_READONLY
+    assert reason_of(error).endswith("that end in -wal and -shm: give them to that user")
+
+
+def test_the_log_shrinks_once_a_reader_with_an_open_transaction_has_gone(
+    runs: ViewRuns, file: Path
+) -> None:
+    log = file.with_name("views.sqlite-wal")
+    runs.epoch([("ann", "")])
+    with closing(sqlite3.connect(file)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM views").fetchall()
+        for number in range(12):
+            runs.epoch([(f"key {n}", f"{number}" * 5_000) for n in range(200)])
+        assert log.stat().st_size > 10 << 20
+    for _ in range(2):
+        runs.epoch([("ann", "")])
+    assert log.stat().st_size <= 4 << 20
 
 
 def test_a_file_that_no_run_has_opened_has_no_views(file: Path) -> None:
