@@ -119,8 +119,8 @@ class Identity:
         return replace(now, dropping=(), earlier=earlier)._with_recovery(recovery)
 
     def _with_recovery(self, recovery: Json) -> Identity:
-        """Return the identity with other settings; with other inputs, no plan fits any more."""
-        is_same = _inputs_in(recovery) == _inputs_in(self.recovery)
+        """Return the identity with other settings, without plans that no longer fit the flow."""
+        is_same = _planned_for(recovery) == _planned_for(self.recovery)
         return replace(self, recovery=recovery, undone=self.undone if is_same else ())
 
     @classmethod
@@ -143,10 +143,15 @@ class Identity:
             raise CheckpointError(f"{where} is not a flow's checkpoint") from error
 
 
-def _inputs_in(recovery: Json) -> Json:
-    """Return the inputs in the JSON of a flow's recovery settings, and their names in offsets."""
+def _planned_for(recovery: Json) -> Json:
+    """Return what plans of epochs depend on, of the JSON of a flow's recovery settings.
+
+    A plan has no version of a table that was added later, and no numbers of source partitions for
+    a keyed step that was.
+    """
     kept = recovery if isinstance(recovery, dict) else {}
-    return kept.get("fingerprint", {}).get("inputs"), kept.get("names")
+    known = kept.get("fingerprint", {})
+    return kept.get("names"), known.get("inputs"), known.get("tables"), set(known.get("keyed", ()))
 
 
 def read_identity(storage: Storage) -> Identity:

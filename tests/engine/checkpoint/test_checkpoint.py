@@ -241,14 +241,16 @@ def test_an_identity_records_its_state_at_earlier_epochs() -> None:
     assert one.admitting("two", (), []).earlier == ()
 
 
-def test_plans_of_undone_epochs_fit_only_the_inputs_that_they_were_made_for() -> None:
-    def flow(code: str, *inputs: str) -> Json:
-        return {"graph": code, "names": {}, "fingerprint": {"inputs": inputs}}
+def test_plans_of_undone_epochs_fit_only_the_flow_that_they_were_made_for() -> None:
+    def flow(code: str, wait: str = "5s", **others: Json) -> Json:
+        known = {"inputs": {"a": 1}, "tables": {}, "keyed": {"w": wait}, **others}
+        return {"graph": code, "names": {}, "fingerprint": known}
 
-    made = Identity("f", "r", 4, 2, "4.3.0", recovery=flow("wrong", "a")).set_back(3, ("plan",))
-    assert made.admitting(flow("right", "a"), (), [3]).undone == ("plan",)
-    other = made.admitting(flow("wrong", "a", "b"), (), [3])
-    assert (other.undone, other.set_back(3, ("plan",)).undone) == ((), ())
+    made = Identity("f", "r", 4, 2, "4.3.0", recovery=flow("wrong")).set_back(3, ("plan",))
+    assert made.admitting(flow("right", "9s"), (), [3]).undone == ("plan",)
+    for others in ({"inputs": {}}, {"tables": {"t": 1}}, {"keyed": {"w": "5s", "x": "1s"}}):
+        other = made.admitting(flow("wrong", **others), (), [3])
+        assert (other.undone, other.set_back(3, ("plan",)).undone) == ((), ())
 
 
 def test_a_checkpoint_of_a_newer_spark_is_refused_and_one_of_an_older_spark_continues() -> None:
