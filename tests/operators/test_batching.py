@@ -75,10 +75,10 @@ def test_a_column_of_nulls_takes_the_type_of_the_other_batches() -> None:
 
 
 def test_results_of_windows_are_columns_and_keep_their_keys() -> None:
-    names: list[list[str]] = []
+    schemas: list[pa.Schema] = []
 
     def rate(batch: pa.RecordBatch) -> pa.RecordBatch:
-        names.append(batch.schema.names)
+        schemas.append(batch.schema)
         return batch.select(["open_time"]).append_column("twice", pc.multiply(batch["n"], 2))
 
     def build(s: Stream[Any]) -> Stream[Any]:
@@ -88,8 +88,11 @@ def test_results_of_windows_are_columns_and_keep_their_keys() -> None:
 
     (result,) = run_once([{"name": "a", "at": 5.0}], build)
     assert result == ("a", {"open_time": datetime(1970, 1, 1, tzinfo=UTC), "twice": 2})
-    window = ["window_id", "open_time", "close_time", "merged_ids"]
-    assert names == [[*window, "is_retraction", "n"]]
+    with key_by_key():
+        assert run_once([{"name": "a", "at": 5.0}], build) == [result]
+    at, ids = pa.timestamp("us", "UTC"), pa.list_(pa.int64())
+    window = {"window_id": pa.int64(), "open_time": at, "close_time": at, "merged_ids": ids}
+    assert schemas == [pa.schema({**window, "is_retraction": pa.bool_(), "n": pa.int64()})] * 2
 
 
 @sampled(100, by_default=30)
