@@ -122,8 +122,10 @@ def raise_as(error: type[FlowError], problem: str) -> Iterator[None]:
     """Raise errors of the block as `error`, with a message of `problem` and their first line."""
     try:
         yield
-    except (OSError, pa.ArrowException, EOFError) as cause:
+    except (OSError, pa.ArrowException, EOFError, UnicodeEncodeError) as cause:
         reason = str(cause).strip().partition("\n")[0]
+        if isinstance(cause, UnicodeEncodeError):
+            reason = f"the path {cause.object!a} is not UTF-8; rename it, or read others by a glob"
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
             reason += "; make room there and run the flow again"
         raise error(without_credentials(f"{problem}: {reason}")) from cause

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from pyarrow import fs
 
 from flow.connectors.files.places.place import (
+    LOCAL,
     Place,
+    canonical_store,
     display_name,
     file_identity,
     locate,
@@ -72,16 +78,17 @@ def find_files(
     for text in paths:
         with raise_as(SourceError, f"{without_credentials(text)} cannot be listed"):
             matches = list(_files_of(text, required, was_there))
-        for file in matches:
-            files.setdefault((file.store, file.path), file)
+        for identity, file in matches:
+            files.setdefault(identity, file)
     return list(files.values())
 
 
 def _files_of(
     text: str, required: bool, was_there: Callable[[Place], bool]
-) -> Iterator[ListedFile]:
+) -> Iterator[tuple[tuple[str, str], ListedFile]]:
     base, parts = split_glob(text)
     place = locate(base)
+    store = canonical_store(place.store)
     info = place.filesystem.get_file_info(place.path)
     name = shorten(without_credentials(text))
     if info.type == fs.FileType.NotFound:
@@ -90,14 +97,11 @@ def _files_of(
             return
         target = f"{'/'.join(parts)} in {place}" if parts else str(place)
         raise SourceError(f"no file matches {name}: looked for {target}, which does not exist")
-    if info.type == fs.FileType.File and not parts:
-        yield _listed_file(place, info)
-        return
-    infos = _expand(place, place.path, parts) if parts else _walk(place, place.path)
     is_empty = True
-    for info in infos:
+    for real, found in _matching(place, info, parts):
         is_empty = False
-        yield _listed_file(place, info)
+        file = ListedFile(place.store, found.path, found.size or 0, found.mtime_ns or 0)
+        yield (store, real), file
     if is_empty and was_there(place):
         logger.warning(_REMOVED, printable(name))
     elif is_empty and required:
@@ -108,47 +112,71 @@ def _files_of(
         )
 
 
-def _expand(place: Place, directory: str, parts: Sequence[str]) -> Iterator[Any]:
-    """Yield the files below a directory that match the remaining parts of a glob.
+def _matching(place: Place, root: Any, parts: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the files below a directory that match the parts of a glob, each once, without links.
 
-    If a directory matches the last part, all files below it match.
+    Links are followed last, so that a link that is made later does not change the path of a file.
+
+    Args:
+        place: the directory, or a file, which is yielded itself.
+        root: its `pyarrow.fs.FileInfo`.
+        parts: the parts; if a directory matches the last one, all files below it match.
+
+    Returns:
+        The path of each file with links resolved, and its `FileInfo`.
     """
-    head, rest = parts[0], parts[1:]
-    if head == "**":
-        yield from _expand(place, directory, rest) if rest else _walk(place, directory)
-    for info in _entries(place, directory, recursive=False) if head != "**" or rest else ():
-        is_directory = info.type == fs.FileType.Directory
-        if head == "**":
-            if is_directory and not info.base_name.startswith(HIDDEN):
-                yield from _expand(place, info.path, parts)
-        elif not _matches(info.base_name, head):
+    seen: set[tuple[str, int]] = set()
+    pending = deque([(root, file_identity(place.store, place.path)[1], parts)])
+    while pending:
+        info, real, parts = pending.popleft()
+        if (real, len(parts)) in seen:
             continue
-        elif is_directory:
-            yield from _expand(place, info.path, rest) if rest else _walk(place, info.path)
-        elif not rest:
-            yield info
+        seen.add((real, len(parts)))
+        kind, path = info.type, info.path
+        if kind == fs.FileType.File and not parts:
+            yield real, info
+        for entry, is_link in _entries(place, path, parts) if kind == fs.FileType.Directory else ():
+            inner = os.path.realpath(entry.path) if is_link else real + entry.path[len(path) :]
+            below = [(entry, inner, rest) for rest in _below(entry.base_name, parts)]
+            (pending.extend if is_link else pending.extendleft)(below)
 
 
-def _walk(place: Place, directory: str) -> Iterator[Any]:
-    for info in _entries(place, directory, recursive=True):
-        below = info.path[len(directory) :].strip("/").split("/")
-        if info.type == fs.FileType.File and not any(name.startswith(HIDDEN) for name in below):
-            yield info
+def _entries(place: Place, directory: str, parts: Sequence[str]) -> Iterable[tuple[Any, bool]]:
+    """Return the entries of a directory that match the first part, each with True if it is a link.
+
+    Without parts, an object store lists all files below in one request.
+    """
+    if place.store != LOCAL:
+        selector = fs.FileSelector(directory, recursive=not parts, allow_not_found=True)
+        infos = place.filesystem.get_file_info(selector)
+        return [(info, False) for info in infos if parts or _is_visible(info, directory)]
+    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as found:
+        entries = sorted(
+            (entry for entry in found if _below(entry.name, parts)), key=attrgetter("name")
+        )
+        infos = place.filesystem.get_file_info([entry.path for entry in entries])
+        return zip(infos, [entry.is_symlink() for entry in entries], strict=True)
+    return ()
 
 
-def _entries(place: Place, directory: str, *, recursive: bool) -> list[Any]:
-    selector = fs.FileSelector(directory, recursive=recursive, allow_not_found=True)
-    entries: list[Any] = place.filesystem.get_file_info(selector)
-    return entries
+def _is_visible(info: Any, directory: str) -> bool:
+    below = info.path[len(directory) :].strip("/").split("/")
+    return info.type == fs.FileType.File and not any(name.startswith(HIDDEN) for name in below)
+
+
+def _below(name: str, parts: Sequence[str]) -> list[Sequence[str]]:
+    """Return the parts of a glob that are left below an entry, for each way to match its name."""
+    visible = [] if name.startswith(HIDDEN) else [parts]
+    if not parts:
+        return visible
+    if parts[0] == "**":
+        return visible + _below(name, parts[1:])
+    return [parts[1:]] if _matches(name, parts[0]) else []
 
 
 def _matches(name: str, part: str) -> bool:
     is_hidden = name.startswith(HIDDEN) and not part.startswith(name[0])
     return not is_hidden and fnmatchcase(name, part)
-
-
-def _listed_file(place: Place, info: Any) -> ListedFile:
-    return ListedFile(place.store, info.path, info.size or 0, info.mtime_ns or 0)
 
 
 _LATE = (

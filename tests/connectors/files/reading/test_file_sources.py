@@ -61,6 +61,58 @@ def test_a_list_of_paths_is_read_in_order_of_path_and_each_file_once(tree: Path)
     assert items(source) == ["B.txt", "a.txt", "b.txt", "x/c.txt", "x/e.log", "x/y/d.txt"]
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("", ["a", "b", "far"]),
+        ("**/*.txt", ["a", "b", "far"]),
+        ("*/*.txt", ["a", "b", "far"]),
+        ("latest", ["a", "b"]),
+        ("latest/**", ["a", "b"]),
+        ("[lm]*/*", ["a", "b", "far"]),
+    ],
+)
+def test_a_file_is_read_once_by_whatever_links_it_is_reached(
+    tmp_path: Path, path: str, expected: list[str]
+) -> None:
+    home = tmp_path / "in"
+    for name, text in (("in/mon/a.txt", "a"), ("in/mon/b.txt", "b"), ("out/far.txt", "far")):
+        write(tmp_path / name, f"{text}\n")
+    links = {"latest": "mon", "mon/0.txt": "a.txt", "less": tmp_path / "out", "m2": "../out"}
+    for name, target in (*links.items(), ("none.txt", "no.txt"), ("self.txt", "self.txt")):
+        (home / name).symlink_to(target)
+    if "late" not in path:
+        for name in ("up", "up2", "mon/up", "mon/up2"):
+            (home / name).symlink_to(home, target_is_directory=True)
+    found = find_files([f"{home}/{path}", str(home / "mon/a.txt")], required=True)
+    assert sorted(Path(file.path).read_text().strip() for file in found) == expected
+    assert all("up" not in file.path for file in found)
+
+
+def test_a_link_that_is_made_later_repeats_no_file(tmp_path: Path, clock: Clock) -> None:
+    write(tmp_path / "in/mon/deep/a.txt", "a\n")
+    source = TextSource(tmp_path / "in", follow=True)
+    planner = source.planner(JsonLog(), 1)
+    planned = planner.next(None)
+    assert planned is not None
+    (tmp_path / "in/a").mkdir()
+    for name in ("latest", "a/link"):
+        (tmp_path / "in" / name).symlink_to(tmp_path / "in/mon/deep")
+    (tmp_path / "in/b.txt").symlink_to("mon/deep/a.txt")
+    clock.now += 1
+    assert planner.next(planned.end) is None
+
+
+@pytest.mark.parametrize("path", ["", "caf*", "caf\udce9.txt"])
+def test_a_name_that_is_not_utf8_is_an_error_that_names_it(tmp_path: Path, path: str) -> None:
+    write(tmp_path / "a.txt", "a\n")
+    write(tmp_path / "caf\udce9.txt", "b\n")
+    assert items(TextSource(tmp_path / "a*")) == ["a"]
+    problem = r"cannot be listed: the path '.*/caf\\udce9.txt' is not UTF-8; rename it"
+    with pytest.raises(SourceError, match=problem):
+        items(TextSource(f"{tmp_path}/{path}"))
+
+
 def test_a_relative_path_is_resolved_at_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tree)
     planned = first_slice(TextSource("x/*.txt"))
