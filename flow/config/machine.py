@@ -11,7 +11,7 @@ from pathlib import Path
 _NO_LIMIT = 1 << 60
 """Bytes; cgroup v1 shows a larger number where there is no limit."""
 _MEMORY = re.compile(r"^MemTotal:\s*(\d+) kB", re.MULTILINE)
-_SIZE = re.compile(r"(\d+)([kmgt])", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,9})([kmgt])", re.IGNORECASE)
 _BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 

@@ -74,6 +74,8 @@ def test_a_configuration_cannot_be_changed_and_can_be_a_key() -> None:
         ({"master": ""}, "master must not be empty, got ''"),
         ({"master": 4}, "master must be text, got int 4"),
         ({"driver_memory": "4"}, "driver_memory must be a number and a unit of k, m, g or t"),
+        ({"driver_memory": "٤g"}, "driver_memory must be a number and a unit of k, m, g or t"),
+        ({"driver_memory": "9" * 5_000 + "g"}, "driver_memory must be a number and a unit"),
         ({"driver_memory": "256m"}, "driver_memory must be at least '512m', got '256m'"),
         ({"conf": [("a", "b")]}, "conf must map names of Spark settings to text, got list"),
         ({"conf": {"a": 1}}, "conf: Spark configuration is text to text, got ('a', 1)"),
