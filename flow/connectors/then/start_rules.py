@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.columns.arrow_types import RecordBatch
+from flow.columns.chunks import as_objects
 from flow.connectors.source import Json
 from flow.durations import Duration, duration_us, natural_us
 from flow.errors import FlowTypeError, SourceError, TimestampError, shorten
@@ -182,9 +183,9 @@ def _greatest_times(column: pa.Array) -> list[Any]:
     kind = column.type
     if pa.types.is_timestamp(kind):
         exact = column.cast(pa.timestamp("us", kind.tz), safe=False)
-        return [pc.max(exact).as_py()]
+        return as_objects(pa.array([pc.max(exact)], exact.type))
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    return [pc.max(column).as_py()] if is_number else pc.unique(column).to_pylist()
+    return [pc.max(column).as_py()] if is_number else as_objects(pc.unique(column))
 
 
 def _column(batch: RecordBatch, path: FieldPath) -> pa.Array:

@@ -364,6 +364,11 @@ def test_a_time_that_is_none_is_an_error_with_the_value() -> None:
     naive = pa.RecordBatch.from_pylist([{"at": NOON.replace(tzinfo=None)}])
     with pytest.raises(SourceError, match="naive datetime"):
         start_of(FromTime("at"), naive)
+    times = pa.array([0, 253_402_318_799_000_000], pa.timestamp("us", "UTC"))
+    with pytest.raises(
+        SourceError, match=r"^FromTime\('at'\): 10000-01-01 04:59:59.* lies outside"
+    ):
+        start_of(FromTime("at"), pa.record_batch({"at": times}))
 
 
 def test_a_column_that_is_not_there_is_an_error() -> None:
