@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -67,7 +66,7 @@ def _changes(schema: pa.Schema, step_id: str) -> list[tuple[int, Any, Any]]:
     return changes
 
 
-def _check_names(fields: Iterable[pa.Field], step_id: str, path: str = "") -> None:
+def _check_names(fields: pa.Schema | list[pa.Field], step_id: str, path: str = "") -> None:
     names = [field.name for field in fields]
     for field in fields:
         if names.count(field.name) > 1:

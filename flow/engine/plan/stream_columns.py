@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from flow.columns.entry import entering
 from flow.columns.stream_columns import KnownColumns, StreamColumns, UnknownColumns
 from flow.connectors.formats.columns import known_columns
 from flow.dataflow import Step, StreamId
@@ -47,6 +48,7 @@ def columns_of(steps: Mapping[str, Step], stream: StreamId) -> StreamColumns:
 
     Raises:
         SourceError: when a source that takes its columns from its data cannot be read.
+        StepError: when steps cannot process the columns of a source.
     """
     found: dict[StreamId, StreamColumns] = {}
     needed = _upstreams(steps, stream)
@@ -110,7 +112,7 @@ def _of_source(step: Step, operator: Input, port: int) -> StreamColumns:
         return UnknownColumns(
             f"the source of step {step.step_id!r} does not know the columns of its records"
         )
-    return KnownColumns(known_columns(schema))
+    return KnownColumns(known_columns(entering(schema.empty_table(), step.step_id).schema))
 
 
 def _first_unknown(ups: list[StreamColumns]) -> UnknownColumns | None:

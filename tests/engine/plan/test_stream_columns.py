@@ -25,6 +25,7 @@ FIELDS = pa.schema(
         ("n", pa.int32()),
         ("at", pa.timestamp("ms", "Europe/Paris")),
         ("price", pa.decimal128(7, 2)),
+        ("code", pa.string_view()),
         ("nothing", pa.null()),
     ]
 )
@@ -33,6 +34,7 @@ RECORDS = [
     ("n", pa.int32()),
     ("at", pa.timestamp("ms", "UTC")),
     ("price", pa.decimal128(38, 2)),
+    ("code", pa.string()),
 ]
 KEYED = [("key", pa.string()), *RECORDS]
 
