@@ -30,7 +30,7 @@ from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.columnar.values.value_blocks import TAGS
+from flow_windowing.columnar.values.value_blocks import TAGS, least_of_blocks_us
 from flow_windowing.interval.rules import GREATEST_US, LEFT, RIGHT
 from flow_windowing.interval.time_join import JoinedRows, JoinShard, TimeJoinBuilder
 from flow_windowing.rules.key_state import number_of, side_of
@@ -149,12 +149,14 @@ class ShardAsof(JoinShard):
         first_us, before_us = new.next_us(count, is_left), np.full(count, -NEVER)
         last_us, after_us = np.full(count, -NEVER), np.full(count, NEVER)
         np.maximum.at(last_us, new.slots[is_left], new.times_us[is_left])
-        slots, least_us, greatest_us = blocks.slots, blocks.least_us(), blocks.greatest_us
+        slots, greatest_us = blocks["slot"], blocks["greatest_us"]
+        least_us = least_of_blocks_us(blocks)
         is_before, is_after = greatest_us <= first_us[slots], least_us >= last_us[slots]
         np.maximum.at(before_us, slots[is_before], greatest_us[is_before])
         np.minimum.at(after_us, slots[is_after], least_us[is_after])
         is_near: Mask = (greatest_us >= before_us[slots]) & (least_us <= after_us[slots])
-        return is_near & (first_us[slots] < NEVER)
+        is_near &= first_us[slots] < NEVER
+        return is_near
 
     def _leave_now(self, pos_of_slot: Ints) -> None:
         """Emit the left values that have arrived, each with its partner among earlier arrivals."""
@@ -259,7 +261,8 @@ class ShardAsof(JoinShard):
         buffered = self._state.buffered
         holds_us = buffered.next_us(self._state.count, side_of(buffered.numbers) == LEFT)
         blocks = self._state.blocks
-        np.minimum.at(holds_us, blocks.slots, blocks.least_us(side_of(TAGS) == LEFT))
+        least_us = least_of_blocks_us(blocks, side_of(TAGS) == LEFT)
+        np.minimum.at(holds_us, blocks["slot"], least_us)
         return holds_us
 
     @override
@@ -271,5 +274,5 @@ class ShardAsof(JoinShard):
         # A key with left values is due for them; right values expire with the last of them.
         due_us[rows.left_slots] = NEVER
         np.minimum.at(due_us, rows.left_slots, rows.final_us(self._as_of))
-        np.minimum.at(due_us, self._state.blocks.slots, self._state.blocks.least_us())
+        np.minimum.at(due_us, self._state.blocks["slot"], self._due_of_blocks_us())
         return due_us

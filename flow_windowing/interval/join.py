@@ -27,7 +27,7 @@ from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.columnar.values.value_blocks import TAGS
+from flow_windowing.columnar.values.value_blocks import TAGS, least_of_blocks_us
 from flow_windowing.interval.rules import GREATEST_US, HOWS, LEFT, RIGHT, How, Interval
 from flow_windowing.interval.time_join import JoinedRows, JoinShard, TimeJoinBuilder
 from flow_windowing.rules.key_state import mark_of, number_of, side_of, tag_of
@@ -130,20 +130,23 @@ class ShardJoin(JoinShard):
         buffered = self._state.buffered
         least = np.full(self._state.count, NEVER)
         np.minimum.at(least, buffered.slots, _rows_of(buffered).expires_us(self._interval))
-        np.minimum.at(least, self._state.blocks.slots, self._due_of_blocks_us())
+        np.minimum.at(least, self._state.blocks["slot"], self._due_of_blocks_us())
         return least
 
     @override
     def _due_of_blocks_us(self) -> Ints:
-        sides = side_of(TAGS)
-        return self._state.blocks.due_us(_expires_us(self._interval, sides, np.zeros_like(sides)))
+        # `NEVER` and a time after or before it do not overflow.
+        least_us: Ints = self._state.blocks["least_us"]
+        due_us: Ints = _expires_us(self._interval, side_of(TAGS), least_us).min(1, initial=NEVER)
+        return due_us
 
     @override
     def _holds_us(self) -> Ints:
         buffered = self._state.buffered
         holds_us = buffered.next_us(self._state.count, self._is_pending(buffered.numbers))
         blocks = self._state.blocks
-        np.minimum.at(holds_us, blocks.slots, blocks.least_us(self._is_pending(TAGS)))
+        least_us = least_of_blocks_us(blocks, self._is_pending(TAGS))
+        np.minimum.at(holds_us, blocks["slot"], least_us)
         return holds_us
 
     def _is_pending(self, tags: Ints) -> Mask:
@@ -205,8 +208,9 @@ class ShardJoin(JoinShard):
             bounds_us = self._interval.bounds_us(side, entering.times_us[rows])
             np.minimum.at(least_us, entering.slots[rows], bounds_us[0])
             np.maximum.at(greatest_us, entering.slots[rows], bounds_us[1])
-        is_ahead: Mask = blocks.greatest_us >= least_us[blocks.slots]
-        return is_ahead & (blocks.least_us() <= greatest_us[blocks.slots])
+        is_near: Mask = blocks["greatest_us"] >= least_us[blocks["slot"]]
+        is_near &= least_of_blocks_us(blocks) <= greatest_us[blocks["slot"]]
+        return is_near
 
     def _join(
         self, values: BufferedValues, own: Ints, entering: EnteringRows, pos_of_slot: Ints

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -234,38 +232,37 @@ def _chosen(
         frame = frame.filter(numbers == number)
     columns = [names, groups, numbers, frame["user_map_value"]["content"]]
     # A partition of the frame has whole shards; the blocks of each come before its segments.
-    yield from frame.sortWithinPartitions(numbers).select(*columns).toLocalIterator()
+    frame = frame.sortWithinPartitions(names, groups, numbers)
+    yield from frame.select(*columns).toLocalIterator()
 
 
-_StateRow: TypeAlias = tuple[str, int, int, bytes]
-"""The name of a state, a shard, a number and the content under it."""
-
-
-def _without_blocks(rows: Iterable[_StateRow]) -> Iterator[_StateRow]:
+def _without_blocks(
+    rows: Iterable[tuple[str, int, int, bytes]],
+) -> Iterator[tuple[str, int, int, bytes]]:
     """Yield headers and segments; the values of blocks are in their segments.
 
     Args:
-        rows: headers, segments and blocks, those of each shard sorted by number.
+        rows: headers, segments and blocks by name, shard and number, sorted by number in a shard.
     """
-    blocks: dict[tuple[str, int, int], bytes] = {}
+    blocks: dict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
     for name, shard, number, content in rows:
         if number <= FIRST_BLOCK:
-            blocks[name, shard, number] = content
-            continue
-        whole = content
-        if kind_of(content) == WINDOWS:
-            # A segment that cannot be read, or lacks a block, is named by its reader.
-            with contextlib.suppress(*_UNREADABLE, KeyError):
-                take = partial(_popped, blocks, name, shard)
-                columns = SegmentContent.decode(content, load_inert)
-                whole = without_blocks(columns, take, load_inert).encode()
-        yield name, shard, number, whole
+            blocks[name, shard][number] = content
+        else:
+            yield name, shard, number, _whole(content, blocks[name, shard])
 
 
-def _popped(
-    blocks: dict[tuple[str, int, int], bytes], name: str, shard: int, numbers: Sequence[int]
-) -> list[bytes]:
-    return [blocks.pop((name, shard, number)) for number in numbers]
+def _whole(content: bytes, blocks: dict[int, bytes]) -> bytes:
+    """Return a segment without blocks; unchanged if it or a block is missing or damaged."""
+    if not blocks or kind_of(content) != WINDOWS:
+        return content
+    try:
+        columns = SegmentContent.decode(content, load_inert)
+        return without_blocks(
+            columns, lambda numbers: [*map(blocks.pop, numbers)], load_inert
+        ).encode()
+    except (*_UNREADABLE, CheckpointError, KeyError):
+        return content  # Its reader names it.
 
 
 def shard_of_key(key: str, step_id: str, shards: int) -> int:

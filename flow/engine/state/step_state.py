@@ -177,13 +177,12 @@ class StoredBlocks:
         return number
 
     def take(self, numbers: Sequence[int]) -> list[bytes]:
-        found = dict(zip(numbers, self._store.read_segments(self._step_id, numbers), strict=True))
-        contents = [content for content in found.values() if content is not None]
+        stored = self._store.read_segments(self._step_id, numbers)
+        contents = [content for content in stored if content is not None]
         if len(contents) < len(numbers):
-            missing = sorted(number for number in found if found[number] is None)
             raise CheckpointError(
-                f"the state of step {self._step_id!r} lacks blocks {missing}: "
-                "it is damaged; restore the checkpoint from a copy, or reset the step"
+                f"the state of step {self._step_id!r} lacks one of the blocks {list(numbers)}: "
+                "restore the checkpoint from a copy, or reset the step"
             )
         self.changes.update(dict.fromkeys(numbers))
         self._header.block_bytes -= sum(map(len, contents))

@@ -14,7 +14,7 @@ from flow_windowing.columnar.admission.key_clocks import KeyClocks
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.columnar.values.value_blocks import ValueBlocks
+from flow_windowing.columnar.values.value_blocks import DIRECTORY, Directory, least_of_blocks_us
 
 WindowKind: TypeAlias = Literal["index", "sessions", "counts", "interval"]
 """Windows whose bounds follow from their ids; sessions; windows of a number of values; no windows,
@@ -63,7 +63,7 @@ class ShardState:
     counted_values: Ints
     windows: OpenWindows
     buffered: BufferedValues
-    blocks: ValueBlocks = field(default_factory=ValueBlocks.empty)
+    blocks: Directory = field(default_factory=lambda: np.empty(0, DIRECTORY))
 
     @classmethod
     def of_new_keys(
@@ -105,7 +105,7 @@ class ShardState:
             windows.slots = windows.slots + self.count
         if len(buffered):
             buffered.slots = buffered.slots + self.count
-        blocks = ValueBlocks(other.blocks.slots + self.count, other.blocks.table)
+        other.blocks["slot"] += self.count
         return ShardState(
             pa.concat_arrays([self.keys, other.keys]),
             self.clocks.concat(other.clocks),
@@ -114,7 +114,7 @@ class ShardState:
             np.concatenate([self.counted_values, other.counted_values]),
             self.windows.concat(windows) if len(windows) else self.windows,
             self.buffered.merge(buffered),
-            self.blocks.merge(blocks),
+            np.append(self.blocks, other.blocks),
         )
 
     def take(self, slots: Ints) -> ShardState:
@@ -128,7 +128,8 @@ class ShardState:
         if len(buffered):
             buffered = buffered.take(_rows_by_slot(new_slot[buffered.slots]))
             buffered.slots = new_slot[buffered.slots]
-        blocks = self.blocks.take(_rows_by_slot(new_slot[self.blocks.slots]))
+        blocks = self.blocks[_rows_by_slot(new_slot[self.blocks["slot"]])]
+        blocks["slot"] = new_slot[blocks["slot"]]
         return ShardState(
             self.keys.take(pa.array(slots)),
             self.clocks.take(slots),
@@ -137,13 +138,13 @@ class ShardState:
             self.counted_values[slots],
             windows,
             buffered,
-            ValueBlocks(new_slot[blocks.slots], blocks.table),
+            blocks,
         )
 
     def next_us(self) -> Ints:
         """Return the least timestamp of a buffered value of each slot, `NEVER` without any."""
         least_us = self.buffered.next_us(self.count)
-        np.minimum.at(least_us, self.blocks.slots, self.blocks.least_us())
+        np.minimum.at(least_us, self.blocks["slot"], least_of_blocks_us(self.blocks))
         return least_us
 
     def has_values(self) -> Mask:
@@ -151,7 +152,7 @@ class ShardState:
         has = np.zeros(self.count, np.bool_)
         has[self.windows.slots] = True
         has[self.buffered.slots] = True
-        has[self.blocks.slots] = True
+        has[self.blocks["slot"]] = True
         return has
 
     def has_state(self) -> Mask:

@@ -33,6 +33,7 @@ from flow_windowing.columnar.storage.shard_segments import (
     with_blocks,
     write_segments,
 )
+from flow_windowing.columnar.values.value_blocks import least_of_blocks_us
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.settings import PORTS
 
@@ -221,22 +222,21 @@ class ClockedShard(ShardLogic):
 
     def _read_due_blocks(self, watermark_us: Ints) -> None:
         """Read the blocks with a value that is due, given the watermark of each slot."""
-        blocks = self._state.blocks
-        self._read_blocks(self._due_of_blocks_us() <= watermark_us[blocks.slots])
+        self._read_blocks(self._due_of_blocks_us() <= watermark_us[self._state.blocks["slot"]])
 
     def _due_of_blocks_us(self) -> Ints:
         """Return the least watermark at which a value of each block is due."""
-        return self._state.blocks.least_us()
+        return least_of_blocks_us(self._state.blocks)
 
     def _read_blocks(self, is_needed: Mask) -> None:
         """Move the values of blocks to the buffered values."""
         state = self._state
         if self.blocks is None or not is_needed.any():
             return
-        blocks, state.blocks = state.blocks.take(is_needed), state.blocks.take(~is_needed)
-        contents = self.blocks.take(blocks.numbers)
+        blocks, state.blocks = state.blocks[is_needed], state.blocks[~is_needed]
+        contents = self.blocks.take(blocks["number"].tolist())
         state.buffered = with_blocks(self._form.kind, state.buffered, blocks, contents)
-        self._changed[blocks.slots] = True
+        self._changed[blocks["slot"]] = True
 
     def _numbered(self, admitted: AdmittedRows) -> EnteringRows:
         """Return admitted rows with their arrival numbers."""

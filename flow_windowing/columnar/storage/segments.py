@@ -18,7 +18,7 @@ from flow.keyed.segments import WINDOWS, columns_in
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.state.shard_state import WindowKind
 from flow_windowing.columnar.values.encoding import EncodedValues
-from flow_windowing.columnar.values.value_blocks import BLOCK_COLUMNS
+from flow_windowing.columnar.values.value_blocks import DIRECTORY
 
 
 class SegmentContent(NamedTuple):
@@ -50,7 +50,7 @@ class SegmentContent(NamedTuple):
         held_watermark_us: the last watermark that each key used under a hold; empty if no key is
             held.
         block_counts: the number of blocks of each key, int32; empty without blocks.
-        blocks: the rows of the directory of blocks, see `ValueBlocks`.
+        blocks: the rows of the directory of blocks, see `DIRECTORY`.
     """
 
     key_lengths: bytes
@@ -132,7 +132,7 @@ _KEY, _WINDOW, _VALUE, _BLOCK = range(4)
 _COLUMNS = {
     **dict.fromkeys(("key_lengths", "window_counts"), (_KEY, 4)),
     **dict.fromkeys(("buffered_counts", "block_counts"), (_KEY, 4)),
-    "blocks": (_BLOCK, 8 * BLOCK_COLUMNS),
+    "blocks": (_BLOCK, DIRECTORY.itemsize),
     **dict.fromkeys(("base_us", "set_at_us", "last_value_us", "held_watermark_us"), (_KEY, 8)),
     **dict.fromkeys(("arrival_counts", "entry_counts", "counted_values", "due_us"), (_KEY, 8)),
     "clock_logics": (_KEY, 1),

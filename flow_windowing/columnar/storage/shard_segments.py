@@ -35,11 +35,11 @@ from flow_windowing.columnar.values.buffered_values import (
 )
 from flow_windowing.columnar.values.encoding import lazy_values, pickle_values
 from flow_windowing.columnar.values.value_blocks import (
-    BLOCK_COLUMNS,
     BLOCK_ROWS,
+    DIRECTORY,
     Block,
-    ValueBlocks,
-    directory_row,
+    Directory,
+    directory_entry,
 )
 from flow_windowing.rules.key_state import side_of
 from flow_windowing.rules.watermark import NO_WATERMARK
@@ -95,7 +95,7 @@ class _SegmentWriter:
         self._text_ends, texts = _texts_of(state.keys)
         window_counts, self._window_ends = _count_rows(windows.slots, state.count)
         buffered_counts, self._buffered_ends = _count_rows(buffered.slots, state.count)
-        block_counts, self._block_ends = _count_rows(state.blocks.slots, state.count)
+        block_counts, self._block_ends = _count_rows(state.blocks["slot"], state.count)
         first_us, last_us, merged_ids = _encode_spans(windows.spans)
         emitted = windows.is_emitted
         self._all = SegmentContent(
@@ -121,9 +121,9 @@ class _SegmentWriter:
             named=form.named,
             kind=form.kind,
             block_counts=block_counts,
-            blocks=state.blocks.table.tobytes(),
+            blocks=state.blocks.tobytes(),
         )
-        self._values_in_blocks = state.blocks.counts
+        self._values_in_blocks = state.blocks["count"]
         self._due_us, self._held_due_us = split_dues(due_us)
         self._holds_us = holds_us
         self._accumulators = windows.accumulators
@@ -223,13 +223,13 @@ def build_shard_state(form: StateForm, parts: list[SegmentContent]) -> ShardStat
 def with_blocks(
     kind: WindowKind,
     values: BufferedValues,
-    blocks: ValueBlocks,
+    blocks: Directory,
     contents: list[bytes],
     load: Callable[[memoryview], Any] = pickle.loads,
 ) -> BufferedValues:
     """Return values and those in blocks, given the content of each; sorted by slot and arrival."""
     decoded = [Block.decode(content, load) for content in contents]
-    slots = np.repeat(blocks.slots, blocks.counts)
+    slots = np.repeat(blocks["slot"], blocks["count"])
     both = values.followed_by(_restored(kind, slots, decoded))
     return both.take(np.lexsort((both.numbers, both.slots)))
 
@@ -248,7 +248,7 @@ def without_blocks(
     keys = [content.key_count]
     blocks = _blocks_of([content], keys)
     buffered = _buffered_of(content.kind, [content], keys)
-    values = with_blocks(content.kind, buffered, blocks, take(blocks.numbers), load)
+    values = with_blocks(content.kind, buffered, blocks, take(blocks["number"].tolist()), load)
     return content._replace(
         buffered_counts=_count_rows(values.slots, *keys)[0],
         times_us=encode_column(values.times_us),
@@ -267,7 +267,7 @@ def store_blocks(state: ShardState, store: BlockStore, is_stored: Mask) -> None:
         store: the storage of the blocks.
         is_stored: the mask of slots whose segments are written.
     """
-    buffered, rows = state.buffered, list[list[int]]()
+    buffered, entries = state.buffered, list[Any]()
     counts = np.bincount(buffered.slots, minlength=state.count)
     is_large = is_stored & (counts >= 2 * BLOCK_ROWS)
     stays = ~is_large[buffered.slots]
@@ -281,10 +281,9 @@ def store_blocks(state: ShardState, store: BlockStore, is_stored: Mask) -> None:
             block = buffered.take(chosen)
             columns = encode_column(block.times_us), encode_column(block.numbers)
             number = store.add(Block(*columns, encoder_of(block.values)(0, len(block))).encode())
-            rows.append([slot, *directory_row(number, block.times_us, block.numbers)])
-    if rows:
-        slots, table = np.split(np.array(rows, np.int64), [1], axis=1)
-        state.blocks = state.blocks.merge(ValueBlocks(slots[:, 0], table))
+            entries.append(directory_entry(slot, number, block.times_us, block.numbers))
+    if entries:
+        state.blocks = np.append(state.blocks, np.array(entries, DIRECTORY))
         state.buffered = buffered.take(stays)
 
 
@@ -341,9 +340,10 @@ def _emitted_of(parts: list[SegmentContent], counts: list[int]) -> Mask | None:
     return np.frombuffer(b"".join(emitted), np.bool_).copy()
 
 
-def _blocks_of(parts: list[SegmentContent], counts: list[int]) -> ValueBlocks:
-    table = decode_column([part.blocks for part in parts]).reshape(-1, BLOCK_COLUMNS)
-    return ValueBlocks(_slots_of([part.block_counts for part in parts], counts), table)
+def _blocks_of(parts: list[SegmentContent], counts: list[int]) -> Directory:
+    blocks = np.frombuffer(b"".join(part.blocks for part in parts), DIRECTORY).copy()
+    blocks["slot"] = _slots_of([part.block_counts for part in parts], counts)
+    return blocks
 
 
 def _buffered_of(
