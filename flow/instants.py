@@ -179,7 +179,12 @@ class Moment:
 
         It starts at the system time of the first epoch.
         """
-        return self.now_us - self.downtime_us - self.stepped_us
+        return self.steady_us - self.downtime_us
+
+    @property
+    def steady_us(self) -> int:
+        """System time without steps of the machine's clock, by which intervals are measured."""
+        return self.now_us - self.stepped_us
 
     @property
     def inputs_us(self) -> int:

@@ -196,7 +196,7 @@ class Tables:
         look_up: Callable[[Step, Control], Iterable[Change]],
     ) -> None:
         """Read a lookup table's source if that is due, at the start of a run too."""
-        name, now_us = log.step.step_id, control.moment.now_us
+        name, now_us = log.step.step_id, control.moment.steady_us
         read_at_us, refresh_us = log.version.read_at_us, operator.refresh_us
         if read_at_us is not None and name in self._looked_up:
             is_due = refresh_us is not None and now_us >= read_at_us + refresh_us

@@ -201,7 +201,7 @@ class Timeline:
     def due_us(self, least_us: int) -> int:
         """Return the system time at which stream progress reaches `least_us` without new items."""
         if least_us <= self.after_us:
-            return self._moment.running_us + self._moment.downtime_us
+            return self._moment.steady_us
         is_held = self._bound is not None and self._bound.after_us < least_us
         if is_held or not self._advances or not self._tracks or least_us >= NEVER:
             return NEVER

@@ -241,7 +241,7 @@ _caches: dict[tuple[str, str], TTLCache[Any, Any]] = {}
 def _enrich(kind: EnrichCached, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:
     plain = as_items(chunk)
     cache = _cache_of(kind, step_id, context.run_id)
-    cache.now_us = context.moment.now_us
+    cache.now_us = context.moment.steady_us
     items = _call(step_id, "the mapper", lambda item: kind.mapper(cache, item), plain.items)
     return [Items(items, plain.pos)]
 

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,8 +14,10 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, EpochReport, run
+from flow.engine.epoch.context import Control
 from flow.engine.feed import life
 from flow.engine.feed.life import RunClock
+from flow.engine.planning.tables import Tables
 from flow.instants import Moment
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
@@ -133,6 +136,16 @@ def test_no_value_is_late_by_a_step_and_idle_windows_close(moves: Moves, scope: 
     fed.run()
     assert fed.outputs.get("late", []) == []
     assert sum(figures["n"] for _, (_, figures) in fed.outputs["out"]) == 20
+
+
+def test_a_lookup_table_is_read_again_while_system_time_stands_still() -> None:
+    tables, log, look_up = object.__new__(Tables), Mock(), Mock(return_value=())
+    log.step.step_id, log.version.read_at_us = "cities", 0
+    tables._looked_up = {"cities"}
+    for seconds in (9, 10):
+        control = Control(Moment(0, stepped_us=-seconds * 1_000_000))
+        tables._refresh(log, Mock(refresh_us=10_000_000), control, look_up)
+    look_up.assert_called_once_with(log.step, control)
 
 
 @pytest.mark.extended
