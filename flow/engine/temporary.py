@@ -199,7 +199,7 @@ def _remove_unless_used(path: Path) -> None:
         path.rmdir()  # This raises an error if the directory is not empty.
         return
     try:
-        if not _lock(descriptor):
+        if not lock_file(descriptor):
             return
         if _is_kept(path, os.fstat(descriptor).st_mtime):
             _remove_files(path, {log.name, KEEP})
@@ -227,7 +227,7 @@ def _new_log(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        _lock(log)
+        lock_file(log)
         is_removed = os.fstat(log).st_nlink == 0
     except BlockingIOError:
         is_removed = True
@@ -237,8 +237,12 @@ def _new_log(path: Path) -> int | None:
     return log
 
 
-def _lock(descriptor: int) -> bool:
+def lock_file(descriptor: int, shared: bool = False) -> bool:
     """Lock an open file until its last descriptor is closed; False if files have no locks.
+
+    Args:
+        descriptor: the open file.
+        shared: True for a lock that other shared locks do not exclude.
 
     Raises:
         BlockingIOError: when the file is locked.
@@ -246,7 +250,7 @@ def _lock(descriptor: int) -> bool:
     if sys.platform == "win32":
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
     except OSError:

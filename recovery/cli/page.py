@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flow.config.web_address import web_address
-from flow.engine.checkpoint.lock import has_ended, holder_of
+from flow.engine.checkpoint.lock import Lease
 from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.monitoring.status import ErrorStatus, RunState, RunStatus, StepStatus, graph_from_json
 from flow.web.access import Access
@@ -57,26 +57,29 @@ def serve(
     spark = checkpoint.spark
     inside = Inside(shows_values, HOW_TO_SHOW)
     inside.reader = lambda step_id, key: inspect(path, step_id, key=key, spark=spark).to_json()
-    hub = Hub(run_status(checkpoint))
+    lease = Lease(checkpoint.files)
+    mark = _mark(checkpoint, lease)
+    hub = Hub(run_status(checkpoint, lease))
     server = PageServer(access, hub, inside=inside)
     try:
         say(f"page of {path}: {server.url}")
         while True:
             wait(LOOK_SECONDS)
             now = open_checkpoint(path, spark)
-            if _mark(now) != _mark(checkpoint):
-                checkpoint = now
-                hub.publish(run_status(now))
+            before, mark = mark, _mark(now, lease)
+            if mark != before:
+                hub.publish(run_status(now, lease))
     finally:
         server.close()
 
 
-def _mark(checkpoint: CheckpointReader) -> Any:
-    """Return what changes with each epoch and with the end of a run."""
-    return checkpoint.committed[-1:], checkpoint.begun, holder_of(checkpoint.files)
+def _mark(checkpoint: CheckpointReader, lease: Lease) -> Any:
+    """Look at the lease; return what changes with each epoch and with the end of a run."""
+    is_over = lease.is_over() is True
+    return checkpoint.committed[-1:], checkpoint.begun, lease.holder, is_over
 
 
-def run_status(checkpoint: CheckpointReader) -> RunStatus:
+def run_status(checkpoint: CheckpointReader, lease: Lease) -> RunStatus:
     """Return the status of the run that a checkpoint belongs to, as of its last epoch."""
     found = status(checkpoint.root, spark=checkpoint.spark)
     last = found.last
@@ -84,7 +87,7 @@ def run_status(checkpoint: CheckpointReader) -> RunStatus:
     graph = graph_from_json(checkpoint.identity.recovery["graph"])
     sizes: dict[str, dict[str, int]] = {step.step_id: {} for step in graph.steps}
     sizes |= {one.step: _sizes(one) for one in found.steps}
-    state, error = _end(checkpoint, found, seconds)
+    state, error = _end(lease, found, seconds)
     return RunStatus(
         found.flow,
         found.run_id,
@@ -103,16 +106,17 @@ def run_status(checkpoint: CheckpointReader) -> RunStatus:
 
 
 def _end(
-    checkpoint: CheckpointReader, found: CheckpointStatus, seconds: float | None
+    lease: Lease, found: CheckpointStatus, seconds: float | None
 ) -> tuple[RunState, ErrorStatus | None]:
     """Return the state of the run, and an error for a run that was killed."""
-    holder = holder_of(checkpoint.files)
-    if holder is not None and not has_ended(checkpoint.files, holder):
+    is_over, holder = lease.is_over(), lease.holder
+    if not is_over:
         return RunState.RUNNING, None
     again = "" if found.begun is None else f"; the next run does epoch {found.begun} again"
     if holder is not None:
-        process = f"process {holder.get('pid')} on {holder.get('host')}"
-        message = f"{process}, which ran the flow, has ended without an end of the run{again}"
+        message = (
+            f"{holder.process}, which ran the flow, has ended without an end of the run{again}"
+        )
         return RunState.FAILED, ErrorStatus(seconds or 0.0, message)
     if found.ended:
         return RunState.ENDED, None

@@ -12,8 +12,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.engine.checkpoint.checkpoint import CHANGE, NAME, check_settled
-from flow.engine.checkpoint.lock import NAME as LOCK
-from flow.engine.checkpoint.lock import CheckpointLock
+from flow.engine.checkpoint.lock import CheckpointLock, Claim, holder_of
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, first_line
@@ -35,12 +34,10 @@ class CheckpointFiles(Storage):
     Attributes:
         IDENTITY: the name of the checkpoint's identity.
         CHANGE: the name of the journal of a tool that changes the checkpoint.
-        LOCK: the name of the lock.
     """
 
     IDENTITY = NAME
     CHANGE = CHANGE
-    LOCK = LOCK
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         super().__init__(spark, root)
@@ -53,7 +50,11 @@ class CheckpointFiles(Storage):
         Args:
             changes: False for a block that only reads; it needs the lock if a run may hold it.
         """
-        return CheckpointLock(self) if changes or self.exists(LOCK) else contextlib.nullcontext()
+        return CheckpointLock(self) if changes or self.holder() else contextlib.nullcontext()
+
+    def holder(self) -> Claim | None:
+        """Return the claim that has the lock of the checkpoint; ``None`` without one."""
+        return holder_of(self)
 
     def check_settled(self) -> None:
         """Check that no interrupted tool has left the checkpoint changed in part.

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from flow.engine.feed.offsets import EpochOffset
-from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.segments import StateCounts
 from recovery.reading.checkpoint import CheckpointReader, EpochLog, open_checkpoint, spans
@@ -203,14 +202,8 @@ def _steps(state: EpochState) -> Iterator[StepStatus]:
 
 def _in_use(checkpoint: CheckpointReader) -> str | None:
     """Return the process that holds the checkpoint's lock, in words."""
-    files = checkpoint.files
-    if not files.exists(files.LOCK):
-        return None
-    try:
-        holder = files.read(files.LOCK)
-        return f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
-    except (CheckpointError, KeyError, TypeError):
-        return f"{files.LOCK}, which cannot be read"
+    holder = checkpoint.files.holder()
+    return None if holder is None else str(holder)
 
 
 def _lines(found: CheckpointStatus) -> Iterator[str]:

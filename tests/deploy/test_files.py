@@ -14,8 +14,7 @@ import pytest
 import yaml
 
 from flow.cli.run_command import _parser as parser_of_run
-from flow.engine.checkpoint.lock import RENEW_SECONDS, STALE_SECONDS
-from flow.engine.checkpoint.lock import _renewal_of as renewal_of
+from flow.engine.checkpoint.lock import RENEW_SECONDS, STALE_SECONDS, Claim
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -115,7 +114,7 @@ def test_health_is_the_renewal_of_the_lock(place: str) -> None:
     else:
         text = container()[place]["exec"]["command"][-1]
     pattern, minutes = re.search(r"-name '([^']+)' -mmin -(\d+)", text).groups()  # type: ignore[union-attr]
-    assert fnmatch(renewal_of({"token": "1a2b"}), pattern)
+    assert fnmatch(Claim(1, {"token": "1a2b"}).renewal, pattern)
     assert 2 * RENEW_SECONDS < int(minutes) * 60 < STALE_SECONDS
 
 

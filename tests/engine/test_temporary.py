@@ -186,7 +186,7 @@ def test_an_open_log_shows_that_the_jvm_is_alive(base: Path) -> None:
     path = make_leftover(base)
     (path / "spark.log").rename(path / "ended.log")
     log = os.open(path / "ended.log", os.O_RDWR)
-    assert temporary._lock(log)
+    assert temporary.lock_file(log)
     remove_leftovers(base)
     assert (path / "spark" / "blockmgr" / "block").exists()
     os.close(log)
@@ -285,7 +285,7 @@ def test_a_directory_removed_before_its_lock_is_made_again(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    lock = temporary._lock
+    lock = temporary.lock_file
 
     def taken_first(log: int) -> bool:
         if len(made) < 3:
@@ -307,7 +307,7 @@ def test_a_directory_removed_before_its_lock_is_made_again(
             held.clear()
 
     held: list[tuple[int, Path]] = []
-    monkeypatch.setattr(temporary, "_lock", taken_first)
+    monkeypatch.setattr(temporary, "lock_file", taken_first)
     directory = ProcessDirectory.make(base)
     assert list(base.iterdir()) == [directory.path]
     assert directory.path.name not in made

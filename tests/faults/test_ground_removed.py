@@ -72,8 +72,8 @@ CHECKPOINT_GONE = r"^checkpoint .*/checkpoint was removed while the flow ran on 
             marks=EXTENDED,
         ),
         pytest.param(
-            "lock.json",
-            r"/checkpoint/lock\.json was removed while this run held it: another run",
+            "lock.1.json",
+            r"/checkpoint/lock\.1\.json was removed or damaged while this run held it: another run",
             marks=EXTENDED,
         ),
     ],
@@ -192,4 +192,4 @@ def test_a_stopped_session_ends_the_run_soon_with_an_error_without_a_trace(
     )
     assert done.stdout.splitlines() == ["EngineError in time", SESSION_STOPPED], done.stderr
     assert done.stderr == ""
-    assert not (tmp_path / "checkpoint" / "lock.json").exists()
+    assert not (tmp_path / "checkpoint" / "lock.1.json").exists()

@@ -143,10 +143,10 @@ class ToolUser:
 
     def _is_locked_by(self, child: Child) -> bool:
         try:
-            holder = json.loads((self.shop.checkpoint / "lock.json").read_text())
-        except (OSError, ValueError):
+            claims = [one.read_text() for one in self.shop.checkpoint.glob("lock.*.json")]
+        except OSError:
             return False
-        return bool(holder.get("pid") == child.process.pid)
+        return any(json.loads(claim).get("pid") == child.process.pid for claim in claims)
 
 
 def _check(tool: Tool, child: Child) -> None:

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from flow.engine.checkpoint.lock import Lease
 from flow.errors import FlowBuildError
 from flow.monitoring.status import RunState, RunStatus
 from recovery.cli import main
@@ -42,7 +43,8 @@ def get(url: str) -> Any:
 
 
 def status_of(path: Path) -> RunStatus:
-    return run_status(open_checkpoint(path))
+    checkpoint = open_checkpoint(path)
+    return run_status(checkpoint, Lease(checkpoint.files))
 
 
 def test_the_page_has_the_graph_the_sizes_and_the_offsets(checkpoint: Path) -> None:
@@ -61,8 +63,9 @@ def test_the_page_has_the_graph_the_sizes_and_the_offsets(checkpoint: Path) -> N
 
 
 def test_a_run_that_was_killed_is_said_to_be(copied: Path) -> None:
-    holder = {"pid": 2**22 + 1, "host": "elsewhere", "token": "t", "renewed": 0.0}
-    (copied / "lock.json").write_text(json.dumps(holder))
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    holder = {"pid": 2**22 + 1, "host": "elsewhere", "token": "t", "boot": boot}
+    (copied / "lock.1.json").write_text(json.dumps(holder))
     (copied / "spark" / "commits" / "3").unlink()
     found = status_of(copied)
     assert found.state is RunState.FAILED

@@ -1,7 +1,7 @@
 """A flow's checkpoint directory: its identity, its layout and the start of a run on it.
 
     <path>/flow.json      the identity: flow, run id, layout, fingerprint; replaced atomically
-    <path>/lock.json      the run that holds the lock; ``lock-<token>.json`` its last renewal
+    <path>/lock.<n>.json  the run that holds the lock; ``lock-<token>.json`` its last renewal
     <path>/change.json    the changes that a tool is making
     <path>/spark          Spark's own checkpoint: offsets, commits and state; ``spark-<n>`` in a
                           later generation

@@ -1,25 +1,35 @@
 """The lock of a checkpoint, by which one run at a time uses it, and the watch over its files.
 
-The lock is a small file that names its holder. Another run takes the lock over if the holder is a
-process of this machine that has ended, or a process of another machine that has not renewed the
-lock for `STALE_SECONDS`.
+    <path>/lock.<number>.json    the claim of a run; the claim with the greatest number has the lock
+    <path>/lock-<token>.json     the renewals of the claim with this token
 
-A holder renews the lock in a file of its own, so that a suspended holder does not overwrite the
-claim of its successor. No file system replaces or removes a file on the condition that its content
-is unchanged: a process that is suspended for minutes between its last read and the write of a
-claim, or the removal of its own, overwrites or removes the claim of another run.
+A run takes the lock over with the next number, which an exclusive create gives to one run
+(`Storage.create`). A holder has ended if
+
+- the operating system has released the lock of its claim's file (`Storage.is_locked`), and no
+  other machine could hold it: the directory is on a disk, or the holder ran on this machine since
+  its last boot. Containers share both, and neither pids nor host names are compared;
+- or else, the starting run has watched the claim for `STALE_SECONDS`, by its own monotonic clock,
+  and has seen no renewal.
+
+The number is a fencing number: a holder that was suspended or cut off, and continues, finds at its
+next check that another run has the lock, and stops before it commits.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
+import re
 import socket
 import threading
 import time
 import uuid
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from flow.connectors.source import Json
@@ -28,17 +38,94 @@ from flow.engine.checkpoint.storage import Storage
 from flow.engine.spark.session.failures import JVM_ERRORS
 from flow.errors import CheckpointError, FlowError, first_line
 
-NAME = "lock.json"
 RENEW_SECONDS = 30.0
 STALE_SECONDS = 300.0
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at a claim while a start waits for its renewal."""
 SETTLE_SECONDS = 0.2
-"""Time after a takeover in which competing claims become visible."""
+"""Time in which a file that another process replaces becomes visible."""
 CHECK_SECONDS = 2.0
 """Seconds between two checks while the run waits for an epoch."""
 _SPARKS_NAME = "metadata"
 """A file that Spark writes only when a query first starts on a checkpoint."""
+_CLAIM = re.compile(r"lock\.(\d+)\.json", re.ASCII)
+_OF_LOCKS = re.compile(r"lock[.-]\w+\.json", re.ASCII)
 
 logger = logging.getLogger("flow")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Claim of a run to the lock.
+
+    Attributes:
+        number: the fencing number, from 1.
+        content: host, pid and start of the run, its token, and the id of the machine's boot; empty
+            if the file cannot be read.
+    """
+
+    number: int
+    content: Json
+
+    @property
+    def name(self) -> str:
+        """Name of the claim's file."""
+        return f"lock.{self.number}.json"
+
+    @property
+    def renewal(self) -> str:
+        """Name of the file with the renewals."""
+        return f"lock-{self.content.get('token')}.json"
+
+    @property
+    def process(self) -> str:
+        """The process of the run, for messages."""
+        return f"process {self.content.get('pid')} on {self.content.get('host')}"
+
+    def __str__(self) -> str:
+        if not self.content:
+            return f"{self.name}, which cannot be read"
+        return f"{self.process}, since {self.content.get('since')}"
+
+
+class Lease:
+    """Lease of the lock's holder, as another process sees it.
+
+    Args:
+        storage: the checkpoint's directory.
+
+    Attributes:
+        holder: the holder's claim at the last look; ``None`` without a holder.
+        numbers: the numbers of all claims at the last look, sorted.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._seen: tuple[Claim | None, Json] | None = None
+        self._since = 0.0
+        self.holder: Claim | None = None
+        self.numbers: list[int] = []
+
+    def is_over(self) -> bool | None:
+        """Look at the claims: True if no run holds the lock, ``None`` if that is not known yet."""
+        self.numbers = _numbers_of(self._storage)
+        holder = self.holder = _read(self._storage, self.numbers[-1]) if self.numbers else None
+        is_locked = None if holder is None else self._storage.is_locked(holder.name)
+        if is_locked:
+            return False
+        seen = (holder, None if holder is None else _content(self._storage, holder.renewal))
+        if seen != self._seen:
+            is_renewed, self._seen, self._since = self._seen is not None, seen, time.monotonic()
+            if holder is not None and is_renewed:
+                return False
+        if holder is None or (is_locked is False and self._sees_locks_of(holder)):
+            return True
+        return True if time.monotonic() - self._since > STALE_SECONDS else None
+
+    def _sees_locks_of(self, holder: Claim) -> bool:
+        """Return True if this machine sees the lock of a holder's file while the holder runs."""
+        boot = _boot_id()
+        return self._storage.is_on_disk or (boot is not None and holder.content.get("boot") == boot)
 
 
 class CheckpointLock:
@@ -50,121 +137,126 @@ class CheckpointLock:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._me = {
+        content = {
             "version": 1,
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "started": _start_of(os.getpid()),
+            "boot": _boot_id(),
             "since": datetime.now(UTC).isoformat(timespec="seconds"),
             "token": uuid.uuid4().hex,
         }
+        self._claim = Claim(0, content)
+        self._held = contextlib.ExitStack()
         self._released = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name="flow-lock", daemon=True)
-        self._read_at = time.time()
-        self._successor: Json = None
 
     def __enter__(self) -> CheckpointLock:
-        """Take the lock.
+        """Take the lock; wait for a holder's next renewal, or the end of its lease, if need be.
 
         Raises:
             CheckpointError: when another run holds the lock; the error names the run.
         """
-        if not self._storage.create(NAME, self._claim()):
-            self._take_over()
-        self._read_at = time.time()
+        lease = Lease(self._storage)
+        while not self._claim_after(lease):
+            pass  # Another start was faster: the next look finds its claim.
         self._renewing.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._released.set()
         self._renewing.join()  # The thread could write the renewal again after its removal.
-        holder = holder_of(self._storage)
-        with contextlib.suppress(CheckpointError) if holder is None else contextlib.nullcontext():
-            self._storage.remove(_renewal_of(self._me))
-        if holder is not None and holder.get("token") == self._me["token"]:
-            self._storage.remove(NAME)
+        self._release()
+
+    def _release(self) -> None:
+        """Remove the claim and its renewals, and release the lock of its file."""
+        with self._held:
+            is_mine = self._is_mine()
+            if is_mine:
+                self._storage.remove(self._claim.name)
+            with contextlib.nullcontext() if is_mine else contextlib.suppress(CheckpointError):
+                self._storage.remove(self._claim.renewal)
 
     def check(self) -> None:
-        """Check, from a read at most a minute old, that no run has taken the lock over.
+        """Check that no other run has taken the lock over.
 
         Raises:
-            CheckpointError: when another run has, because this process did not renew the lock.
+            CheckpointError: when another run has, or the claim was removed.
         """
-        # The process may have been suspended, and its thread has not read the lock since.
-        if abs(time.time() - self._read_at) > 2 * RENEW_SECONDS:
-            self._read_claim()
-        holder = self._successor
-        if holder is not None:
-            raise CheckpointError(
-                f"{self._storage.root} was taken over by process {holder.get('pid')} on "
-                f"{holder.get('host')}, because this process did not renew its lock for "
-                f"{STALE_SECONDS:.0f} s: it may have been suspended, or cut off"
-            )
-
-    def check_there(self) -> None:
-        """Check that the lock's file exists; a takeover in progress may replace the file.
-
-        Raises:
-            CheckpointError: when the file was removed, or another run has taken the lock over.
-        """
-        if self._storage.exists(NAME):
+        following = Claim(self._claim.number + 1, {})
+        if self._is_mine() and not self._storage.exists(following.name):
             return
-        time.sleep(SETTLE_SECONDS)
-        if not self._storage.exists(NAME):
-            raise CheckpointError(
-                f"{self._storage.root}/{NAME} was removed while this run held it: another run "
-                "could have started on the checkpoint, so this one has stopped; make sure that "
-                "none has, and run the flow again"
-            )
-        self._read_claim()
-        self.check()
-
-    def _take_over(self) -> None:
-        """Take the lock from a holder that has ended; of competing runs the last writer gets it."""
         holder = holder_of(self._storage)
-        if holder is not None:
-            self._refuse_living(holder)
-            message = "taking checkpoint %s over from process %s on %s, which has ended"
-            logger.info(message, self._storage.root, holder.get("pid"), holder.get("host"))
-        self._storage.write(NAME, self._claim())
-        time.sleep(SETTLE_SECONDS)
-        before, holder = holder, holder_of(self._storage)
-        if holder is not None and holder.get("token") != self._me["token"]:
-            self._refuse_living(holder)
-        elif before is not None:
-            self._storage.remove(_renewal_of(before))
-
-    def _refuse_living(self, holder: Json) -> None:
-        """Raise an error for a lock whose holder still runs."""
-        if not has_ended(self._storage, holder):
+        if holder is None or not holder.content:
             raise CheckpointError(
-                f"{self._storage.root} is in use by another run: process {holder.get('pid')} on "
-                f"{holder.get('host')}, since {holder.get('since')}. Stop that one first; if you "
-                f"know that it is gone, remove {self._storage.root}/{NAME}"
+                f"{self._storage.root}/{self._claim.name} was removed or damaged while this run "
+                "held it: another run could have started on the checkpoint, so this one has "
+                "stopped; make sure that none has, and run the flow again"
+            )
+        if holder != self._claim:
+            raise CheckpointError(
+                f"{self._storage.root} was taken over by {holder}, because this process did not "
+                f"renew its lock for {STALE_SECONDS:.0f} s, or its lock was removed: it may have "
+                "been suspended, or cut off"
             )
 
-    def _claim(self) -> Json:
-        return {**self._me, "renewed": time.time()}
+    def _claim_after(self, lease: Lease) -> bool:
+        """Claim the lock once a lease is over; return False if another run was faster."""
+        self._wait_for(lease)
+        self._claim = Claim(max(lease.numbers, default=0) + 1, self._claim.content)
+        held = self._storage.create(self._claim.name, self._claim.content)
+        if held is None:
+            return False
+        self._held = held
+        if not self._storage.is_local:
+            time.sleep(SETTLE_SECONDS)
+        others = {*_numbers_of(self._storage)} - {self._claim.number, *lease.numbers}
+        if others or not self._is_mine():
+            self._release()
+            return False
+        for name in self._storage.names(""):
+            if _OF_LOCKS.fullmatch(name) and name != self._claim.name:
+                self._storage.remove(name)
+        return True
+
+    def _wait_for(self, lease: Lease) -> None:
+        """Wait until a lease is over.
+
+        Raises:
+            CheckpointError: when the holder renews the lock.
+        """
+        root, is_over = self._storage.root, lease.is_over()
+        if is_over is None:
+            message = "%s may be in use by %s: waiting for its next renewal, up to %.0f s"
+            logger.warning(message, root, lease.holder, STALE_SECONDS)
+        while is_over is None:
+            time.sleep(LOOK_SECONDS)
+            is_over = lease.is_over()
+        holder = lease.holder
+        if not is_over and holder is not None:
+            raise CheckpointError(
+                f"{root} is in use by another run: {holder}. Stop that one first; if you know that "
+                f"it is gone, remove {root}/{holder.name}"
+            )
+        if holder is not None:
+            logger.info("taking checkpoint %s over from %s, which has ended", root, holder)
+
+    def _is_mine(self) -> bool:
+        """Return True if the claim of this run exists."""
+        return _read(self._storage, self._claim.number) == self._claim
 
     def _renew(self) -> None:
         """Renew the lock every `RENEW_SECONDS`, until released or taken over."""
-        while self._successor is None and not self._released.wait(RENEW_SECONDS):
+        for count in itertools.count(1):
+            if self._released.wait(RENEW_SECONDS):
+                return
             try:
                 # A write would recreate a removed directory.
-                if self._storage.exists(NAME):
-                    self._storage.write(_renewal_of(self._me), {"renewed": time.time()})
-                self._read_claim()
+                if self._storage.exists(self._claim.name):
+                    self._storage.write(self._claim.renewal, {"renewals": count})
             except JVM_ERRORS as error:  # The run itself reports the end of the JVM.
                 logger.debug("the lock could not be renewed: %s", first_line(error))
             except FlowError as error:
                 logger.warning("the lock could not be renewed: %s", first_line(error))
-
-    def _read_claim(self) -> None:
-        """Read the lock, and store the claim of another run as the successor."""
-        holder = holder_of(self._storage)
-        self._read_at = time.time()
-        if holder is not None and holder.get("token") != self._me["token"]:
-            self._successor = holder
 
 
 class CheckpointWatch:
@@ -213,7 +305,7 @@ class CheckpointWatch:
             if not self._exists(name):
                 raise CheckpointError(self._problem(name))
         if self._lock is not None:
-            self._lock.check_there()
+            self._lock.check()
 
     def _exists(self, name: str) -> bool:
         """Return True if a file exists, now or after a replacement in progress."""
@@ -233,61 +325,36 @@ class CheckpointWatch:
         )
 
 
-def holder_of(storage: Storage) -> Json:
-    """Return the claim in the lock; ``None`` if the file is missing or unreadable."""
+def holder_of(storage: Storage) -> Claim | None:
+    """Return the claim that has the lock; ``None`` without one."""
+    numbers = _numbers_of(storage)
+    return _read(storage, numbers[-1]) if numbers else None
+
+
+def _numbers_of(storage: Storage) -> list[int]:
+    """Return the numbers of all claims, sorted."""
+    found = (_CLAIM.fullmatch(name) for name in storage.names(""))
+    return sorted(int(one[1]) for one in found if one)
+
+
+def _read(storage: Storage, number: int) -> Claim:
+    """Return the claim with a number, without content if its file is missing or unreadable."""
+    content = _content(storage, Claim(number, {}).name)
+    return Claim(number, content if isinstance(content, dict) else {})
+
+
+def _content(storage: Storage, name: str) -> Json:
+    """Return the content of a file; ``None`` if it is missing or unreadable."""
     try:
-        holder = storage.read(NAME)
+        return storage.read(name)
     except CheckpointError:
         return None
-    return holder if isinstance(holder, dict) else None
 
 
-def has_ended(storage: Storage, holder: Json) -> bool:
-    """Return True if the holder of a lock has ended without releasing it."""
-    if holder.get("host") != socket.gethostname():
-        return time.time() - _last_renewal(storage, holder) > STALE_SECONDS
-    pid = holder.get("pid")
-    if not isinstance(pid, int) or not _exists(pid):
-        return True
-    started = _start_of(pid)
-    return started is not None and started != holder.get("started")
-
-
-def _last_renewal(storage: Storage, holder: Json) -> float:
-    """Return the time of a holder's last renewal, or of its claim."""
-    with contextlib.suppress(CheckpointError, KeyError, TypeError):
-        return float(storage.read(_renewal_of(holder))["renewed"])
-    return float(holder.get("renewed", 0))
-
-
-def _renewal_of(holder: Json) -> str:
-    """Return the name of the file in which a holder renews its lock."""
-    return f"lock-{holder.get('token')}.json"
-
-
-def _exists(pid: int) -> bool:
+@cache
+def _boot_id() -> str | None:
+    """Return the id of the machine's last boot, equal in its containers; ``None`` if unknown."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    # A killed process stays a zombie until its parent reads its exit status.
-    stat = _stat_of(pid)
-    return stat is None or stat[0] not in ("Z", "X")
-
-
-def _start_of(pid: int) -> str | None:
-    """Return the start time of a process, if known: process ids are reused."""
-    stat = _stat_of(pid)
-    return None if stat is None else stat[19]
-
-
-def _stat_of(pid: int) -> list[str] | None:
-    """Return the fields of ``/proc/<pid>/stat`` from the state on; ``None`` if unreadable."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text("utf-8")
+        return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     except OSError:
         return None
-    # The second field is a name in parentheses, which may hold anything; the state is the third.
-    return stat.rpartition(")")[2].split()

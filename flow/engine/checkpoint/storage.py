@@ -8,6 +8,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -17,6 +18,7 @@ from flow.connectors.source import Json
 from flow.engine.checkpoint.source_log import StoredLog
 from flow.engine.spark.session.access import java_of
 from flow.engine.spark.session.failures import tells_of_a_full_disk
+from flow.engine.temporary import lock_file
 from flow.errors import CheckpointError, first_line
 
 CHUNK = 1 << 20
@@ -128,22 +130,55 @@ class Storage:
         with _explained("written", self._path(name).toString()):
             self._put(name, data, overwrite=True)
 
-    def create(self, name: str, content: Json) -> bool:
-        """Write a JSON file unless it exists; return True if it was written.
+    def create(self, name: str, content: Json) -> ExitStack | None:
+        """Write a JSON file unless it exists.
+
+        A store must promise that of several calls at a time, of any process and machine, one writes
+        the file. A local file system promises it for hard links, HDFS for renames. Where
+        `createAtomic` of Spark's `CheckpointFileManager` does not, as on some object stores, the
+        content of the last call stays.
+
+        Returns:
+            The lock of the file, for `is_locked`, until it is closed here and in processes forked
+            meanwhile; ``None`` if the file exists.
 
         Raises:
             CheckpointError: when the file cannot be written.
         """
         if self.exists(name):
-            return False
+            return None
         try:
-            self._put(name, _as_bytes(content), overwrite=False)
+            return self._put(name, _as_bytes(content), overwrite=False)
         except Exception as error:
             if self.exists(name):
-                return False
+                return None
             problem = f"{self._path(name).toString()} cannot be written: {_reason(error)}"
             raise CheckpointError(problem) from None
-        return True
+
+    def is_locked(self, name: str) -> bool | None:
+        """Return True if a process holds the lock of a file that `create` made.
+
+        The operating system releases the lock as the process ends, in whatever way. All containers
+        of a machine see it.
+
+        Returns:
+            ``None`` if unknown: on a store that is not local, and where files have no locks.
+        """
+        if not self.is_local:
+            return None
+        try:
+            with open(f"{self.local_path}/{name}", "rb") as file:
+                return False if lock_file(file.fileno(), shared=True) else None
+        except BlockingIOError:
+            return True
+        except OSError:
+            return None
+
+    @property
+    def is_on_disk(self) -> bool:
+        """True if a local directory is on a disk, which no other machine uses at the same time."""
+        # A network file system has no driver of its own, which the major number would name.
+        return os.major(os.stat(str(self.local_path)).st_dev) > 0
 
     def remove(self, name: str) -> None:
         """Remove a file or directory, if it exists."""
@@ -166,16 +201,18 @@ class Storage:
         """Remove Hadoop's checksum of a file, if it exists."""
         self.remove(_checksum_name(name))
 
-    def _put(self, name: str, data: bytes, overwrite: bool) -> None:
+    def _put(self, name: str, data: bytes, overwrite: bool) -> ExitStack:
         path = self._path(name)
         self._make_private()
         self._files.mkdirs(path.getParent())
         # Hadoop writes the checksum after the file. A kill in between would leave the old checksum
         # beside the new file, which would then be unreadable.
         self._fs.delete(self._path(_checksum_name(name)), False)
-        if overwrite and self.is_local:
-            replace_local_file(str(path.toUri().getPath()), data)
-            return
+        if self.is_local and not overwrite:
+            return create_local_file(f"{self.local_path}/{name}", data)
+        if self.is_local:
+            replace_local_file(f"{self.local_path}/{name}", data)
+            return ExitStack()
         stream = self._files.createAtomic(path, overwrite)
         try:
             for start in range(0, len(data), CHUNK):
@@ -184,6 +221,7 @@ class Storage:
         except Exception:
             stream.cancel()
             raise
+        return ExitStack()
 
     def log(self, name: str) -> StoredLog:
         """Return the log of a source in a directory."""
@@ -208,6 +246,35 @@ def replace_local_file(path: str, data: bytes) -> None:
 
     The temporary file is named as Spark names its own, which `Storage.names` leaves out.
     """
+    with _temporary_file(path, data) as temporary:
+        os.replace(temporary, path)
+
+
+def create_local_file(path: str, data: bytes) -> ExitStack:
+    """Write and lock a local file; return its lock, which holds until it is closed.
+
+    The file is locked before others see it, so that a file without a lock has no living owner.
+
+    Raises:
+        OSError: when the file exists or cannot be written.
+    """
+    with _temporary_file(path, data) as temporary, ExitStack() as lock:
+        descriptor = os.open(temporary, os.O_RDWR)
+        lock.callback(os.close, descriptor)
+        if not lock_file(descriptor):
+            lock.close()
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise
+        except OSError:  # The file system has no hard links: the last of two calls stays.
+            os.rename(temporary, path)
+        return lock.pop_all()
+
+
+@contextlib.contextmanager
+def _temporary_file(path: str, data: bytes) -> Iterator[str]:
+    """Write a file beside `path`, which is removed after the block unless it was renamed."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4()}.tmp")
     try:
@@ -215,11 +282,10 @@ def replace_local_file(path: str, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
+        yield temporary
+    finally:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-        raise
 
 
 def _as_bytes(content: Json) -> bytes:

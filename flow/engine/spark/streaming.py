@@ -360,9 +360,7 @@ class StreamingRun:
         stopping.join()
 
     def _check_before_commit(self, epoch: int) -> None:
-        """Check lock and checkpoint before an epoch's outputs are committed."""
-        if self._lock is not None:
-            self._lock.check()
+        """Check checkpoint and lock before an epoch's outputs are committed."""
         number = epoch - self._checkpoint.identity.first_epoch
         self._watch.check(number - 1 if number else None)
         if self._feed is not None and self._feed.aborted:

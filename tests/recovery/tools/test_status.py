@@ -99,8 +99,8 @@ def test_a_new_generation_starts_where_the_last_one_ended(copied: Path) -> None:
 def test_names_the_process_that_uses_the_checkpoint(copied: Path) -> None:
     with used_by_a_run(copied):
         assert f"process {os.getpid()} on " in str(status(copied).in_use)
-    (copied / "lock.json").write_text("not JSON")
-    assert status(copied).in_use == "lock.json, which cannot be read"
+    (copied / "lock.1.json").write_text("not JSON")
+    assert status(copied).in_use == "lock.1.json, which cannot be read"
 
 
 def test_steps_are_listed_by_id_and_removed_steps_last(copied: Path) -> None:
