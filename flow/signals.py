@@ -65,6 +65,23 @@ def own_handlers_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Defer a Ctrl-C that comes in the block to the end of the block."""
+    before = signal.getsignal(signal.SIGINT)
+    if not _in_main_thread() or before is None:
+        yield
+        return
+    deferred: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: deferred.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for number in deferred[:1]:
+            signal.raise_signal(number)
+
+
+@contextlib.contextmanager
 def plainly_interrupted() -> Iterator[None]:
     """Raise a plain `KeyboardInterrupt` at Ctrl-C, without the errors of Spark jobs that end.
 

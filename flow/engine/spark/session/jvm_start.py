@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
+import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from pyspark import SparkConf, SparkContext, java_gateway
 
 from flow.engine.temporary import ProcessDirectory, process_directory
+from flow.signals import interrupts_deferred
 
 SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
 """The environment variable with options of a JVM that PySpark starts."""
@@ -116,7 +117,8 @@ def started_in(directory: ProcessDirectory | None) -> Iterator[None]:
     options = submit_options(f'"-D{_TEMPORARY}={path}"', os.environ.get(SUBMIT_OPTIONS))
     # While PySpark starts a JVM, it makes a temporary directory for the JVM's answer.
     gateway: Any = java_gateway
-    gateway.tempfile = _TempfileIn(directory.spark)
+    own = {"mkdtemp": partial(tempfile.mkdtemp, dir=directory.spark)}
+    gateway.tempfile = SimpleNamespace(**{**vars(tempfile), **own})
     try:
         with environment(options):
             yield
@@ -135,16 +137,6 @@ def leave_to_jvm(directory: ProcessDirectory | None) -> None:
     file(str(directory.path)).deleteOnExit()
     file(str(directory.ended_log)).deleteOnExit()
     directory.jvm = gateway.proc
-
-
-class _TempfileIn:
-    """The module `tempfile` with another default directory for `mkdtemp`."""
-
-    def __init__(self, directory: Path) -> None:
-        self.mkdtemp: Callable[..., str] = partial(tempfile.mkdtemp, dir=directory)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(tempfile, name)
 
 
 class SparkLog:
@@ -198,20 +190,49 @@ SPARK_LOG = SparkLog()
 
 
 @contextlib.contextmanager
-def output_to(spark_log: SparkLog) -> Iterator[None]:
-    """Redirect the output of processes started in a ``with`` block to a file.
+def own_jvm(spark_log: SparkLog) -> Iterator[None]:
+    """Give JVMs that start in the block their output file, and end them if the block fails.
 
-    The JVM inherits standard output and error, and so do its Python workers.
+    The JVM inherits the file as standard output and error, and so do its Python workers. PySpark
+    loses a JVM that has not told its port when an interrupt comes. Such a JVM would run for good,
+    because it waits for the end of this process only after it has told its port.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    originals = os.dup(1), os.dup(2)
-    log = spark_log.opened()
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    log, started = spark_log.opened(), list[subprocess.Popen[bytes]]()
+
+    def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        with interrupts_deferred():
+            options |= {"stdout": log, "stderr": log}
+            if os.environ.get("LC_ALL") in ("C", "POSIX"):  # Java then has no names beyond ASCII.
+                options["env"] |= {"LC_ALL": "C.UTF-8"}
+            started.append(subprocess.Popen(*args, **options))
+        return started[-1]
+
+    gateway: Any = java_gateway
+    gateway.Popen = start
     try:
         yield
+    except BaseException:
+        for jvm in started:
+            end_jvm(jvm)
+        raise
     finally:
-        for original, number in zip(originals, (1, 2), strict=True):
-            os.dup2(original, number)
-            os.close(original)
+        gateway.Popen = subprocess.Popen
+
+
+def end_jvm(jvm: subprocess.Popen[bytes], seconds: float = 5) -> None:
+    """End the JVM of this process, so that its next session starts another one.
+
+    Args:
+        jvm: the JVM.
+        seconds: the time that it may take to remove its files and end, before it is killed.
+    """
+    spark: Any = SparkContext
+    if spark._active_spark_context is not None:
+        with contextlib.suppress(Exception):  # The JVM may have ended.
+            spark._active_spark_context.stop()
+    spark._gateway = spark._jvm = None
+    jvm.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        jvm.wait(seconds)
+    jvm.kill()
+    jvm.wait()

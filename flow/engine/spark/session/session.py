@@ -30,7 +30,7 @@ from flow.engine.spark.session.jvm_start import (
     has_room_for_sockets,
     java_options_of_user,
     leave_to_jvm,
-    output_to,
+    own_jvm,
     started_in,
     starts_jvm,
     submitted_conf,
@@ -204,9 +204,9 @@ def _start(name: str, settings: SparkSettings) -> SparkSession:
     own_python = is_local_master(settings.master) and os.environ["PYSPARK_PYTHON"] == sys.executable
     is_quick = own_python and has_speedups()
     quick_home = quick_spark_home() if is_quick else contextlib.nullcontext()
-    with output_to(SPARK_LOG), quick_home, started_in(directory):
+    with own_jvm(SPARK_LOG), quick_home, started_in(directory):
         spark = builder.getOrCreate()
-    leave_to_jvm(directory)
+        leave_to_jvm(directory)
     return spark
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import os
 import site
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from typing import Any
 import pyspark
 from pyspark import SparkContext
 
-from flow.engine.spark.session.jvm_start import SUBMIT_OPTIONS, environment, submit_options
+from flow.engine.spark.session.jvm_start import SUBMIT_OPTIONS, end_jvm, environment, submit_options
 from flow.engine.temporary import new_directory
 from flow.errors import EnvironmentProblem
 
@@ -91,7 +90,9 @@ def prepare_home(use_spark: Callable[[], Any]) -> Path:
         raise EnvironmentProblem(problem) from error
     with _started_from(home, f'"-XX:ArchiveClassesAtExit={new}"'):
         use_spark()
-    _end_java()
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        end_jvm(gateway.proc, _END_SECONDS)
     if not new.exists():
         raise EnvironmentProblem("Java has made no archive of its classes: try another Java")
     new.replace(archive)
@@ -114,21 +115,6 @@ def _check_environment() -> None:
         )
     if SparkContext._gateway is not None:
         raise EnvironmentProblem("Spark runs in this process: prepare its home in another one")
-
-
-def _end_java() -> None:
-    """End the JVM in the same way as the end of this process does, and wait for its end."""
-    if SparkContext._active_spark_context is not None:
-        SparkContext._active_spark_context.stop()
-    gateway: Any = SparkContext._gateway
-    if gateway is not None:
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        try:
-            gateway.proc.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired as error:
-            problem = f"Java has not ended within {_END_SECONDS} s: try again"
-            raise EnvironmentProblem(problem) from error
 
 
 def _started_from(home: Path, java_options: str = "") -> contextlib.AbstractContextManager[None]:

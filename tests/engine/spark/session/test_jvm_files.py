@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark import java_gateway
 
 from flow.engine.spark.session import jvm_start
-from flow.engine.spark.session.jvm_start import directory_for_jvm, has_room_for_sockets, started_in
+from flow.engine.spark.session.jvm_start import (
+    SparkLog,
+    directory_for_jvm,
+    has_room_for_sockets,
+    own_jvm,
+    started_in,
+)
 from flow.engine.temporary import ProcessDirectory
 from tests.support.strict_python import strict_python
 
@@ -104,6 +114,37 @@ def test_directories_of_the_user_are_used(tmp_path: Path) -> None:
     assert list((tmp_path / "u").iterdir()) == []
 
 
+@pytest.mark.spark
+@pytest.mark.extended
+@pytest.mark.parametrize("seconds", [0.3, 1.0])
+def test_an_interrupted_start_leaves_no_jvm_and_no_files(
+    short_folder: Path, seconds: float
+) -> None:
+    with subprocess.Popen(
+        [*strict_python(), "-c", START, "{}"],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(short_folder)},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as child:
+        while not list(short_folder.glob("*/spark/*")):
+            time.sleep(0.01)
+        time.sleep(seconds)
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
+    assert errors.endswith(b"KeyboardInterrupt\n")
+    assert list(short_folder.iterdir()) == []
+    assert str(short_folder).encode() not in b"".join(command_lines())
+
+
+def command_lines() -> Iterator[bytes]:
+    """Yield the command lines of this machine's processes."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield file.read_bytes()
+
+
 def test_javas_temporary_directory_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx1g -Djava.io.tmpdir=/var/java")
     assert directory_for_jvm() is None
@@ -130,6 +171,54 @@ def test_files_that_pyspark_makes_at_startup_are_there_too(tmp_path: Path) -> No
         assert gateway.tempfile.mkstemp is tempfile.mkstemp
     assert gateway.tempfile is tempfile
     directory.leave()
+
+
+@pytest.fixture
+def no_jvm(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """PySpark's context of a process without a JVM."""
+    context = SimpleNamespace(_active_spark_context=None, _gateway=None, _jvm=None)
+    monkeypatch.setattr(jvm_start, "SparkContext", context)
+    return context
+
+
+@pytest.mark.parametrize("moment", ["while it starts", "before its port is known"])
+def test_an_interrupt_of_a_start_ends_the_jvm(
+    no_jvm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Started(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            started.append(self)
+            if moment == "while it starts":
+                signal.raise_signal(signal.SIGINT)
+
+    def start() -> None:
+        with own_jvm(SparkLog()):
+            no_jvm._gateway = java_gateway.Popen(["sleep", "60"])
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Started)
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert [jvm.returncode for jvm in started] == [-signal.SIGTERM]
+    assert no_jvm._gateway is None
+    assert java_gateway.Popen is Started
+
+
+def test_a_jvm_without_standard_output_has_its_own_and_names_files_in_unicode(
+    no_jvm: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    log = SparkLog()
+    with own_jvm(log):
+        start = log.size()
+        java_gateway.Popen(["sh", "-c", "echo $LC_ALL"], env={**os.environ}).wait()
+        assert log.written_since(start) == "C.UTF-8\n"
 
 
 @pytest.mark.parametrize(("bytes_of_path", "room"), [(60, True), (61, False)])
