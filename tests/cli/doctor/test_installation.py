@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,9 +18,10 @@ from flow.cli.doctor.installation import (
     pyspark_findings,
     python_findings,
 )
-from flow.engine.spark.session.versions import SparkVersion
+from flow.engine.spark.session.versions import SparkVersion, installed_version
 from tests.cli.doctor.findings import OK, PROBLEM, WARNING, is_last
 
+HOST = socket.gethostname()
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -113,3 +116,36 @@ def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     text = f"Spark needs Java 17 or newer, {java} is version 8: install"
     assert is_last(java_findings(), PROBLEM, text)
+
+
+@pytest.mark.parametrize(
+    ("output", "cause"),
+    [
+        ("Could not determine current working directory.", "the working directory was removed: "),
+        ("There is insufficient memory for the Java Runtime", "too little memory: "),
+        ("Could not reserve enough space for 1048576KB", "too little memory: "),
+        ("basedir must be absolute: ?/.ivy2.5.2/local", "this user has no name: "),
+        ("NullPointerException: invalid null input: name", "this user has no name: "),
+        (
+            f"UnknownHostException: {socket.gethostname()}: x",
+            f"host {socket.gethostname()!r} is unknown: ",
+        ),
+        ("lib/tzdb.dat (Too many open files)", "this process may open too few files: "),
+        ("UnknownHostException: master: x", "'UnknownHostException: master: x\\n': install one, "),
+    ],
+)
+def test_a_java_that_does_not_run_has_its_cause_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, cause: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    java = executable(tmp_path / "bin" / "java", f"echo '{output}' >&2; exit 1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert is_last(java_findings(), PROBLEM, f"{java} does not run: {cause}")
+
+
+def test_a_file_that_hides_pyspark_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = ModuleType("pyspark")
+    mine.__file__ = "/mine/pyspark.py"
+    monkeypatch.setitem(sys.modules, "pyspark", mine)
+    installed_version.cache_clear()
+    assert is_last(pyspark_findings(), PROBLEM, "/mine/pyspark.py hides the package 'pyspark': ")

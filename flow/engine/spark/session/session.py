@@ -47,7 +47,7 @@ from flow.engine.spark.session.settings import (
     local_tasks,
 )
 from flow.engine.spark.session.spark_home import quick_spark_home
-from flow.engine.spark.session.versions import check_java, check_same_version
+from flow.engine.spark.session.versions import cause_in, check_java, check_same_version
 from flow.engine.temporary import new_directory
 from flow.errors import EngineError, EnvironmentProblem, FlowBuildError, first_line
 
@@ -161,10 +161,12 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = _with_submitted(settings, submitted_conf())
+    log_start = SPARK_LOG.size()
     try:
         spark = _start(name, settings)
     except Exception as error:
-        problem = f"Spark did not start: {first_line(error)} (its log: {SPARK_LOG})"
+        cause = cause_in(SPARK_LOG.written_since(log_start)) or first_line(error)
+        problem = f"Spark did not start: {cause} (its log: {SPARK_LOG})"
         raise EngineError(problem) from error
     level = _log_level(settings)
     spark.sparkContext.setLogLevel(level)

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,13 +15,23 @@ from functools import cache
 from typing import Any
 from zipimport import zipimporter
 
-from flow.errors import EnvironmentProblem
+from flow.errors import EnvironmentProblem, shorten
 
 OLDEST_JAVA = 17
 _GET_JAVA = (
     "install one, e.g. with `apt-get install openjdk-17-jre-headless`, "
     "`brew install openjdk@17` or from https://adoptium.net, and let JAVA_HOME point to it"
 )
+
+_HOST = socket.gethostname()
+_SIGNS = {
+    "current working directory": "the working directory was removed: use one that exists",
+    r"must be absolute: \?|null input: name": "this user has no name: add its id to /etc/passwd",
+    rf"HostException: {re.escape(_HOST)}:": f"host {_HOST!r} is unknown: add it to /etc/hosts",
+    "Too many open files": "this process may open too few files: raise the limit (ulimit -n)",
+    "nsufficient memory|not reserve|not allocate": "too little memory: raise this process's limit",
+}
+"""Causes, with remedies, for which Java or Spark does not start, by signs in the output."""
 
 logger = logging.getLogger("flow")
 
@@ -156,11 +167,14 @@ def check_same_version(spark: Any) -> None:
 
 def _installed() -> str:
     try:
-        return str(importlib.import_module("pyspark").__version__)
+        module: Any = importlib.import_module("pyspark")
     except ImportError as error:
         raise EnvironmentProblem(
             f"PySpark cannot be imported ({error}): {_WAYS_OUT.replace('pyspark', 'pyspark[sql]')}"
         ) from error
+    if not hasattr(module, "__path__"):
+        raise EnvironmentProblem(f"{module.__file__} hides the package 'pyspark': rename that file")
+    return str(module.__version__)
 
 
 def forget_zip_importers() -> None:
@@ -194,9 +208,11 @@ def check_java() -> tuple[str, int]:
         raise EnvironmentProblem(
             f"Spark needs Java {OLDEST_JAVA} or newer and none was found: {_GET_JAVA}"
         )
-    version = _version_of_java(java)
+    output = _output_of(java)
+    version = java_major(output)
     if version is None:
-        raise EnvironmentProblem(f"{java} does not run: {_GET_JAVA}")
+        cause = cause_in(output) or f"{shorten(output)}: {_GET_JAVA}"
+        raise EnvironmentProblem(f"{java} does not run: {cause}")
     if version < OLDEST_JAVA:
         raise EnvironmentProblem(
             f"Spark needs Java {OLDEST_JAVA} or newer, {java} is version {version}: {_GET_JAVA}"
@@ -222,11 +238,16 @@ def _find_java() -> str | None:
     return shutil.which("java")
 
 
-def _version_of_java(java: str) -> int | None:
+def _output_of(java: str) -> str:
+    """Return the version that Java prints, or the reason why it does not run."""
     try:
-        done = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return java_major(done.stderr + done.stdout)
+        command = [java, "-version"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    return done.stderr + done.stdout
+
+
+def cause_in(output: str) -> str | None:
+    """Return the cause, with the remedy, in the output of a Java that failed, if it is known."""
+    return next((cause for sign, cause in _SIGNS.items() if re.search(sign, output)), None)
