@@ -43,13 +43,18 @@ class Storage:
         jvm = java_of(spark, "a checkpoint")
         self._jvm = jvm
         self._is_made = False
-        # Relative paths refer to the working directory of this process, not of the JVM.
-        self.root = root.rstrip("/") if ":" in root else os.path.abspath(root)
+        # Relative paths refer to the working directory of this process, not of the JVM. A path may
+        # begin with two slashes, after which Hadoop expects the name of a host.
+        absolute = os.path.abspath(root).replace("//", "/")
+        self.root = root.rstrip("/") if ":" in root else absolute
         conf = spark._jsc.hadoopConfiguration()
         managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing
         with _explained("opened", self.root):
             self._fs = self._path("").getFileSystem(conf)
             self._files = managers.CheckpointFileManager.create(self._path(""), conf)
+            # To Java, a file does not exist in a directory that this user may not read.
+            with contextlib.suppress(FileNotFoundError):
+                os.listdir(self.local_path or "")
 
     @property
     def is_local(self) -> bool:

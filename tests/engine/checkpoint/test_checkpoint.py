@@ -27,6 +27,24 @@ def storage(spark: SparkSession, tmp_path: Path) -> Storage:
     return Storage(spark, str(tmp_path / "checkpoint"))
 
 
+def test_a_path_may_begin_with_two_slashes(spark: SparkSession, tmp_path: Path) -> None:
+    Storage(spark, f"/{tmp_path}").write("a.json", 1)
+    assert (tmp_path / "a.json").exists()
+
+
+def test_a_directory_that_this_user_may_not_read_is_no_new_checkpoint(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test may run as root, who may read any directory."""
+
+    def refuse(path: str) -> list[str]:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(CheckpointError, match=f"{tmp_path} cannot be opened: .*Permission denied"):
+        Storage(spark, str(tmp_path))
+
+
 @pytest.mark.extended
 def test_a_run_that_lost_its_lock_cannot_commit(spark: SparkSession, storage: Storage) -> None:
     """As one does that was suspended for longer than others waited for it."""
