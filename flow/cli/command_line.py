@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib.util import find_spec
 from typing import NoReturn
@@ -20,6 +21,9 @@ class CommandError(Exception):
 class CommandParser(argparse.ArgumentParser):
     """A parser of command lines that raises each mistake as a `CommandError`.
 
+    It opens the null device in the place of standard streams that are closed: Python has none then,
+    and another file would get their descriptors.
+
     Args:
         prog: the command.
         description: the description of the command in ``--help``.
@@ -27,6 +31,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(prog, description=description, allow_abbrev=False)
+        for name in ("stdin", "stdout", "stderr"):
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115 - open until the end
 
     def add_version(self) -> None:
         """Add ``--version``, which prints the version of flow-windows and ends the command."""

@@ -107,7 +107,10 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _import(name: str) -> ModuleType:
-    here = os.getcwd()
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        raise CommandError("the working directory was removed: use one that exists") from None
     if here not in sys.path:
         sys.path.insert(0, here)
     with _users_code(f"module {name!r}"):

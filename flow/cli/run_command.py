@@ -50,10 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    parser = _parser()
     line = StatusLine.on(sys.stderr)
     with line.below_output() if line else contextlib.nullcontext(), _short_warnings():
         try:
-            options = _parser().parse_args(argv)
+            options = parser.parse_args(argv)
             effective = _config(options)
             if options.show_config:
                 _show(effective)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -60,8 +59,7 @@ class StdOutSink(Sink[X]):
     def commit(self, epoch: int, messages: Sequence[Any]) -> None:
         lines = [line for message in messages for line in message]
         if lines:
-            print("\n".join(lines))
-            sys.stdout.flush()
+            print("\n".join(lines), flush=True)
 
     def _text(self, item: Any, step_id: str) -> str:
         try:

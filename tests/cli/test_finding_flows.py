@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from flow.cli.command_line import CommandError
 from flow.cli.loading import load_flow
+from flow.cli.run_command import main
 from tests.support.commandline import ErrorOutput, Write
 
 FACTORIES = """\
@@ -189,3 +191,24 @@ def test_ctrl_c_while_the_module_loads_says_nothing(
 ) -> None:
     write("patient.py", "raise KeyboardInterrupt\n")
     assert error_output(130, "patient:flow") == ""
+
+
+def test_a_removed_working_directory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(CommandError, match="the working directory was removed: use one that "):
+        load_flow("mine:flow")
+
+
+def test_closed_standard_streams_lead_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert sys.stdout.name == sys.stderr.name == sys.stdin.name == os.devnull
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()
