@@ -235,4 +235,4 @@ def end_jvm(jvm: subprocess.Popen[bytes], seconds: float = 5) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         jvm.wait(seconds)
     jvm.kill()
-    jvm.wait()
+    jvm.communicate()  # This also closes the pipe to the JVM.

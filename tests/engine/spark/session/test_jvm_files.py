@@ -133,7 +133,7 @@ def test_an_interrupted_start_leaves_no_jvm_and_no_files(
         time.sleep(seconds)
         child.send_signal(signal.SIGINT)
         _, errors = child.communicate(timeout=60)
-    assert errors.endswith(b"KeyboardInterrupt\n")
+    assert errors.endswith(b"KeyboardInterrupt\n"), errors.decode()
     assert list(short_folder.iterdir()) == []
     assert str(short_folder).encode() not in b"".join(command_lines())
 
