@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -122,7 +123,7 @@ def raise_as(error: type[FlowError], problem: str) -> Iterator[None]:
     """Raise errors of the block as `error`, with a message of `problem` and their first line."""
     try:
         yield
-    except (OSError, pa.ArrowException, EOFError, UnicodeEncodeError) as cause:
+    except (OSError, pa.ArrowException, EOFError, UnicodeEncodeError, zlib.error) as cause:
         reason = str(cause).strip().partition("\n")[0]
         if isinstance(cause, UnicodeEncodeError):
             reason = f"the path {cause.object!a} is not UTF-8; rename it, or read others by a glob"

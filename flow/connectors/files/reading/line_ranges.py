@@ -6,7 +6,9 @@ A range owns the lines that *start* in it, so adjacent ranges yield each line on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import bz2
+import gzip
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,14 +30,21 @@ LEAST_PIECE = 128 << 10
 """Bytes of a piece, at least; reading fewer takes less time than opening a file."""
 
 BOM = b"\xef\xbb\xbf"
-CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-"""Codecs of compressed files by the end of the name."""
+CODECS: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".bz2": bz2.BZ2File,
+    ".zst": lambda file: pa.CompressedInputStream(file, "zstd"),
+}
+"""Readers of compressed files by the end of the name.
+
+Arrow's own refuse zeros after a .gz file, and empty streams in a .bz2 file, which the tools accept.
+"""
 _ENDLESS = 1 << 62
 _AHEAD = 64 << 10  # Bytes read beyond a range, which most likely hold the end of its last line.
 
 
-def codec_of(file: File) -> str | None:
-    """Return the codec of a compressed file, by its name; ``None`` for any other file."""
+def codec_of(file: File) -> Callable[[Any], Any] | None:
+    """Return the reader of a compressed file, by its name; ``None`` for any other file."""
     return next((codec for end, codec in CODECS.items() if file.path.endswith(end)), None)
 
 
@@ -183,13 +192,13 @@ class LineRange:
                 plain.seek(start)
                 stream = plain
             else:
-                stream = pa.CompressedInputStream(plain, codec)
+                stream = codec(plain)
                 at = _skip(stream, start)
             while chunk := stream.read(min(BLOCK, max(self._end - at, 0) + _AHEAD)):
                 yield at, chunk
                 at += len(chunk)
-            if codec is None and at != self.file.size:
-                raise SourceError(f"{self.file} has changed while it was read")
+            if (at if codec is None else plain.tell()) != self.file.size:
+                raise SourceError(f"{self.file} has changed while it was read, or is damaged")
 
     def too_long(self) -> SourceError:
         """Return the error of a file with a line longer than `LONGEST_LINE`."""

@@ -265,8 +265,38 @@ def test_a_zstandard_file_is_read(tmp_path: Path) -> None:
 
 def test_a_truncated_gzip_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt.gz", gzip.compress(os.urandom(1000))[:-20])
-    with pytest.raises(SourceError, match=r"a\.txt\.gz cannot be read: Truncated"):
+    with pytest.raises(SourceError, match=r"a\.txt\.gz cannot be read: Compressed file ended"):
         run(TextSource(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.gz", gzip.compress(b"a\n") + bytes(600)),
+        ("a.gz", gzip.compress(b"a\n") + bytes(9) + gzip.compress(b"")),
+        ("a.bz2", bz2.compress(b"") * 2 + bz2.compress(b"a\n")),
+        ("a.bz2", bz2.compress(b"a\n") + bz2.compress(b"") * 3),
+    ],
+)
+def test_a_compressed_file_is_read_as_its_tool_does(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    assert items(TextSource(write(tmp_path / name, content))) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.gz", gzip.compress(b"a\n") + b"more", "cannot be read: Not a gzipped file"),
+        ("a.gz", gzip.compress(b"a\n")[:10] + bytes(9), "cannot be read: "),
+        ("a.bz2", bz2.compress(b"a\n") + bytes(60_000), "has changed .*, or is damaged"),
+    ],
+)
+def test_a_damaged_file_is_an_error_that_names_it(
+    tmp_path: Path, name: str, content: bytes, problem: str
+) -> None:
+    with pytest.raises(SourceError, match=f"{name} {problem}"):
+        items(TextSource(write(tmp_path / name, content)))
 
 
 # --- text ----------------------------------------------------------------------------------------
