@@ -39,7 +39,7 @@ AnySchema: TypeAlias = "Schema | str | Mapping[str, Any] | Sequence[Any]"
 """Columns of JSON objects, or an Avro schema."""
 
 _LINE_END = ord("\n")
-_MINUS_ZERO = re.compile(rb"[:\s]-0\s*[,}]")
+_MINUS_ZERO = re.compile(rb"-0\s*[,}]")
 
 
 class Deserializer(ABC):
@@ -265,9 +265,9 @@ class FlatJsonColumns(JsonColumns):
         except _REFUSED:
             return self._column_with_refused(data)
         floats = [column for column in struct.flatten() if pa.types.is_floating(column.type)]
-        zeros = (pc.indices_nonzero(pc.equal(column, 0)).to_pylist() for column in floats)
-        is_inexact = any(_MINUS_ZERO.search(data[row] or b"") for rows in zeros for row in rows)
-        return self._column_with_refused(data) if is_inexact else struct
+        zeros = (pc.indices_nonzero(pc.equal(column, 0)).to_numpy().tolist() for column in floats)
+        of_zeros = b"\n".join(data[row] or b"" for rows in zeros for row in rows)
+        return self._column_with_refused(data) if _MINUS_ZERO.search(of_zeros) else struct
 
     def _column_with_refused(self, data: Data) -> Any | None:
         """Return the column of objects if msgspec refuses some of them, which Arrow then reads."""
