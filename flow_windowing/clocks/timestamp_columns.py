@@ -94,7 +94,7 @@ def _of_texts(column: pa.Array) -> tuple[Ints, Mask] | None:
 
 
 def _of_usual_texts(column: pa.Array) -> tuple[Ints, Mask] | None:
-    for unit in ("us", "ns"):
+    for unit in ("ns", "us"):  # Nanoseconds end in 2262, and microseconds have six digits.
         with contextlib.suppress(pa.ArrowInvalid):
             return _of_column(column.cast(pa.timestamp(unit, "UTC")))
     return None
