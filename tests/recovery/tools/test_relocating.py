@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import CheckpointError, Dataflow
 from flow.connectors.dataframe import DataFrameSource
-from flow.testing import ABORT, EOF, TestingSink, TestingSource
+from flow.testing import ABORT, EOF, Advance, TestingSink, TestingSource
 from recovery import relocate, rescale, status, verify
 from tests.recovery.checkpoints import run_flow, tree
 
@@ -55,12 +55,12 @@ def move_checkpoint(path: Path) -> Path:
 
 
 #  run      1         2              moved, relocated, 3
-#  reads    a b a     a ABORT        a
+#  reads    a b a     a │ ABORT      a
 def test_a_moved_checkpoint_is_refused_until_it_is_relocated(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     made = tmp_path / "made"
-    case = Case(spark, [A, EOF(), A, ABORT(), A])
+    case = Case(spark, [A, EOF(), A, Advance("0s"), ABORT(), A])
     assert case.run(made) == [("a", 1), ("a", 2), ("b", 1)]
     assert case.run(made) == [("a", 3)]
     path = move_checkpoint(made)
