@@ -45,7 +45,7 @@ LOOK_SECONDS = 1.0
 SETTLE_SECONDS = 0.2
 """Time in which a file that another process replaces becomes visible."""
 CHECK_SECONDS = 2.0
-"""Seconds between two checks while the run waits for an epoch."""
+"""Seconds between two checks of a local checkpoint while the run waits for an epoch."""
 _SPARKS_NAME = "metadata"
 """A file that Spark writes only when a query first starts on a checkpoint."""
 _CLAIM = re.compile(r"lock\.(\d+)\.json", re.ASCII)
@@ -276,16 +276,18 @@ class CheckpointWatch:
         self._storage = storage
         self._spark = spark
         self._lock = lock
-        self._is_local = storage.is_local
-        self._checked_at = time.monotonic()
+        self._seconds = CHECK_SECONDS if storage.is_local else RENEW_SECONDS
+        self._checked_at = time.monotonic(), time.time()
 
     def check_regularly(self) -> None:
-        """Check a checkpoint on this machine if it was not checked for `CHECK_SECONDS`.
+        """Check if `CHECK_SECONDS` have passed since the last time, `RENEW_SECONDS` if remote.
 
         Raises:
             CheckpointError: see `check`.
         """
-        if self._is_local and time.monotonic() - self._checked_at > CHECK_SECONDS:
+        # The monotonic clock stands still while the machine is suspended.
+        monotonic, wall = self._checked_at
+        if max(time.monotonic() - monotonic, abs(time.time() - wall)) > self._seconds:
             self.check()
 
     def check(self, last_epoch: int | None = None) -> None:
@@ -297,7 +299,7 @@ class CheckpointWatch:
         Raises:
             CheckpointError: when the checkpoint was removed in whole or in part.
         """
-        self._checked_at = time.monotonic()
+        self._checked_at = time.monotonic(), time.time()
         names = [CHECKPOINT_NAME, f"{self._spark}/{_SPARKS_NAME}"]
         if last_epoch is not None:
             names.append(f"{self._spark}/commits/{last_epoch}")

@@ -51,6 +51,7 @@ class Feed:
         offset_names: names of inputs in offsets, by step id, where the two differ.
         origin: start of a later generation of a checkpoint; ``None`` for the first generation.
         undone: offset of the epoch of a rewind, and those of the epochs that it has undone.
+        check: called before sources are asked, which may write their logs.
         end: events at the end of the run.
         releases: oldest offsets that the checkpoint retains.
         plan: the compiled flow.
@@ -76,6 +77,7 @@ class Feed:
     offset_names: Mapping[str, str] = field(default_factory=dict)
     origin: Origin | None = None
     undone: Sequence[EpochOffset] = ()
+    check: Callable[[], None] = lambda: None
     end: FeedEnd = field(default_factory=FeedEnd)
     releases: Releases | None = None
     plan: Plan | None = None
@@ -110,6 +112,7 @@ class Feed:
         clock = self._begin(start)
         if self.end.stop_asked.is_set() or self._ended or self.aborted:
             return self._rest_for_good(start)
+        self.check()
         # Reading the clock before the sources puts all data up to `now` into the epoch, or behind
         # it.
         now = clock.read()

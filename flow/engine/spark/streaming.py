@@ -186,6 +186,7 @@ class StreamingRun:
             origin=self._origin(),
             # Spark plans its own sources, and reads other rows of them than before.
             undone=() if self.plan.frames else tuple(map(EpochOffset.from_json, identity.undone)),
+            check=self._watch.check_regularly,
             releases=Releases(of_offsets, planners, self.plan.state_names),
             plan=self.plan,
             progress=self._progress_at_start(),

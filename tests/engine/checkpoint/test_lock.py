@@ -11,16 +11,28 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from flow import CheckpointError
+from flow.connectors.source import MemoryLog
 from flow.engine.checkpoint import lock
-from flow.engine.checkpoint.lock import STALE_SECONDS, CheckpointLock, Claim, holder_of
+from flow.engine.checkpoint.lock import (
+    STALE_SECONDS,
+    CheckpointLock,
+    CheckpointWatch,
+    Claim,
+    holder_of,
+)
 from flow.engine.checkpoint.storage import Storage
+from flow.engine.feed.feed import Feed
+from flow.engine.feed.offsets import EpochOffset
+from flow.testing import TestingSource
 from tests.support.stores import LocalStore, RemoteStore
 
 PROJECT = Path(__file__).parents[3]
@@ -41,7 +53,8 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
         for call in calls:
             call()
 
-    monkeypatch.setattr(lock, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now[0]))
+    clocks = SimpleNamespace(sleep=sleep, monotonic=lambda: now[0], time=lambda: 0.0)
+    monkeypatch.setattr(lock, "time", clocks)
     calls.append(lambda: now[0])
     return calls
 
@@ -148,6 +161,32 @@ def test_a_renewal_of_a_run_that_lost_its_lock_writes_nothing(
         assert len(storage.names("")) == 2
         taken_over(storage)
     assert storage.names("") == ["lock.2.json"]
+
+
+#  seconds since the last check by the monotonic clock and by the wall clock
+@pytest.mark.parametrize(
+    ("passed", "is_checked"),
+    [((20, 20), False), ((40, 40), True), ((1, 900), True), ((1, -900), True)],
+)
+def test_a_run_checks_its_lock_before_it_asks_sources(
+    passed: Any, is_checked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks them all the time, and may have been suspended since it last did."""
+    now, storage = [0.0, 0.0], RemoteStore()
+    clocks = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[1], sleep=lambda _: None)
+    monkeypatch.setattr(lock, "time", clocks)
+    for name in ("flow.json", "spark/metadata"):
+        storage.write(name, {})
+    with CheckpointLock(storage) as held:
+        watch = CheckpointWatch(storage, "spark", held)
+        planner = Mock(wraps=TestingSource([1]).planner(MemoryLog(), 1))
+        feed = Feed({"in": planner}, check=watch.check_regularly)
+        taken_over(storage)
+        now[:] = passed
+        error = pytest.raises(CheckpointError, match="was taken over by process 7")
+        with error if is_checked else nullcontext():
+            feed.next(EpochOffset())
+        assert planner.next.called is not is_checked
 
 
 def winners(starts: list[CheckpointLock]) -> list[str]:
