@@ -9,7 +9,9 @@ panes by time do so only as far as system time advances between epochs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from operator import attrgetter
 from typing import Any
 
 from typing_extensions import override
@@ -43,13 +45,18 @@ class PaneState:
     is_past: bool = False
 
 
+_FIELDS = attrgetter(*PaneState.__slots__)
+"""Returns the fields of a `PaneState` without copying them deeply, as `astuple` does."""
+
+
 class PaneDriver(WindowDriver):
     """The logic of one key of a windowing step with a trigger.
 
     Invariants: `_panes` has an entry for each open window. `_ends_us` has the least watermark that
     passes the end of each open window, without those that it has passed and those that close at
-    their end; `_next_end_us` is its minimum. `_entering_us` is the watermark at which a value
-    enters windows, and `_reached` has the windows in which that value reaches the count of a rule.
+    their end; `_end_heap` has its items, and some that are outdated. `_entering_us` is the
+    watermark at which a value enters windows, and `_reached` has the windows in which that value
+    reaches the count of a rule.
     """
 
     def __init__(
@@ -62,7 +69,7 @@ class PaneDriver(WindowDriver):
         self._reached: list[int] = []
         self._panes = {} if snapshot is None else _panes_in(snapshot)
         self._ends_us: dict[int, int] = {}
-        self._next_end_us = NEVER
+        self._end_heap: list[tuple[int, int]] = []
         for window_id in self._panes:
             self._set_end(window_id)
 
@@ -78,7 +85,7 @@ class PaneDriver(WindowDriver):
     def snapshot(self) -> DriverState:
         state = super().snapshot()
         windows = {
-            window_id: (*window, astuple(self._panes[window_id]))
+            window_id: (*window, _FIELDS(self._panes[window_id]))
             for window_id, window in state.windows.items()
         }
         return state._replace(windows=windows)
@@ -110,7 +117,7 @@ class PaneDriver(WindowDriver):
     @override
     def _merge(self, original: int, target: int) -> None:
         merged = self._panes.pop(original)
-        self._drop_end(original)
+        self._ends_us.pop(original, None)
         super()._merge(original, target)
         pane = self._panes.setdefault(target, PaneState())
         pane.values += merged.values
@@ -122,21 +129,20 @@ class PaneDriver(WindowDriver):
     def _close_passed(self, watermark_us: int) -> bool:
         """Fire on-time panes and close windows, in order of the watermarks that they wait for."""
         has_fired = False
-        while self._next_end_us <= watermark_us < NEVER:
-            has_fired, end_us = True, self._next_end_us
+        while (end_us := self._next_end_us()) <= watermark_us < NEVER:
+            has_fired = True
             super()._close_passed(end_us - 1)
-            passed = [number for number, one_us in self._ends_us.items() if one_us == end_us]
-            for window_id in sorted(passed):
-                self._panes[window_id].is_past = True
-                self._drop_end(window_id)
-                self._fire(window_id, PaneTiming.ON_TIME)
+            _, window_id = heappop(self._end_heap)
+            self._panes[window_id].is_past = True
+            self._ends_us.pop(window_id)
+            self._fire(window_id, PaneTiming.ON_TIME)
         return super()._close_passed(watermark_us) or has_fired
 
     @override
     def _emit_last(self, metadata: WindowMetadata, logic: WindowLogic[Any, Any, Any]) -> None:
         """Emit the on-time pane of a window that closes at its end, or values in its grace."""
         pane = self._panes.pop(metadata.window_id)
-        self._drop_end(metadata.window_id)
+        self._ends_us.pop(metadata.window_id, None)
         if pane.pending or not pane.is_past:
             timing = PaneTiming.LATE if pane.is_past else PaneTiming.ON_TIME
             self._emit_pane(metadata, logic, pane, Pane(pane.index, timing, is_last=True))
@@ -194,7 +200,7 @@ class PaneDriver(WindowDriver):
 
     @override
     def _next_us(self) -> int:
-        return min(super()._next_us(), self._next_end_us)
+        return min(super()._next_us(), self._next_end_us())
 
     def _end_us(self, window_id: int) -> int:
         """Return the least watermark that passes the end of an open window, without grace."""
@@ -204,16 +210,19 @@ class PaneDriver(WindowDriver):
     def _set_end(self, window_id: int) -> None:
         """Note the end of a window, unless it is past or the window closes at its end."""
         if self._grace_us == 0 or self._panes[window_id].is_past:
-            self._drop_end(window_id)
+            self._ends_us.pop(window_id, None)
             return
         end_us = self._end_us(window_id)
         if self._ends_us.get(window_id) != end_us:
             self._ends_us[window_id] = end_us
-            self._next_end_us = min(self._ends_us.values())
+            heappush(self._end_heap, (end_us, window_id))
 
-    def _drop_end(self, window_id: int) -> None:
-        if self._ends_us.pop(window_id, None) is not None:
-            self._next_end_us = min(self._ends_us.values(), default=NEVER)
+    def _next_end_us(self) -> int:
+        """Return the least of `_ends_us`, after removing outdated items of the heap before it."""
+        heap = self._end_heap
+        while heap and self._ends_us.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else NEVER
 
 
 def _panes_in(state: DriverState) -> dict[int, PaneState]:

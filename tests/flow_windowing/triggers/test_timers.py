@@ -11,6 +11,7 @@ import flow_windowing as win
 from flow.instants import NEVER, Moment
 from flow.testing import TestDriver
 from flow_windowing import AfterWatermark, Early, EventClock, Late, TumblingWindower
+from flow_windowing.object import pane_driver
 from flow_windowing.object.clocked_driver import ClockedDriver
 from tests.support.windowed_flows import OneKey, collecting, windowed_flow
 
@@ -184,3 +185,27 @@ def test_drivers_without_triggers_have_no_timers() -> None:
     one.epoch([4], Moment(0))
     assert one.due_us == NEVER
     assert issubclass(type(one._logic), ClockedDriver)
+
+
+def test_the_next_end_of_many_windows_is_found_without_looking_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at = 0
+
+    def counting(*given: Any, **options: Any) -> Any:
+        nonlocal looked_at
+        items = list(given[0]) if len(given) == 1 else list(given)
+        looked_at += len(items)
+        return min(items, **options)
+
+    monkeypatch.setattr(pane_driver, "min", counting, raising=False)
+    sessions = win.SessionWindower("1s", grace="1h")
+    clock = win.EventClock(float, "1d")
+    flow = windowed_flow(
+        lambda up: win.collect_window(
+            "w", up, clock, sessions, ordered=False, emit=win.AfterWatermark()
+        )
+    )
+    with TestDriver(flow) as t:
+        t.send("in", [("k", 10 * number) for number in range(2_000)])
+        assert looked_at <= 5 * 2_000
