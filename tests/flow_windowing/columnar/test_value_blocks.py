@@ -12,9 +12,11 @@ import pytest
 
 import flow_windowing as win
 from flow.engine.state.store import MemoryStore
+from flow.errors import CheckpointError
 from flow.testing import TestDriver, key_by_key
 from flow_windowing import EventClock, TumblingWindower
 from flow_windowing.columnar.storage import shard_segments
+from recovery.reading.epoch_state import _without_blocks, decode_segment, load_snapshot
 from tests.support.windowed_flows import windowed_flow
 
 MINUTE = EventClock(lambda value: value[0], "60s")
@@ -117,3 +119,26 @@ def test_the_values_that_a_key_holds_are_not_written_again(
 ) -> None:
     few, many = (bytes_of_epochs(steps(NEVER)[name], held, weighed) for held in (4_000, 40_000))
     assert many < 1.5 * few
+
+
+def test_recovery_reads_segments_with_the_values_of_their_blocks() -> None:
+    with (
+        mock.patch.object(shard_segments, "BLOCK_ROWS", 2),
+        TestDriver(windowed_flow(steps(NEVER)["interval join"]), shards=1) as t,
+    ):
+        t.send("in", [("k", (second, 0)) for second in (9, 7, 8, 6)])
+        (store,) = t._engine._stores.values()
+        stored = sorted((number, content) for (_, number), content in store._segments.items())
+    *blocks, segment = [("w", 0, number, content) for number, content in stored]
+    assert len(blocks) > 1
+
+    def keys(rows: list[Any]) -> list[Any]:
+        ((_, shard, number, content),) = _without_blocks(rows)
+        return decode_segment(content, shard, number, "w")
+
+    (key,) = keys([*blocks, segment])
+    assert key.counts == (0, 8)
+    retained = load_snapshot(key, "w").retained
+    assert sorted(value for _, _, value in retained) == [(n, 0) for n in (6, 6, 7, 7, 8, 8, 9, 9)]
+    with pytest.raises(CheckpointError, match="segment 0 of shard 0 cannot be read: a block of"):
+        keys([*blocks[1:], segment])
