@@ -36,6 +36,7 @@ from flow.reports.progress import Progress, StatusLine
 from flow.reports.summary_table import summary_table
 from flow.running import run_configured
 from flow.signals import stopping_on_signals
+from flow.standard_output import print_text
 
 if TYPE_CHECKING:
     from flow.engine.epoch.summary import Summary
@@ -102,9 +103,9 @@ def _config(options: argparse.Namespace) -> EffectiveConfig:
 def _show(effective: EffectiveConfig) -> None:
     """Print the configuration, and advice on it."""
     for row in listing(effective):
-        sys.stdout.write(printable(row) + "\n")
+        print_text(printable(row))
     for text in advice(effective, this_machine()):
-        sys.stdout.write(f"warning: {printable(text)}\n")
+        print_text(f"warning: {printable(text)}")
 
 
 def _run(

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.errors import FlowTypeError, SinkError, shorten
+from flow.standard_output import print_text
 
 X = TypeVar("X")
 
@@ -59,7 +60,7 @@ class StdOutSink(Sink[X]):
     def commit(self, epoch: int, messages: Sequence[Any]) -> None:
         lines = [line for message in messages for line in message]
         if lines:
-            print("\n".join(lines), flush=True)
+            print_text("\n".join(lines))
 
     def _text(self, item: Any, step_id: str) -> str:
         try:

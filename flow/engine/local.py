@@ -38,6 +38,7 @@ from flow.engine.tables.versions import MemoryTables, TableVersion
 from flow.errors import FlowBuildError
 from flow.garbage import collecting_seldom
 from flow.instants import NEVER, Moment
+from flow.standard_output import print_text
 
 
 @dataclass(frozen=True)
@@ -251,4 +252,4 @@ def _read_part(pipeline: Pipeline, step: Step, part: Part, pos: Positions) -> It
 def _show(lines: str) -> None:
     """Print the lines of inspectors, also if a later step fails: they may show the reason."""
     if lines:
-        print(lines)  # noqa: T201  (the purpose of `op.inspect`)
+        print_text(lines)

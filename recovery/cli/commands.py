@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ from flow.cli.command_line import CommandError, CommandParser, count, print_erro
 from flow.cli.loading import load_flow
 from flow.config.web_address import DEFAULT_WEB, missing_package
 from flow.errors import FlowError, brief, printable
+from flow.standard_output import print_text
 from recovery import export, inspect, relocate, rescale, rewind, seed, status, verify
 from recovery.tools.exporting import read_states
 from recovery.tools.inspecting import LIMIT
@@ -224,5 +224,4 @@ def _print_result(result: Any, options: argparse.Namespace) -> int:
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(printable(text) + "\n")
-    sys.stdout.flush()
+    print_text(printable(text))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import os
 import pickle
+import sys
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import flow.operators as op
+from flow import Dataflow
 from flow.connectors.sink import Guarantee, WriteContext
 from flow.connectors.stdio import StdOutSink
 from flow.errors import FlowTypeError, SinkError
+from flow.testing import TestDriver, TestingSink, TestingSource
 
 
 def write(sink: StdOutSink[Any], *batches: Any) -> Any:
@@ -54,6 +60,34 @@ def test_a_function_that_raises_is_an_error_that_names_the_step_and_the_item() -
 
 def test_a_replayed_epoch_is_printed_again() -> None:
     assert StdOutSink().guarantee is Guarantee.AT_LEAST_ONCE
+
+
+def test_characters_that_standard_output_lacks_are_escaped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    content = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(content, "ascii"))
+    sink: StdOutSink[Any] = StdOutSink()
+    sink.commit(0, [write(sink, ["\xe9t\xe9", "half \udce9", "plain"])])
+    assert content.getvalue() == b"\\xe9t\\xe9\nhalf \\udce9\nplain\n"
+    flow = Dataflow("shown")
+    shown = op.inspect("see", op.input("in", flow, TestingSource([])))
+    op.output("out", shown, TestingSink([]))
+    with TestDriver(flow) as driver:
+        driver.send("in", ["\xe9"])
+    assert content.getvalue().endswith(b"see: '\\xe9'\n")
+
+
+def test_a_reader_of_standard_output_that_has_ended_is_one_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        sink: StdOutSink[Any] = StdOutSink()
+        with pytest.raises(SinkError, match="the program that reads standard output has ended"):
+            sink.commit(0, [write(sink, ["a"])])
 
 
 def test_format_must_be_a_function() -> None:

@@ -24,6 +24,7 @@ from flow.engine.tables.versions import FileTables, MemoryTables, TableVersion, 
 from flow.errors import RAISED, FlowError, StepError, brief
 from flow.operators.edges import Input
 from flow.operators.tables import LookupTable
+from flow.standard_output import print_text
 
 if TYPE_CHECKING:
     from flow.engine.checkpoint.storage import Storage
@@ -167,7 +168,7 @@ class Tables:
                 changes[name] += [change for _, change in sorted(found, key=_position)]
             self._stats.add(context.stats)
             for line in context.printed:
-                print(line)  # noqa: T201  (the purpose of `op.inspect`)
+                print_text(line)
         versions = {}
         for name, log in self.logs.items():
             log.restore(before.get(log.name, TableVersion()))

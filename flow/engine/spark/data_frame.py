@@ -24,6 +24,7 @@ from flow.engine.spark.session.failures import jvm_needed
 from flow.engine.spark.shipping import FailingLayout, LastStage, Layout, raising
 from flow.engine.steps.outputs import rows_of, unpacked_by_slice
 from flow.errors import EngineError
+from flow.standard_output import print_text
 
 OnStats = Callable[[Stats], None]
 """A function that gets the statistics of each task of a data frame's last stage."""
@@ -110,7 +111,7 @@ class RowsStage(LastStage):
             elif packet.dest == STATS and self.stats is not None:
                 self.stats.add(Stats.decode(packet.payload))
             elif packet.dest == PRINTED:
-                print(packet.payload.decode())  # noqa: T201  (the purpose of `op.inspect`)
+                print_text(packet.payload.decode())
 
 
 class StatsParam(AccumulatorParam[Stats]):

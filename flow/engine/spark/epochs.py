@@ -29,6 +29,7 @@ from flow.engine.plan.stream_columns import columns_of
 from flow.engine.spark.shipping import Layout
 from flow.engine.steps.outputs import rows_of, sink_of, unpacked
 from flow.errors import RAISED, FlowBuildError, FlowError, SinkError, StepError, first_line
+from flow.standard_output import print_text
 
 _REFUSED = re.compile(rf"^{SinkError.__module__}\.{SinkError.__name__}: (.*)", re.MULTILINE)
 """Message of a `SinkError` of a worker, in Spark's error: an item does not fit the data frame."""
@@ -148,7 +149,7 @@ class EpochOutputs:
         ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
         for packet in ordered:  # The lines of inspectors may show the reason of a failure.
             if packet.dest == PRINTED:
-                print(packet.payload.decode())  # noqa: T201  (the purpose of `op.inspect`)
+                print_text(packet.payload.decode())
         for packet in ordered:
             if packet.dest == ERROR:
                 raise decode_failure(packet.payload)
