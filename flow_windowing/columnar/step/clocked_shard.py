@@ -145,7 +145,7 @@ class ClockedShard(ShardLogic):
     def dump(self, numbers: Ints, wanted: list[int]) -> list[SegmentDump]:
         self._add_loaded()
         if self.blocks is not None:
-            store_blocks(self._state, self.blocks, np.isin(numbers, wanted))
+            store_blocks(self._state, self.blocks, numbers, wanted)
         holds_us = self._holds_us() if self._epoch.holding else None
         return write_segments(self._form, self._state, self._due_us(), holds_us, numbers, wanted)
 

@@ -95,7 +95,7 @@ class _SegmentWriter:
         self._text_ends, texts = _texts_of(state.keys)
         window_counts, self._window_ends = _count_rows(windows.slots, state.count)
         buffered_counts, self._buffered_ends = _count_rows(buffered.slots, state.count)
-        block_counts, self._block_ends = _count_rows(state.blocks["slot"], state.count)
+        self._block_ends = np.searchsorted(state.blocks["slot"], np.arange(state.count + 1))
         first_us, last_us, merged_ids = _encode_spans(windows.spans)
         emitted = windows.is_emitted
         self._all = SegmentContent(
@@ -120,7 +120,7 @@ class _SegmentWriter:
             values=[],
             named=form.named,
             kind=form.kind,
-            block_counts=block_counts,
+            block_counts=encode_column(np.diff(self._block_ends), "<i4"),
             blocks=state.blocks.tobytes(),
         )
         self._values_in_blocks = state.blocks["count"]
@@ -259,21 +259,25 @@ def without_blocks(
     )
 
 
-def store_blocks(state: ShardState, store: BlockStore, is_stored: Mask) -> None:
+def store_blocks(state: ShardState, store: BlockStore, segments: Ints, wanted: list[int]) -> None:
     """Move the values of keys that have many to new blocks, except for the earliest values.
 
     Args:
         state: the shard state.
         store: the storage of the blocks.
-        is_stored: the mask of slots whose segments are written.
+        segments: the number of the segment of each slot.
+        wanted: the numbers of the segments that are written next.
     """
     buffered, entries = state.buffered, list[Any]()
     counts = np.bincount(buffered.slots, minlength=state.count)
-    is_large = is_stored & (counts >= 2 * BLOCK_ROWS)
-    stays = ~is_large[buffered.slots]
+    large = np.flatnonzero(counts >= 2 * BLOCK_ROWS)
+    large = large[np.isin(segments[large], wanted)]
+    if not len(large):
+        return
+    stays = ~np.isin(buffered.slots, large)
     moved = np.flatnonzero(~stays)
     moved = moved[np.lexsort((buffered.times_us[moved], buffered.slots[moved]))]
-    for slot in np.flatnonzero(is_large).tolist():
+    for slot in large.tolist():
         first, end = np.searchsorted(buffered.slots[moved], [slot, slot + 1]).tolist()
         stays[moved[first : first + BLOCK_ROWS]] = True
         later = moved[first + BLOCK_ROWS : end]
@@ -282,9 +286,8 @@ def store_blocks(state: ShardState, store: BlockStore, is_stored: Mask) -> None:
             columns = encode_column(block.times_us), encode_column(block.numbers)
             number = store.add(Block(*columns, encoder_of(block.values)(0, len(block))).encode())
             entries.append(directory_entry(slot, number, block.times_us, block.numbers))
-    if entries:
-        state.blocks = np.append(state.blocks, np.array(entries, DIRECTORY))
-        state.buffered = buffered.take(stays)
+    state.blocks = np.append(state.blocks, np.array(entries, DIRECTORY))
+    state.buffered = buffered.take(stays)
 
 
 def _clocks_of(form: StateForm, parts: list[SegmentContent], counts: list[int]) -> KeyClocks:
