@@ -247,7 +247,7 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_with_its_path(
     case = Case(spark, tmp_path / "file", ones(1))
     with pytest.raises(CheckpointError) as caught:
         case.run()
-    assert str(caught.value).startswith(f"{case.recovery.path}/lock.1.json cannot be ")
+    assert str(caught.value).startswith(f"{case.recovery.path} cannot be opened: ")
     assert "\n" not in str(caught.value)
 
 
