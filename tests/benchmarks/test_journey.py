@@ -82,7 +82,7 @@ def test_a_row_is_planned_read_put_into_windows_and_written() -> None:
     assert (first["level"], first["sink"]) == ("_level_partition", "EpochOutputs.left_out")
     names = {part: {function.name for function in journey[part]} for part in journey}
     assert {"ParquetSource.cuts", "BatchJob.frame"} < names["planning"]
-    assert {"ParquetSource.read_fields", "Pipeline.push"} < names["reading"]
+    assert {"FileSource.read_fields", "Pipeline.push"} < names["reading"]
     assert {"run_level", "ShardWindows._enter", "Emitter.emit_closed"} < names["level"]
     assert {"ParquetSink.write_parts", "DirectorySink.commit"} < names["sink"]
     assert "compile_flow" not in set().union(*names.values())
