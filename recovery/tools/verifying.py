@@ -198,7 +198,7 @@ def _tables(checkpoint: CheckpointReader, epochs: list[int]) -> Iterator[Problem
     """
 
     def read(files: CheckpointFiles, name: str) -> None:
-        SEAL.open(name, files.read_checked(name))
+        SEAL.open(name, files.read_unchecked(name))
 
     identity = checkpoint.identity
     starts = [] if checkpoint.logged else [identity.start, identity.begun]

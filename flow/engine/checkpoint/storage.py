@@ -9,6 +9,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -56,18 +57,20 @@ class Storage:
             with contextlib.suppress(FileNotFoundError):
                 os.listdir(self.local_path or "")
 
-    @property
+    @cached_property
     def is_local(self) -> bool:
         """True if the directory is on a file system of this machine."""
         return str(self._fs.getScheme()) == "file"
 
-    @property
+    @cached_property
     def local_path(self) -> str | None:
         """The directory's path on this machine; ``None`` on another file system."""
         return str(self._path("").toUri().getPath()) if self.is_local else None
 
     def exists(self, name: str) -> bool:
         """Return True if a file or directory of this name exists."""
+        if self.is_local:  # A call of the JVM takes two milliseconds, several times an epoch.
+            return os.path.exists(f"{self.local_path}/{name}")
         return bool(self._fs.exists(self._path(name)))
 
     def names(self, name: str) -> list[str]:
@@ -89,7 +92,7 @@ class Storage:
             CheckpointError: when the file is missing or is not JSON.
         """
         try:
-            return json.loads(self.read_bytes(name))
+            return json.loads(self.read_unchecked(name))
         except ValueError as error:
             problem = f"{self._path(name).toString()} is not JSON: {first_line(error)}"
             raise CheckpointError(problem) from error
@@ -104,17 +107,18 @@ class Storage:
         with _explained("read", path.toString()), contextlib.closing(self._fs.open(path)) as stream:
             return b"".join(_chunks_of(stream))
 
-    def read_checked(self, name: str) -> bytes:
-        """Read a file, possibly a large one, whose content has a checksum of its own.
+    def read_unchecked(self, name: str) -> bytes:
+        """Read a file without Hadoop's checksum.
 
-        A local file is read without Hadoop: the JVM transfers only 20 MB a second.
+        A local file is read without the JVM, a call of which takes milliseconds, and which
+        transfers only 20 MB a second.
 
         Raises:
             CheckpointError: when the file cannot be read.
         """
         if not self.is_local:
             return self.read_bytes(name)
-        path = str(self._path(name).toUri().getPath())
+        path = f"{self.local_path}/{name}"
         with _explained("read", path), open(path, "rb") as file:
             return file.read()
 

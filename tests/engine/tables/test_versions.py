@@ -31,7 +31,7 @@ class Folder:
     def names(self, name: str) -> list[str]:
         return sorted(path.name for path in (self.root / name).glob("*"))
 
-    def read_checked(self, name: str) -> bytes:
+    def read_unchecked(self, name: str) -> bytes:
         self.read.append(Path(name).name)
         return (self.root / name).read_bytes()
 
