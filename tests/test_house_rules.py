@@ -1,17 +1,14 @@
-"""Countable rules of the code: sizes of folders, modules and functions, and docstrings."""
+"""Countable rules of the code: sizes of test modules and functions, and docstrings."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 
 import pytest
 
 from docs.architecture.imports import ROOT, modules
 
-FOLDER_MODULES = 15
-MODULE_LINES = 500
 TEST_MODULE_LINES = 600
 FUNCTION_LINES = 60
 """Lines of a function without its docstring."""
@@ -44,18 +41,11 @@ def clauses(text: str) -> int:
     return sum(CLAUSE.match(docstring or "") is not None for docstring in docstrings)
 
 
-def test_no_folder_holds_too_many_modules() -> None:
-    counts = Counter(path.parent for path in modules().values() if path.name != "__init__.py")
-    assert {folder: count for folder, count in counts.items() if count > FOLDER_MODULES} == {}
-
-
-def test_no_module_is_too_long() -> None:
+def test_no_test_module_is_too_long() -> None:
     tests = sorted((ROOT / "tests").rglob("*.py"))
-    limits = dict.fromkeys(modules().values(), MODULE_LINES)
-    limits |= dict.fromkeys(tests, TEST_MODULE_LINES)
     assert tests
-    lengths = {path: path.read_text("utf-8").count("\n") for path in limits}
-    assert {path: lines for path, lines in lengths.items() if lines > limits[path]} == {}
+    lengths = {path: path.read_text("utf-8").count("\n") for path in tests}
+    assert {path: lines for path, lines in lengths.items() if lines > TEST_MODULE_LINES} == {}
 
 
 def test_no_function_is_too_long() -> None:
