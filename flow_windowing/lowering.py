@@ -23,10 +23,9 @@ from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, r
 from flow_windowing.clocks.clock import ClockedBuilder
 from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
 from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free, reads_a_field
+from flow_windowing.columnar.state.segments import SegmentContent, without_blocks
+from flow_windowing.columnar.state.snapshots import snapshots_of_content
 from flow_windowing.columnar.step.shard import ShardWindows
-from flow_windowing.columnar.storage.segments import SegmentContent
-from flow_windowing.columnar.storage.shard_segments import without_blocks
-from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 from flow_windowing.columnar.windows.count_windows import CountWindows
 from flow_windowing.columnar.windows.indexed_windows import AlignedWindows, CalendarWindows
 from flow_windowing.columnar.windows.plan import WindowPlan

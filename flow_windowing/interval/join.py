@@ -26,8 +26,8 @@ from flow.keyed.step import OverColumns, TimedResults
 from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
+from flow_windowing.columnar.values.blocks import TAGS, least_of_blocks_us
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.columnar.values.value_blocks import TAGS, least_of_blocks_us
 from flow_windowing.interval.rules import GREATEST_US, HOWS, LEFT, RIGHT, How, Interval
 from flow_windowing.interval.time_join import JoinedRows, JoinShard, TimeJoinBuilder
 from flow_windowing.rules.key_state import mark_of, number_of, side_of, tag_of

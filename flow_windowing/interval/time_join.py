@@ -24,11 +24,10 @@ from flow.keyed.step import OverColumns
 from flow_windowing.clocks.clock import ClockedBuilder
 from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
+from flow_windowing.columnar.state.segments import SegmentContent, without_blocks
 from flow_windowing.columnar.state.shard_state import StateForm
+from flow_windowing.columnar.state.snapshots import snapshots_of_content
 from flow_windowing.columnar.step.clocked_shard import ClockedShard
-from flow_windowing.columnar.storage.segments import SegmentContent
-from flow_windowing.columnar.storage.shard_segments import without_blocks
-from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 from flow_windowing.columnar.values.buffered_values import BufferedValues, RetainedValues
 from flow_windowing.columnar.values.encoding import decode_lazy
 from flow_windowing.columnar.values.records import Values, plain_records

@@ -20,9 +20,8 @@ from flow.engine.tables.versions import TableVersion, decode, files_of, folder_o
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.segments import IDS, WINDOWS, StateCounts, WholeKeys, kind_of
-from flow_windowing.columnar.storage.segments import SegmentContent
-from flow_windowing.columnar.storage.shard_segments import without_blocks
-from flow_windowing.columnar.storage.snapshots import (
+from flow_windowing.columnar.state.segments import SegmentContent, without_blocks
+from flow_windowing.columnar.state.snapshots import (
     counts_by_key,
     snapshots_of_content,
     split_by_key,

@@ -19,8 +19,8 @@ from flow.errors import CheckpointError
 from flow.instants import NEVER, from_us
 from flow.keyed.due import held_watermark_us
 from flow.keyed.segments import WINDOWS, kind_of
-from flow_windowing.columnar.storage.segments import SegmentContent
-from flow_windowing.columnar.storage.snapshots import snapshots_of_content
+from flow_windowing.columnar.state.segments import SegmentContent
+from flow_windowing.columnar.state.snapshots import snapshots_of_content
 from flow_windowing.rules.key_state import DriverState
 from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.epoch_state import EpochState, TableState, TableValue, load_snapshot

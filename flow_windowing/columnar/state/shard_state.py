@@ -13,8 +13,8 @@ from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.columnar.admission.key_clocks import KeyClocks
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.state.open_windows import OpenWindows
+from flow_windowing.columnar.values.blocks import DIRECTORY, Directory, least_of_blocks_us
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.columnar.values.value_blocks import DIRECTORY, Directory, least_of_blocks_us
 
 WindowKind: TypeAlias = Literal["index", "sessions", "counts", "interval"]
 """Windows whose bounds follow from their ids; sessions; windows of a number of values; no windows,

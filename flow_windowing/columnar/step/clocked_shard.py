@@ -20,20 +20,25 @@ from flow.columns.arrays import Ints, Mask, ranges
 from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS, value_reader
 from flow.instants import NEVER, Moment
 from flow.keyed.due import split_dues
-from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardOutput, ShardRows
+from flow.keyed.shard_logic import (
+    BlockStore,
+    SegmentDump,
+    ShardEpoch,
+    ShardLogic,
+    ShardOutput,
+    ShardRows,
+)
 from flow_windowing.columnar.admission.late_items import LateItems
 from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
+from flow_windowing.columnar.state.segments import SegmentContent, build_shard_state, write_segments
 from flow_windowing.columnar.state.shard_state import ShardState, StateForm
-from flow_windowing.columnar.storage.segments import SegmentContent
-from flow_windowing.columnar.storage.shard_segments import (
-    build_shard_state,
-    read_segment,
-    store_blocks,
+from flow_windowing.columnar.state.snapshots import read_segment
+from flow_windowing.columnar.values.blocks import (
+    least_of_blocks_us,
+    move_to_blocks,
     with_blocks,
-    write_segments,
 )
-from flow_windowing.columnar.values.value_blocks import least_of_blocks_us
 from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.settings import PORTS
 
@@ -145,9 +150,20 @@ class ClockedShard(ShardLogic):
     def dump(self, numbers: Ints, wanted: list[int]) -> list[SegmentDump]:
         self._add_loaded()
         if self.blocks is not None:
-            store_blocks(self._state, self.blocks, numbers, wanted)
+            self._move_to_blocks(self.blocks, np.isin(numbers, wanted))
         holds_us = self._holds_us() if self._epoch.holding else None
         return write_segments(self._form, self._state, self._due_us(), holds_us, numbers, wanted)
+
+    def _move_to_blocks(self, store: BlockStore, is_moving: Mask) -> None:
+        """Move what keys with many values hold to new blocks.
+
+        Args:
+            store: the storage of the blocks.
+            is_moving: the mask of the slots whose segments are written next.
+        """
+        state = self._state
+        state.buffered, blocks = move_to_blocks(state.buffered, is_moving, store)
+        state.blocks = np.append(state.blocks, blocks)
 
     @override
     def hold_us(self) -> int:
@@ -235,7 +251,9 @@ class ClockedShard(ShardLogic):
             return
         blocks, state.blocks = state.blocks[is_needed], state.blocks[~is_needed]
         contents = self.blocks.take(blocks["number"].tolist())
-        state.buffered = with_blocks(self._form.kind, state.buffered, blocks, contents)
+        state.buffered = with_blocks(
+            state.buffered, blocks, contents, self._form.kind == "interval"
+        )
         self._changed[blocks["slot"]] = True
 
     def _numbered(self, admitted: AdmittedRows) -> EnteringRows:

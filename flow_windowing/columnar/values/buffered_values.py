@@ -19,12 +19,15 @@ from flow.instants import NEVER
 from flow_windowing.columnar.values.encoding import (
     ColumnValue,
     EncodedValues,
+    decode_column,
     decode_lazy,
+    lazy_values,
     pickle_values,
     sides_of,
     to_plain_columns,
 )
 from flow_windowing.columnar.values.records import columns_of_records, joined_columns
+from flow_windowing.rules.key_state import side_of
 
 RetainedValues: TypeAlias = "list[Any] | SidedRecords"
 """Values as Python objects, some of which may be encoded, or as records of each side."""
@@ -204,6 +207,27 @@ def _of_sides(sides: Ints, columns: list[PlainColumns], begin: int, end: int) ->
     if len(filled) < 2:
         return filled[0].encoded() if filled else []
     return here.astype(np.int8).tobytes(), tuple(one.encoded() for one in parts)
+
+
+def restored_values(
+    slots: Ints, parts: Sequence[tuple[bytes, bytes, EncodedValues]], is_join: bool
+) -> BufferedValues:
+    """Return stored values, one part after the other.
+
+    Args:
+        slots: the slot of each value.
+        parts: the timestamps, the arrival numbers and the values of each segment or block.
+        is_join: True for the values of a join by time, which are records of each side if possible.
+    """
+    times_us = decode_column([part[0] for part in parts])
+    numbers = decode_column([part[1] for part in parts])
+    contents = [part[2] for part in parts]
+    values: RetainedValues | None = None
+    if is_join:
+        values = restored_records(contents, side_of(numbers))
+    if values is None:
+        values = [value for content in contents for value in lazy_values(content)]
+    return BufferedValues(slots, times_us, numbers, values, times_us)
 
 
 def restored_records(contents: Sequence[EncodedValues], sides: Ints) -> SidedRecords | None:

@@ -169,3 +169,33 @@ def _by_columns(values: Sequence[Any]) -> list[tuple[PlainColumns, list[int], li
             entry[1].append(index)
             entry[2].append(value.row)
     return list(entries.values())
+
+
+def decode_column(contents: list[bytes], kind: str = "<i8") -> Ints:
+    """Return a column of several segments, one after the other, as int64."""
+    return np.frombuffer(b"".join(contents), kind).astype(np.int64)
+
+
+def decode_or_default(contents: list[bytes], counts: list[int], default: int) -> Ints:
+    """Return a column of several segments; an empty column of a segment has the default.
+
+    Args:
+        contents: the column in each segment.
+        counts: the number of rows in each segment.
+        default: the default.
+    """
+    pieces = [
+        np.frombuffer(content, "<i8") if content else np.full(count, default, np.int64)
+        for content, count in zip(contents, counts, strict=True)
+    ]
+    return np.concatenate(pieces).astype(np.int64) if pieces else np.empty(0, np.int64)
+
+
+def encode_column(values: Ints, kind: str = "<i8") -> bytes:
+    """Return a column as bytes."""
+    return values.astype(kind).tobytes()
+
+
+def encode_unless_default(values: Ints, default: int) -> bytes:
+    """Return a column as bytes; empty if all elements are the default."""
+    return b"" if (values == default).all() else encode_column(values)

@@ -15,8 +15,8 @@ from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardOutput, ShardRow
 from flow.keyed.step import OverColumns
 from flow_windowing import Count, EventClock, Retracted, SessionWindower, SlidingWindower
 from flow_windowing.aggregates.folding import FoldingBuilder
-from flow_windowing.columnar.storage.segments import SegmentContent
-from flow_windowing.columnar.storage.snapshots import split_by_key
+from flow_windowing.columnar.state.segments import SegmentContent
+from flow_windowing.columnar.state.snapshots import split_by_key
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.settings import DOWN
 from tests.support.columns import as_records, rows_at

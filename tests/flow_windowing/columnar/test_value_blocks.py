@@ -15,7 +15,7 @@ from flow.engine.state.store import MemoryStore
 from flow.errors import CheckpointError
 from flow.testing import TestDriver, key_by_key
 from flow_windowing import EventClock, TumblingWindower
-from flow_windowing.columnar.storage import shard_segments
+from flow_windowing.columnar.values import blocks as value_blocks
 from recovery.reading.epoch_state import _without_blocks, decode_segment, load_snapshot
 from tests.support.windowed_flows import windowed_flow
 
@@ -39,7 +39,7 @@ def run(step: Any, epochs: list[list[Any]], rows: int, by_key: bool = False) -> 
     """Return what the step emits, and its gauges after each epoch, with blocks of so many rows."""
     gauges = []
     with (
-        mock.patch.object(shard_segments, "BLOCK_ROWS", rows),
+        mock.patch.object(value_blocks, "BLOCK_ROWS", rows),
         TestDriver(windowed_flow(step), shards=1) as t,
     ):
         for epoch in epochs[:-1]:
@@ -123,7 +123,7 @@ def test_the_values_that_a_key_holds_are_not_written_again(
 
 def test_recovery_reads_segments_with_the_values_of_their_blocks() -> None:
     with (
-        mock.patch.object(shard_segments, "BLOCK_ROWS", 2),
+        mock.patch.object(value_blocks, "BLOCK_ROWS", 2),
         TestDriver(windowed_flow(steps(NEVER)["interval join"]), shards=1) as t,
     ):
         t.send("in", [("k", (second, 0)) for second in (9, 7, 8, 6)])

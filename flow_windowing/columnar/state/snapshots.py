@@ -10,24 +10,21 @@ import numpy as np
 
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
-from flow.keyed.segments import StateCounts
+from flow.keyed.segments import WINDOWS, StateCounts, WholeKeys, kind_of
 from flow_windowing.clocks.event_clock import ClockState
 from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.aggregates.forms import FORM_OF_KIND
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
 from flow_windowing.columnar.state.open_windows import Bounds
+from flow_windowing.columnar.state.segments import SegmentContent, keys_of
 from flow_windowing.columnar.state.shard_state import StateForm, WindowKind
-from flow_windowing.columnar.storage.segments import (
-    SegmentContent,
+from flow_windowing.columnar.values.encoding import (
     decode_column,
     decode_or_default,
+    decode_values,
     encode_column,
     encode_unless_default,
-    keys_of,
-)
-from flow_windowing.columnar.values.encoding import (
-    decode_values,
     encode_values,
     pickle_values,
     slice_values,
@@ -205,6 +202,20 @@ def snapshots_of_content(
         )
         yield key, state, dues[at]
         begin, first_value = end, last_value
+
+
+def read_segment(form: StateForm, content: bytes) -> Iterator[SegmentContent]:
+    """Yield the content of a segment; a segment that was written key by key has several."""
+    if kind_of(content) == WINDOWS:
+        yield SegmentContent.decode(content)
+        return
+    # A snapshot is a segment of its key alone, or the pickled state of a `WindowDriver`.
+    keys, snapshots, due_us, *_ = WholeKeys.decode(content, "a segment of windows")
+    pickled = [at for at, snapshot in enumerate(snapshots) if kind_of(snapshot) != WINDOWS]
+    yield from (SegmentContent.decode(one) for one in snapshots if kind_of(one) == WINDOWS)
+    if pickled:
+        states = [pickle.loads(snapshots[at]) for at in pickled]
+        yield content_of_snapshots(form, [keys[at] for at in pickled], states, due_us[pickled])
 
 
 def split_by_key(content: SegmentContent) -> Iterator[tuple[str, bytes, int]]:

@@ -1,10 +1,15 @@
-"""Writing shard state to segments, and reading it from them."""
+"""Segments of shard state: their format, and writing and reading them.
+
+After its kind, a segment is a pickle of plain tuples, texts, numbers and bytes: the columns of a
+`SegmentContent`, in its order. Columns of numbers are little-endian. A column in which all elements
+are the default is empty.
+"""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,37 +17,161 @@ import pyarrow as pa
 from flow.columns.arrays import Ints, Mask
 from flow.instants import NEVER
 from flow.keyed.due import split_dues
-from flow.keyed.segments import WINDOWS, BlockReader, StateCounts, WholeKeys, kind_of
-from flow.keyed.shard_logic import BlockStore, SegmentDump
+from flow.keyed.segments import WINDOWS, BlockReader, StateCounts, columns_in
+from flow.keyed.shard_logic import SegmentDump
 from flow_windowing.columnar.admission.key_clocks import KeyClocks, KeyColumns, KeyLogics
 from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
+from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.state.open_windows import OpenWindows, Spans, merged_ids_column
 from flow_windowing.columnar.state.shard_state import ShardState, StateForm, WindowKind
-from flow_windowing.columnar.storage.segments import (
-    SegmentContent,
+from flow_windowing.columnar.values.blocks import DIRECTORY, Directory, with_blocks
+from flow_windowing.columnar.values.buffered_values import (
+    BufferedValues,
+    encoder_of,
+    restored_values,
+)
+from flow_windowing.columnar.values.encoding import (
+    EncodedValues,
     decode_column,
     decode_or_default,
     encode_column,
     encode_unless_default,
-    keys_of,
+    pickle_values,
 )
-from flow_windowing.columnar.storage.snapshots import content_of_snapshots
-from flow_windowing.columnar.values.buffered_values import (
-    BufferedValues,
-    encoder_of,
-    restored_records,
-)
-from flow_windowing.columnar.values.encoding import lazy_values, pickle_values
-from flow_windowing.columnar.values.value_blocks import (
-    BLOCK_ROWS,
-    DIRECTORY,
-    Block,
-    Directory,
-    directory_entry,
-)
-from flow_windowing.rules.key_state import side_of
 from flow_windowing.rules.watermark import NO_WATERMARK
+
+
+class SegmentContent(NamedTuple):
+    """The content of a segment, column by column.
+
+    Attributes:
+        key_lengths: the length of each key in bytes, int32.
+        key_texts: the keys in UTF-8, one after the other.
+        base_us, set_at_us, last_value_us: the clock of each key; empty for system time.
+        arrival_counts, entry_counts: the numbers of values of each key that arrived and that
+            entered windows; empty if they are not needed.
+        counted_values: the number of values of each key that a `CountWindower` has counted.
+        due_us: the due time of each key.
+        window_counts: the number of windows of each key, int32.
+        ids: the ids of windows, key after key.
+        latest_us: the greatest timestamp in each window; empty if it is not needed.
+        first_us, last_us: the least and the greatest timestamp in each window; empty if the bounds
+            of windows follow from their ids.
+        merged_ids: the ids merged into each window, sorted; empty if no window merged.
+        is_emitted: a byte for each window, 1 if it has emitted its result; empty if no window has,
+            or if it is not needed.
+        accumulators: the accumulators of each aggregate.
+        buffered_counts: the number of buffered values of each key, int32; empty without values.
+        times_us, numbers: the timestamps and arrival numbers of buffered values.
+        values: the buffered values.
+        named: True if the snapshot of a window is a list of states, one for each aggregate.
+        kind: the kind of the windows.
+        clock_logics: a pickle of the snapshot of each key's clock, for a clock without columns.
+        held_watermark_us: the last watermark that each key used under a hold; empty if no key is
+            held.
+        block_counts: the number of blocks of each key, int32; empty without blocks.
+        blocks: the rows of the directory of blocks, see `DIRECTORY`.
+    """
+
+    key_lengths: bytes
+    key_texts: bytes
+    base_us: bytes
+    set_at_us: bytes
+    last_value_us: bytes
+    arrival_counts: bytes
+    entry_counts: bytes
+    counted_values: bytes
+    due_us: bytes
+    window_counts: bytes
+    ids: bytes
+    latest_us: bytes
+    first_us: bytes
+    last_us: bytes
+    merged_ids: list[tuple[int, ...]]
+    is_emitted: bytes
+    accumulators: tuple[EncodedAccumulators, ...]
+    buffered_counts: bytes
+    times_us: bytes
+    numbers: bytes
+    values: EncodedValues
+    named: bool
+    kind: WindowKind
+    clock_logics: list[bytes]
+    held_watermark_us: bytes
+    block_counts: bytes = b""
+    blocks: bytes = b""
+
+    def encode(self) -> bytes:
+        """Return the segment as bytes."""
+        return WINDOWS + pickle.dumps(tuple(self), 5)
+
+    @classmethod
+    def decode(cls, content: bytes, load: Any = pickle.loads) -> SegmentContent:
+        """Return the content of a segment.
+
+        Args:
+            content: the bytes that `encode` made.
+            load: reads the pickle in the bytes.
+
+        Raises:
+            CheckpointError: when the bytes are not such a segment.
+        """
+        return cls(*columns_in(content, len(cls._fields), "windows", load))
+
+    @property
+    def key_count(self) -> int:
+        """The number of keys."""
+        return len(self.key_lengths) // 4
+
+    def part(
+        self,
+        texts: slice,
+        keys: slice,
+        windows: slice,
+        values: slice,
+        blocks: slice = slice(0, 0),
+    ) -> SegmentContent:
+        """Return some keys with slices of the columns, without accumulators and buffered values.
+
+        Args:
+            texts: the bytes of the keys in `key_texts`.
+            keys: the keys.
+            windows: the windows of the keys.
+            values: the buffered values of the keys.
+            blocks: the blocks of the keys.
+        """
+        rows = {_KEY: keys, _WINDOW: windows, _VALUE: values, _BLOCK: blocks}
+        columns = {
+            name: getattr(self, name)[rows[of].start * size : rows[of].stop * size]
+            for name, (of, size) in _COLUMNS.items()
+        }
+        return self._replace(key_texts=self.key_texts[texts], accumulators=(), values=[], **columns)
+
+
+_KEY, _WINDOW, _VALUE, _BLOCK = range(4)
+_COLUMNS = {
+    **dict.fromkeys(("key_lengths", "window_counts"), (_KEY, 4)),
+    **dict.fromkeys(("buffered_counts", "block_counts"), (_KEY, 4)),
+    "blocks": (_BLOCK, DIRECTORY.itemsize),
+    **dict.fromkeys(("base_us", "set_at_us", "last_value_us", "held_watermark_us"), (_KEY, 8)),
+    **dict.fromkeys(("arrival_counts", "entry_counts", "counted_values", "due_us"), (_KEY, 8)),
+    "clock_logics": (_KEY, 1),
+    **dict.fromkeys(("ids", "latest_us", "first_us", "last_us"), (_WINDOW, 8)),
+    **dict.fromkeys(("merged_ids", "is_emitted"), (_WINDOW, 1)),
+    **dict.fromkeys(("times_us", "numbers"), (_VALUE, 8)),
+}
+"""The kind of the rows of each column, and the number of elements of the column for a row."""
+
+
+def keys_of(parts: list[SegmentContent]) -> pa.Array:
+    """Return the keys of several segments, as Arrow large text."""
+    lengths = np.frombuffer(b"".join(part.key_lengths for part in parts), "<i4")
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    texts = b"".join(part.key_texts for part in parts)
+    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(texts)]
+    return pa.Array.from_buffers(pa.large_string(), len(lengths), buffers)
 
 
 def write_segments(
@@ -191,20 +320,6 @@ def _texts_of(keys: pa.Array) -> tuple[Ints, Any]:
     return ends, b"" if texts is None else texts.to_pybytes()
 
 
-def read_segment(form: StateForm, content: bytes) -> Iterator[SegmentContent]:
-    """Yield the content of a segment; a segment that was written key by key has several."""
-    if kind_of(content) == WINDOWS:
-        yield SegmentContent.decode(content)
-        return
-    # A snapshot is a segment of its key alone, or the pickled state of a `WindowDriver`.
-    keys, snapshots, due_us, *_ = WholeKeys.decode(content, "a segment of windows")
-    pickled = [at for at, snapshot in enumerate(snapshots) if kind_of(snapshot) != WINDOWS]
-    yield from (SegmentContent.decode(one) for one in snapshots if kind_of(one) == WINDOWS)
-    if pickled:
-        states = [pickle.loads(snapshots[at]) for at in pickled]
-        yield content_of_snapshots(form, [keys[at] for at in pickled], states, due_us[pickled])
-
-
 def build_shard_state(form: StateForm, parts: list[SegmentContent]) -> ShardState:
     """Return the state of the keys in several contents, one after the other."""
     counts = [part.key_count for part in parts]
@@ -218,20 +333,6 @@ def build_shard_state(form: StateForm, parts: list[SegmentContent]) -> ShardStat
         _buffered_of(form.kind, parts, counts),
         _blocks_of(parts, counts),
     )
-
-
-def with_blocks(
-    kind: WindowKind,
-    values: BufferedValues,
-    blocks: Directory,
-    contents: list[bytes],
-    load: Callable[[memoryview], Any] = pickle.loads,
-) -> BufferedValues:
-    """Return values and those in blocks, given the content of each; sorted by slot and arrival."""
-    decoded = [Block.decode(content, load) for content in contents]
-    slots = np.repeat(blocks["slot"], blocks["count"])
-    both = values.followed_by(_restored(kind, slots, decoded))
-    return both.take(np.lexsort((both.numbers, both.slots)))
 
 
 def without_blocks(
@@ -248,7 +349,9 @@ def without_blocks(
     keys = [content.key_count]
     blocks = _blocks_of([content], keys)
     buffered = _buffered_of(content.kind, [content], keys)
-    values = with_blocks(content.kind, buffered, blocks, take(blocks["number"].tolist()), load)
+    values = with_blocks(
+        buffered, blocks, take(blocks["number"].tolist()), content.kind == "interval", load
+    )
     return content._replace(
         buffered_counts=_count_rows(values.slots, *keys)[0],
         times_us=encode_column(values.times_us),
@@ -257,37 +360,6 @@ def without_blocks(
         block_counts=b"",
         blocks=b"",
     )
-
-
-def store_blocks(state: ShardState, store: BlockStore, segments: Ints, wanted: list[int]) -> None:
-    """Move the values of keys that have many to new blocks, except for the earliest values.
-
-    Args:
-        state: the shard state.
-        store: the storage of the blocks.
-        segments: the number of the segment of each slot.
-        wanted: the numbers of the segments that are written next.
-    """
-    buffered, entries = state.buffered, list[Any]()
-    counts = np.bincount(buffered.slots, minlength=state.count)
-    large = np.flatnonzero(counts >= 2 * BLOCK_ROWS)
-    large = large[np.isin(segments[large], wanted)]
-    if not len(large):
-        return
-    stays = ~np.isin(buffered.slots, large)
-    moved = np.flatnonzero(~stays)
-    moved = moved[np.lexsort((buffered.times_us[moved], buffered.slots[moved]))]
-    for slot in large.tolist():
-        first, end = np.searchsorted(buffered.slots[moved], [slot, slot + 1]).tolist()
-        stays[moved[first : first + BLOCK_ROWS]] = True
-        later = moved[first + BLOCK_ROWS : end]
-        for chosen in np.array_split(later, len(later) // BLOCK_ROWS):
-            block = buffered.take(chosen)
-            columns = encode_column(block.times_us), encode_column(block.numbers)
-            number = store.add(Block(*columns, encoder_of(block.values)(0, len(block))).encode())
-            entries.append(directory_entry(slot, number, block.times_us, block.numbers))
-    state.blocks = np.append(state.blocks, np.array(entries, DIRECTORY))
-    state.buffered = buffered.take(stays)
 
 
 def _clocks_of(form: StateForm, parts: list[SegmentContent], counts: list[int]) -> KeyClocks:
@@ -352,7 +424,9 @@ def _blocks_of(parts: list[SegmentContent], counts: list[int]) -> Directory:
 def _buffered_of(
     kind: WindowKind, parts: list[SegmentContent], counts: list[int]
 ) -> BufferedValues:
-    return _restored(kind, _slots_of([part.buffered_counts for part in parts], counts), parts)
+    slots = _slots_of([part.buffered_counts for part in parts], counts)
+    stored = [(part.times_us, part.numbers, part.values) for part in parts]
+    return restored_values(slots, stored, kind == "interval")
 
 
 def _slots_of(row_counts: list[bytes], key_counts: list[int]) -> Ints:
@@ -363,19 +437,3 @@ def _slots_of(row_counts: list[bytes], key_counts: list[int]) -> Ints:
     ]
     rows = np.concatenate([np.empty(0, np.int64), *rows_of_key])
     return np.repeat(np.arange(sum(key_counts)), rows)
-
-
-def _restored(
-    kind: WindowKind, slots: Ints, parts: Sequence[SegmentContent | Block]
-) -> BufferedValues:
-    """Return stored values; those of a join by time as records of each side if they can be."""
-    times_us = decode_column([part.times_us for part in parts])
-    numbers = decode_column([part.numbers for part in parts])
-    contents = [part.values for part in parts]
-    records = None
-    if kind == "interval":
-        records = restored_records(contents, side_of(numbers))
-    values = [value for one in contents for value in lazy_values(one)]
-    return BufferedValues(
-        slots, times_us, numbers, values if records is None else records, times_us
-    )

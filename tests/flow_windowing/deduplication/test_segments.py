@@ -14,7 +14,7 @@ from flow.instants import NEVER
 from flow.keyed.segments import IDS, WholeKeys
 from flow_windowing.deduplication.ids import SeenIds
 from flow_windowing.deduplication.segments import NO_CLOCK, IdSegment, snapshots_of_segment
-from flow_windowing.deduplication.table import IdTable
+from flow_windowing.deduplication.shard import IdTable
 from recovery.reading.epoch_state import decode_segment, load_snapshot
 
 NO_CLOCKS = np.empty((0, 100), np.int64)

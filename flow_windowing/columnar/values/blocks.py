@@ -20,7 +20,13 @@ from flow.columns.arrays import Ints, Mask
 from flow.format_version import VERSION, check_format, version_in
 from flow.instants import NEVER
 from flow.keyed.segments import columns_in
-from flow_windowing.columnar.values.encoding import EncodedValues
+from flow.keyed.shard_logic import BlockStore
+from flow_windowing.columnar.values.buffered_values import (
+    BufferedValues,
+    encoder_of,
+    restored_values,
+)
+from flow_windowing.columnar.values.encoding import EncodedValues, encode_column
 
 BLOCK_ROWS = 1024
 """The number of values of a key that stay in its segment, and the least number in a block."""
@@ -38,7 +44,7 @@ Directory: TypeAlias = npt.NDArray[np.void]
 """The directory of the blocks of many keys, of the type `DIRECTORY`, shape (blocks,)."""
 
 
-def directory_entry(
+def _entry(
     slot: int, number: int, times_us: Ints, numbers: Ints
 ) -> tuple[int, int, int, int, Ints]:
     """Return the entry of a block of values with these arrival numbers or tags."""
@@ -78,3 +84,50 @@ class Block(NamedTuple):
         """
         check_format("a block of values", version_in(content))
         return cls(*columns_in(content, len(cls._fields), "values", load))
+
+
+def with_blocks(
+    values: BufferedValues,
+    blocks: Directory,
+    contents: list[bytes],
+    is_join: bool,
+    load: Callable[[memoryview], Any] = pickle.loads,
+) -> BufferedValues:
+    """Return values and those in blocks, given the content of each; sorted by slot and arrival."""
+    decoded = [Block.decode(content, load) for content in contents]
+    slots = np.repeat(blocks["slot"], blocks["count"])
+    both = values.followed_by(restored_values(slots, decoded, is_join))
+    return both.take(np.lexsort((both.numbers, both.slots)))
+
+
+def move_to_blocks(
+    values: BufferedValues, is_moving: Mask, store: BlockStore
+) -> tuple[BufferedValues, Directory]:
+    """Move the values of keys that have many to new blocks, except for the earliest values.
+
+    Args:
+        values: the values.
+        is_moving: the mask of the slots whose values may move.
+        store: the storage of the blocks.
+
+    Returns:
+        The values that stay, and the directory of the new blocks.
+    """
+    entries = list[Any]()
+    counts = np.bincount(values.slots, minlength=len(is_moving))
+    large = np.flatnonzero((counts >= 2 * BLOCK_ROWS) & is_moving)
+    if not len(large):
+        return values, np.empty(0, DIRECTORY)
+    stays = ~np.isin(values.slots, large)
+    moved = np.flatnonzero(~stays)
+    moved = moved[np.lexsort((values.times_us[moved], values.slots[moved]))]
+    for slot in large.tolist():
+        first, end = np.searchsorted(values.slots[moved], [slot, slot + 1]).tolist()
+        stays[moved[first : first + BLOCK_ROWS]] = True
+        later = moved[first + BLOCK_ROWS : end]
+        for chosen in np.array_split(later, len(later) // BLOCK_ROWS):
+            block = values.take(chosen)
+            columns = encode_column(block.times_us), encode_column(block.numbers)
+            number = store.add(Block(*columns, encoder_of(block.values)(0, len(block))).encode())
+            entries.append(_entry(slot, number, block.times_us, block.numbers))
+    return values.take(stays), np.array(entries, DIRECTORY)

@@ -1,1 +1,0 @@
-"""Segments of shard state: encoding, decoding, and conversion from and to snapshots of keys."""
