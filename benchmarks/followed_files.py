@@ -35,8 +35,8 @@ from flow.connectors.files.reading.file_list import (
 )
 from flow.connectors.source import MemoryLog
 from flow.durations import duration_us
-from flow.engine.checkpoint.source_log import PAGE_BYTES
 from flow.engine.checkpoint.storage import Storage
+from flow.engine.checkpoint.stored_log import PAGE_BYTES, StoredLog
 from flow.engine.spark.session.session import SparkSettings, make_session
 
 MONTH_US = 30 * 86_400_000_000
@@ -95,7 +95,7 @@ def fill(files: int, late_us: int) -> tuple[MemoryLog, float]:
 
 def store(storage: Storage, log: MemoryLog) -> None:
     """Write a log in the form that a checkpoint has."""
-    stored = storage.log(LOG)
+    stored = StoredLog(storage, LOG)
     summary = log.summary()
     if summary is not None:
         stored.compact(summary)
@@ -113,7 +113,7 @@ def start(home: str) -> dict[str, float]:
     storage.names("")
     before = _memory()
     begun, busy = time.perf_counter(), time.process_time()
-    files = FileList(storage.log(LOG), lambda **_: [], follow=True)
+    files = FileList(StoredLog(storage, LOG), lambda **_: [], follow=True)
     seconds, busy = time.perf_counter() - begun, time.process_time() - busy
     return {"files": len(files), "seconds": seconds, "CPU": busy, "MB": _memory() - before}
 

@@ -9,7 +9,7 @@ from flow.durations import Duration
 from flow.engine.epoch.context import LateSource
 from flow.engine.epoch.late_items import LateItem
 from flow.engine.epoch.summary import EpochReport, Summary
-from flow.engine.feed.life import StopFlag
+from flow.engine.feed.feed import StopFlag
 from flow.errors import (
     CheckpointError,
     EngineError,

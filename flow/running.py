@@ -25,11 +25,11 @@ from flow.config.sessions import session_for
 from flow.config.web_address import missing_package
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
-from flow.engine.checkpoint.admission import Recovery
+from flow.engine.checkpoint.recovery import Recovery
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import EpochReport, Summary, watermark_lags
-from flow.engine.feed.feed import Feed
-from flow.engine.feed.life import FixedTime, StopFlag, SystemTime, wall_time
+from flow.engine.feed.clocks import FixedTime, SystemTime, wall_time
+from flow.engine.feed.feed import Feed, StopFlag
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable

@@ -19,7 +19,7 @@ from flow.connectors.files.writing.epoch_directory import EpochDirectory
 from flow.connectors.kafka.writing.topics import Entry
 from flow.connectors.sql.sqlite import SqliteSink
 from flow.engine.checkpoint.checkpoint import Identity
-from flow.engine.checkpoint.source_log import entries_of, summary_of
+from flow.engine.checkpoint.stored_log import entries_of, summary_of
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.progress.stream_progress import StepProgress
@@ -27,7 +27,7 @@ from flow.engine.state.segment import Segment
 from flow.engine.state.shard_table import SegmentedTable
 from flow.engine.state.step_state import Header
 from flow.engine.state.store import MemoryStore
-from flow.engine.tables import versions as table_files
+from flow.engine.tables import table_files
 from flow.errors import CheckpointError, FlowError, SinkError, SourceError
 from flow.keyed.due import DueLimit
 from flow.testing import TestingSink, TestingSource

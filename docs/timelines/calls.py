@@ -13,7 +13,7 @@ import numpy as np
 
 import flow.operators as op
 from flow.columns.chunks import Items
-from flow.engine.calls.calling import ChunkCalls, call_ids
+from flow.engine.calls.chunk_calls import ChunkCalls, call_ids
 from flow.engine.epoch.context import TaskContext
 from flow.instants import Moment
 from flow.operators.calling import MapAsync

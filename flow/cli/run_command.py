@@ -29,7 +29,7 @@ from flow.config.flow_config import FIELDS
 from flow.config.machine import this_machine
 from flow.config.problems import advice
 from flow.dataflow import Dataflow
-from flow.engine.feed.life import StopFlag
+from flow.engine.feed.feed import StopFlag
 from flow.errors import FlowBuildError, FlowError, UnusedStepWarning, printable
 from flow.reports.failure_text import describe_failure, users_trace
 from flow.reports.progress import Progress, StatusLine

@@ -21,7 +21,7 @@ from flow.config.flow_config import (
     is_secret,
     read_setting,
 )
-from flow.engine.checkpoint.admission import Recovery
+from flow.engine.checkpoint.recovery import Recovery
 from flow.errors import FlowBuildError, FlowError, shorten
 
 DEFAULT = "default"

@@ -23,7 +23,7 @@ from flow.engine.spark.session.settings import LOCAL_DRIVER_MEMORY, LOG_LEVELS
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
 if TYPE_CHECKING:
-    from flow.engine.checkpoint.admission import Recovery
+    from flow.engine.checkpoint.recovery import Recovery
 
 
 EngineName: TypeAlias = Literal["auto", "batch", "streaming"]

@@ -19,11 +19,11 @@ from flow.dataflow import Dataflow, Step
 from flow.engine.calls.resources import close_resources
 from flow.engine.epoch.context import Control, Stats
 from flow.engine.epoch.failures import decode_failure
+from flow.engine.feed.run_tables import Tables, lookup_changes
 from flow.engine.packets.packets import ERROR, HOLDS, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow
-from flow.engine.planning.tables import Tables, lookup_changes
-from flow.engine.progress.holds import HoldRelay, Holds, KnownHolds
+from flow.engine.progress.bound import HoldRelay, Holds, KnownHolds
 from flow.engine.progress.step_time import step_time
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.shard_table import ShardTable
@@ -34,7 +34,7 @@ from flow.engine.steps.level import run_level
 from flow.engine.steps.pipeline import Pipeline
 from flow.engine.steps.reading import Reading, arriving, pipeline_of, push_changes
 from flow.engine.tables.contents import Change
-from flow.engine.tables.versions import MemoryTables, TableVersion
+from flow.engine.tables.table_files import MemoryTables, TableVersion
 from flow.errors import FlowBuildError
 from flow.garbage import collecting_seldom
 from flow.instants import NEVER, Moment

@@ -18,7 +18,7 @@ from flow.config.flow_config import FIELD, FIELDS, FlowConfig
 from flow.config.sessions import session_for
 from flow.dataflow import Dataflow, Stream
 from flow.engine.epoch.context import Stats
-from flow.engine.feed.life import FixedTime, wall_time
+from flow.engine.feed.clocks import FixedTime, wall_time
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable

@@ -10,9 +10,8 @@ import re
 
 from flow.dataflow import Dataflow, Operator, Step
 from flow.durations import duration_text
-from flow.engine.plan.compiler import assign_levels, find_feeds
+from flow.engine.plan.compiler import assign_levels, find_feeds, find_reads
 from flow.engine.plan.plan import Plan
-from flow.engine.plan.reads import find_reads
 from flow.keyed.step import KeyByKey, Lowering, Stateful
 from flow.operators.edges import Input, Output
 from flow.operators.tables import Table

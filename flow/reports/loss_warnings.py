@@ -11,8 +11,7 @@ from typing import NamedTuple
 from flow.durations import duration_text
 from flow.engine.epoch.context import LateSource, Stats, StepBound
 from flow.engine.epoch.summary import ENOUGH, wait_needed_us
-from flow.engine.plan.plan import Plan
-from flow.engine.plan.reads import Reads
+from flow.engine.plan.plan import Plan, Reads
 from flow.errors import printable
 from flow.instants import from_us
 from flow.reports.progress import RateLimit, Seconds

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TextIO, TypeAlias, cast
 
 from flow.dataflow import Dataflow
 from flow.engine.epoch.summary import EpochReport
-from flow.engine.feed.life import SystemTime, wall_time
+from flow.engine.feed.clocks import SystemTime, wall_time
 from flow.errors import printable
 from flow.instants import datetime_us
 from flow.operators.edges import Input

@@ -16,7 +16,7 @@ from typing_extensions import override
 from flow.dataflow import Dataflow
 from flow.displays import Bundle, Displayed, display_as
 from flow.engine.epoch.summary import EpochReport, Summary
-from flow.engine.feed.life import StopFlag
+from flow.engine.feed.feed import StopFlag
 from flow.errors import brief, printable
 from flow.operators.edges import Input
 from flow.reports.displays import summary_html

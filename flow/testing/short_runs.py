@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import flow.operators as op
 from flow.connectors.source import MemoryLog, Source
 from flow.dataflow import Dataflow, Stream
-from flow.engine.planning.planner_calls import plan_everything
+from flow.engine.feed.slices import plan_everything
 from flow.testing.driver import TestDriver
 from flow.testing.lists import TestingSink, TestingSource, items_of
 

@@ -16,7 +16,7 @@ from flow.engine.progress.stream_progress import StepProgress
 from flow.engine.state.step_state import Header
 from flow.engine.state.store import FIRST_BLOCK, PROGRESS_SEGMENT, unpack
 from flow.engine.tables.contents import Contents, History, Newest
-from flow.engine.tables.versions import TableVersion, decode, files_of, folder_of
+from flow.engine.tables.table_files import TableVersion, decode, files_of, folder_of
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.segments import IDS, WINDOWS, StateCounts, WholeKeys, kind_of

@@ -173,7 +173,7 @@ def lost_inputs(files: CheckpointFiles) -> Iterator[FileProblem]:
 
 def _lost_input(files: CheckpointFiles, name: str) -> str | None:
     """Return the first missing path in a list whose file this directory has, or ``None``."""
-    from flow.engine.checkpoint.source_log import entries_of
+    from flow.engine.checkpoint.stored_log import entries_of
 
     here = Here(files)
     entries = entries_of(name, files.read(name))

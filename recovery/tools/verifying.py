@@ -7,10 +7,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flow.engine.checkpoint.source_log import LogFiles, entries_of, missing_page, summary_of
+from flow.engine.checkpoint.stored_log import LogFiles, entries_of, missing_page, summary_of
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.progress.stream_progress import StepProgress
-from flow.engine.tables.versions import SEAL, files_of, folder_of
+from flow.engine.tables.table_files import SEAL, files_of, folder_of
 from flow.errors import CheckpointError, first_line
 from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, open_files
 from recovery.reading.epoch_state import EpochState, KeySnapshot, decode_segment, load_snapshot

@@ -20,7 +20,7 @@ import flow.operators as op
 from flow import Dataflow, run
 from flow.connectors.files import JsonLinesSink
 from flow.engine.checkpoint.storage import Storage
-from flow.engine.tables import log
+from flow.engine.tables import table_files
 from flow.testing import Advance, TestingSource
 from flow.views import ViewSink, writing
 from recovery import RecoveryConfig
@@ -108,7 +108,7 @@ def main() -> None:
     """Run the flow once, to its end or to its death."""
     _, folder, kind, epochs, point, at = sys.argv
     home = Path(folder)
-    log.REMOVAL_VERSIONS = 4
+    table_files.REMOVAL_VERSIONS = 4
     strike(point, int(at))
     run(
         make_flow(home, kind, int(epochs)),

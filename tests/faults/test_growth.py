@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from flow.engine.checkpoint.upkeep import MAX_CHANGES
+from flow.engine.checkpoint.checkpoint import MAX_CHANGES
 from tests.support.faults import Child
 from tests.support.footprint import Footprint, footprint, growth
 

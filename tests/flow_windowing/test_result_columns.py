@@ -13,7 +13,7 @@ import flow_windowing as win
 from flow import Dataflow, Stream
 from flow.columns.stream_columns import UnknownColumns, object_type
 from flow.connectors.files import JsonLinesSource
-from flow.engine.plan.stream_columns import columns_of
+from flow.engine.plan.declared_columns import columns_of
 
 INSTANT = pa.timestamp("us", "UTC")
 SOURCE = JsonLinesSource(

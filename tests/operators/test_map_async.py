@@ -21,7 +21,7 @@ import pytest
 import flow.operators as op
 from flow import Stream
 from flow.columns.chunks import Items
-from flow.engine.calls.calling import call_ids
+from flow.engine.calls.chunk_calls import call_ids
 from flow.engine.calls.resources import Identity, Resources, close_resources
 from flow.engine.epoch.context import TaskContext
 from flow.errors import FlowBuildError, FlowError, FlowTypeError, StepError

@@ -16,7 +16,7 @@ import recovery
 from flow import Dataflow, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import JsonLinesSource
-from flow.engine.tables import log
+from flow.engine.tables import table_files
 from flow.errors import CheckpointError, FlowBuildError
 from flow.testing import ABORT, EOF, Advance, TestingSink, TestingSource
 from recovery import RecoveryConfig
@@ -219,7 +219,7 @@ def test_a_table_for_a_streamed_data_frame_needs_a_shuffle_before(spark: SparkSe
 def test_a_rescaled_checkpoint_is_whole_without_the_files_of_old_versions(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "REMOVAL_VERSIONS", 2)
+    monkeypatch.setattr(table_files, "REMOVAL_VERSIONS", 2)
     shop = Shop(spark, tmp_path, ["tea"] * 2 + [EOF()] + ["tea"] * 24 + [EOF(), "tea"])
     second = Advance("1s")
     shop.changes[:] = [one for price in range(30) for one in (("tea", price), second)]

@@ -12,8 +12,8 @@ from flow.connectors.source import Invalid
 from flow.engine.epoch.context import Stats
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset
-from flow.engine.feed.sources import source_of
 from flow.engine.local import LocalEngine, Part
+from flow.engine.steps.reading import source_of
 from tests.support.clock import Clock
 from tests.support.reading_files import JsonLog
 

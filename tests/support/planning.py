@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flow.connectors.source import Planner, Split
-from flow.engine.planning.planner_calls import plan_everything
+from flow.engine.feed.slices import plan_everything
 
 
 def splits_of(planner: Planner) -> list[Split]:

@@ -17,12 +17,16 @@ restores the seed and continues at the last offset of the generation before.
 from __future__ import annotations
 
 import logging
+import re
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
 
 from flow.connectors.sink import CheckpointContext
 from flow.connectors.source import Json
-from flow.engine.checkpoint.admission import Admission, Recovery
+from flow.engine.checkpoint.recovery import Admission, Recovery
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
@@ -324,3 +328,51 @@ def _warn_of_layout(
                 "(`python -m recovery rescale` moves it to another layout)"
             )
             logger.warning(message, name, requested, root, actual)
+
+
+MAX_CHANGES = 20
+"""Epochs after the newest snapshot after which a run makes a snapshot in its first epoch: twice
+Spark's own minimum, so that runs with regular maintenance make none."""
+
+_IN_TASKS = "spark.sql.streaming.stateStore.unloadOnCommit"
+"""Setting with which a task maintains and closes a store after its commit."""
+
+_VERSION = re.compile(r"(\d+)(?:_[^.]*)?\.(zip|changelog)")
+
+
+class Upkeep:
+    """Maintenance in the first epoch of a run, if it is overdue.
+
+    Args:
+        storage: the checkpoint's directory.
+        spark_checkpoint: the directory of Spark's own checkpoint in it.
+    """
+
+    def __init__(self, storage: Storage, spark_checkpoint: str) -> None:
+        # All partitions of all levels write a version in each epoch, so reading one is enough.
+        names = storage.names(f"{spark_checkpoint}/state/0/0")
+        self._in_tasks = changes_since_snapshot(names) >= MAX_CHANGES
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """Spark configuration for the start of the query."""
+        return {_IN_TASKS: "true"} if self._in_tasks else {}
+
+    def end_first_epoch(self, frame: DataFrame) -> None:
+        """Leave the maintenance of later epochs to Spark's thread.
+
+        Args:
+            frame: rows of an epoch that Spark has planned; its session is the session in which the
+                query plans all its epochs.
+        """
+        if self._in_tasks:
+            self._in_tasks = False
+            frame.sparkSession.conf.unset(_IN_TASKS)
+
+
+def changes_since_snapshot(names: Iterable[str]) -> int:
+    """Return the number of versions after the newest snapshot, from the files of a store."""
+    newest = {"zip": 0, "changelog": 0}
+    for match in filter(None, map(_VERSION.fullmatch, names)):
+        newest[match[2]] = max(newest[match[2]], int(match[1]))
+    return max(0, newest["changelog"] - newest["zip"])

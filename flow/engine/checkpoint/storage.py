@@ -16,7 +16,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from flow.connectors.source import Json
-from flow.engine.checkpoint.source_log import StoredLog
 from flow.engine.spark.session.access import java_of
 from flow.engine.spark.session.failures import tells_of_a_full_disk
 from flow.engine.temporary import lock_file
@@ -231,10 +230,6 @@ class Storage:
             stream.cancel()
             raise
         return ExitStack()
-
-    def log(self, name: str) -> StoredLog:
-        """Return the log of a source in a directory."""
-        return StoredLog(self, name)
 
     def _make_private(self) -> None:
         """Create the directory, unless it exists, with access for its owner only."""

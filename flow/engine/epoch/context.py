@@ -15,7 +15,7 @@ from flow.engine.epoch import late_items
 from flow.engine.epoch.late_items import LateItem
 from flow.engine.epoch.work import TaskWork, Work
 from flow.engine.tables.contents import Change, Contents
-from flow.engine.tables.versions import TableStore, TableVersion
+from flow.engine.tables.table_files import TableStore, TableVersion
 from flow.errors import EngineError
 from flow.instants import NEVER, Moment
 

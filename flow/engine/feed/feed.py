@@ -11,6 +11,7 @@ last epoch. The heartbeat bounds the running time that a crash loses. Otherwise 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,12 +19,12 @@ from flow.columns.chunks import MAX_SOURCES
 from flow.connectors.source import Json, Planner, Slice
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
 from flow.engine.epoch.summary import late_sources, source_name
+from flow.engine.feed.clocks import RunClock, SystemTime, wall_time
 from flow.engine.feed.input_progress import InputProgress
-from flow.engine.feed.life import FeedEnd, RunClock, SystemTime, wall_time
 from flow.engine.feed.offsets import EpochOffset, Origin, Releases, newest_name
+from flow.engine.feed.run_tables import Tables, control_slices, read_slices
+from flow.engine.feed.slices import REST_SECONDS, ask, check_slice
 from flow.engine.plan.plan import Plan
-from flow.engine.planning.planner_calls import REST_SECONDS, ask, check_slice
-from flow.engine.planning.tables import Tables, control_slices, read_slices
 from flow.engine.steps.reading import Reading
 from flow.errors import SourceError
 from flow.instants import NEVER, Moment
@@ -34,6 +35,50 @@ _SKIPPED_INPUT = (
 )
 HEARTBEAT_US = 10_000_000
 logger = logging.getLogger("flow")
+
+
+class FeedEnd:
+    """Events at the end of a run.
+
+    Attributes:
+        done: the feed plans no further epoch.
+        stop_asked: the user has asked the run to stop.
+        closed: the run has stopped.
+    """
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.stop_asked = threading.Event()
+        self.closed = threading.Event()
+
+
+class StopFlag:
+    """Flag with which another thread, or a signal handler, stops a run between two epochs."""
+
+    def __init__(self) -> None:
+        self._ends: list[FeedEnd] = []
+        self._calls: list[Callable[[], object]] = []
+        self.asked = threading.Event()
+
+    def ask(self) -> None:
+        """Ask the run to finish the current epoch and stop."""
+        self.asked.set()
+        for end in self._ends:
+            end.stop_asked.set()
+        for call in list(self._calls):
+            call()
+
+    def on_ask(self, call: Callable[[], object]) -> None:
+        """Register a function that `ask` calls, in its thread or signal handler: must not block."""
+        self._calls.append(call)
+        if self.asked.is_set():
+            call()
+
+    def watch(self, end: FeedEnd) -> None:
+        """Register the events of a run, which `ask` stops."""
+        self._ends.append(end)
+        if self.asked.is_set():
+            end.stop_asked.set()
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flow.connectors.source import Json, Planner, Split
 from flow.engine.epoch.context import Control
 from flow.engine.steps.reading import Reading
-from flow.engine.tables.versions import TableVersion
+from flow.engine.tables.table_files import TableVersion
 from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format
 

@@ -12,11 +12,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
+from urllib.parse import quote
 
 from flow.dataflow import Step, StreamId
-from flow.engine.plan.reads import Reads
-from flow.engine.tables.versions import TableStore
+from flow.engine.tables.table_files import TableStore
 from flow.errors import EngineError
+from flow.instants import NEVER
 from flow.keyed.step import Lowering, Stateful, runs_key_by_key
 from flow.operators.edges import Input
 from flow.operators.tables import LookupTable, Table
@@ -55,6 +56,57 @@ class Edge:
 
 Hop: TypeAlias = "Step | Edge"
 """Next place of a stream's items: a step of the same pipeline, or an edge."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """The origins of the items of a stream, or of all streams that a step reads.
+
+    A step in event time that reads the results of another is *held* by it: its watermarks stay at
+    or below the least timestamp that such a result may still have. Results lag behind the values
+    that they are made of; a step that reads streams with different lags needs a wait of at least
+    their spread.
+
+    Attributes:
+        results: the streams of steps in event time whose items arrive, without another step in
+            event time on their way.
+        plain: the inputs whose items arrive in this way.
+        ignored: the streams of results that arrive at a step in event time that takes no holds.
+        is_moment: True if a step on the way keeps items back, so that the order in which items of
+            an epoch arrive means nothing.
+        least_us, greatest_us: the least and the greatest lag of the results behind the values at
+            the sources, in µs.
+    """
+
+    results: frozenset[StreamId] = frozenset()
+    plain: frozenset[str] = frozenset()
+    ignored: frozenset[StreamId] = frozenset()
+    is_moment: bool = False
+    least_us: int = NEVER
+    greatest_us: int = 0
+
+    def __or__(self, other: Reads) -> Reads:
+        return Reads(
+            self.results | other.results,
+            self.plain | other.plain,
+            self.ignored | other.ignored,
+            self.is_moment or other.is_moment,
+            min(self.least_us, other.least_us),
+            max(self.greatest_us, other.greatest_us),
+        )
+
+    def lags_us(self, wait_us: int) -> tuple[int, int]:
+        """Return the least and the greatest lag of all items; that of plain items is the wait."""
+        if not self.plain:
+            return self.least_us, self.greatest_us
+        return min(0, self.least_us), max(self.greatest_us, wait_us)
+
+    def wait_us(self, given_us: int) -> int:
+        """Return the wait of a step that reads these streams: at least the spread of their lags."""
+        if not self.results:
+            return given_us
+        least_us, greatest_us = self.lags_us(given_us)
+        return max(given_us, greatest_us - least_us)
 
 
 @dataclass(frozen=True)
@@ -225,6 +277,10 @@ class Plan:
     def state_name(self, step_id: str) -> str:
         """Return the name of a step's state, or of an input's offset, in the checkpoint."""
         return self.state_names.get(step_id, step_id)
+
+    def file_of(self, step_id: str) -> str:
+        """Return the name of a step in the checkpoint, quoted for a file name."""
+        return quote(self.state_name(step_id), safe="")
 
     def hops_of(self, stream: StreamId) -> tuple[Hop, ...]:
         """Return the next places of a stream's items."""

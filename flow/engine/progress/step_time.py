@@ -17,8 +17,7 @@ from flow.dataflow import Step
 from flow.engine.epoch.context import Control
 from flow.engine.packets.packets import Packet, Run
 from flow.engine.plan.plan import Edge, Plan
-from flow.engine.progress.bound import Bound
-from flow.engine.progress.holds import Holds
+from flow.engine.progress.bound import Bound, Holds
 from flow.engine.progress.meter import Marks
 from flow.engine.progress.stream_progress import Sent, StepProgress, Timeline
 from flow.engine.state.step_state import StepState

@@ -17,19 +17,18 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from flow.connectors.source import MemoryLog, Planner
 from flow.dataflow import Step
 from flow.engine.epoch.context import Control, SourcePartition, Stats
 from flow.engine.epoch.summary import Summary, late_sources, source_name
 from flow.engine.epoch.work import EpochTimer
-from flow.engine.feed.batch_plan import BatchPlan, batch_plan
-from flow.engine.feed.life import StopFlag, SystemTime, wall_time
+from flow.engine.feed.clocks import SystemTime, wall_time
+from flow.engine.feed.feed import StopFlag
+from flow.engine.feed.run_tables import read_all
+from flow.engine.feed.slices import BatchPlan, batch_plan, plan_everything, planners_of
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, SLICE_BITS, Packet
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
-from flow.engine.planning.planner_calls import plan_everything, planner_of
-from flow.engine.planning.tables import read_all
-from flow.engine.progress.holds import HoldRelay, KnownHolds
+from flow.engine.progress.bound import HoldRelay, KnownHolds
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.frames import with_frames
 from flow.engine.spark.session.access import cores_of, job_tags
@@ -245,17 +244,10 @@ def _planned(
     plan: Plan, cores: int, control: Control
 ) -> tuple[BatchPlan, dict[SourcePartition, str]]:
     """Return the plan of the batch, and the names of its source partitions."""
-    planners: dict[str, Planner] = {}
-    try:
-        for step_id in plan.inputs:
-            if step_id not in plan.frames:
-                planners[step_id] = planner_of(plan.steps[step_id], MemoryLog(), cores)
+    with planners_of(plan, plan.inputs, cores) as planners:
         planned = batch_plan(plan, plan_everything(planners), control)
         sources = planned.last.sources or ()
         return planned, {partition: source_name(planners, partition) for partition in sources}
-    finally:
-        for planner in planners.values():
-            planner.close()
 
 
 def _read_partition(

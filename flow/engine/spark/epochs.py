@@ -24,8 +24,8 @@ from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import decode_failure
 from flow.engine.epoch.work import EpochTimer
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet
+from flow.engine.plan.declared_columns import columns_of
 from flow.engine.plan.plan import Edge, Plan
-from flow.engine.plan.stream_columns import columns_of
 from flow.engine.spark.shipping import Layout
 from flow.engine.steps.outputs import rows_of, sink_of, unpacked
 from flow.errors import RAISED, FlowBuildError, FlowError, SinkError, StepError, first_line

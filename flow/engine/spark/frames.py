@@ -8,6 +8,7 @@ drain the frame's own state.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -19,13 +20,16 @@ from pyspark.sql import functions as F
 
 from flow.columns.arrow_types import with_leaves
 from flow.connectors.dataframe import DataFrameSource
+from flow.connectors.files.reading.parquet_source import WrittenDownFrame
+from flow.engine.checkpoint.storage import Storage
 from flow.engine.epoch.work import TaskWork, WorkPhase
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
-from flow.engine.spark.session.failures import is_stopped
+from flow.engine.spark.session.failures import is_stopped, spark_problem
 from flow.engine.spark.shipping import Layout, ShippedPlan
 from flow.engine.steps.reading import read_batches, source_of
-from flow.errors import FlowBuildError
+from flow.errors import FlowBuildError, SourceError
+from flow.operators.edges import Input
 from flow.operators.tables import TableReader
 
 _ORIGINS = 1 << 16
@@ -201,3 +205,32 @@ def _streams_into(node: Any) -> list[Any]:
     children = node.children()
     nodes = (children.apply(index) for index in range(children.size()))
     return [child for child in nodes if child.isStreaming()]
+
+
+def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
+    """Write static data frames below the checkpoint, so that every epoch can be replayed.
+
+    Returns:
+        The plan, in which the inputs of those frames read the files.
+
+    Raises:
+        SourceError: when Spark cannot read or write a frame; the error gives Spark's reason.
+    """
+    steps = dict(plan.steps)
+    for step_id in plan.inputs:
+        source = source_of(plan.steps[step_id])
+        if isinstance(source, DataFrameSource) and not source.streaming:
+            name = f"inputs/{plan.file_of(step_id)}"
+            if not storage.exists(f"{name}/_SUCCESS") and source.frame is not None:
+                _keep(step_id, source.frame, f"{storage.root}/{name}")
+            kept = WrittenDownFrame(f"{storage.root}/{name}")
+            steps[step_id] = replace(plan.steps[step_id], operator=Input(kept))
+    return plan.with_steps(steps)
+
+
+def _keep(step_id: str, frame: DataFrame, path: str) -> None:
+    try:
+        frame.write.mode("overwrite").parquet(path)
+    except Exception as error:
+        problem = f"its data frame cannot be read and written to {path}: {spark_problem(error)}"
+        raise SourceError(f"step {step_id!r}: {problem}") from error

@@ -15,7 +15,7 @@ from pyspark.sql import Row
 
 from flow.dataflow import Step
 from flow.engine.packets.packets import Packet
-from flow.engine.progress.holds import HoldRelay
+from flow.engine.progress.bound import HoldRelay
 from flow.engine.spark.session.failures import RunDisks
 from flow.engine.spark.session.settings import has_speedups
 from flow.engine.spark.session.versions import forget_zip_importers

@@ -7,7 +7,7 @@ import logging
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,18 +15,19 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flow.engine.checkpoint.admission import Recovery
+from flow.connectors.source import Planner, SourceLog
 from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
-from flow.engine.checkpoint.checkpoint import Checkpoint, epochs_of
+from flow.engine.checkpoint.checkpoint import Checkpoint, Upkeep, epochs_of
 from flow.engine.checkpoint.lock import CheckpointLock, CheckpointWatch
+from flow.engine.checkpoint.recovery import Recovery
 from flow.engine.checkpoint.storage import Storage
-from flow.engine.checkpoint.upkeep import Upkeep
+from flow.engine.checkpoint.stored_log import StoredLog
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import Summary
 from flow.engine.epoch.work import EpochTimer
-from flow.engine.feed.feed import Feed
+from flow.engine.feed.clocks import monotonic_time, wall_time
+from flow.engine.feed.feed import Feed, StopFlag
 from flow.engine.feed.input_progress import InputProgress, ProgressLog
-from flow.engine.feed.life import StopFlag, monotonic_time, wall_time
 from flow.engine.feed.offsets import (
     EpochOffset,
     Origin,
@@ -35,13 +36,18 @@ from flow.engine.feed.offsets import (
     oldest_offsets,
     oldest_table,
 )
-from flow.engine.feed.sources import keep_static_frames, planners_of
+from flow.engine.feed.run_tables import Tables, table_files
+from flow.engine.feed.slices import planners_of
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
-from flow.engine.planning.tables import Tables, table_files
 from flow.engine.spark.batch import BatchSettings
 from flow.engine.spark.epochs import EpochOutputs
-from flow.engine.spark.frames import check_frames_with_tables, refuse_stateful_frames, with_frames
+from flow.engine.spark.frames import (
+    check_frames_with_tables,
+    keep_static_frames,
+    refuse_stateful_frames,
+    with_frames,
+)
 from flow.engine.spark.level import SparkLevel
 from flow.engine.spark.level_processor import LevelProcessor
 from flow.engine.spark.session.access import cores_of
@@ -169,12 +175,31 @@ class StreamingRun:
             self._pass(storage, outputs, end_now=True)
 
     def _pass(self, storage: Storage, outputs: EpochOutputs, end_now: bool) -> None:
-        parallelism = cores_of(self.spark)
-        planners = planners_of(self.plan, storage, parallelism)
+        def log_of(name: str) -> SourceLog:
+            return StoredLog(storage, f"sources/{self.plan.file_of(name)}")
+
+        parallelism, sources = cores_of(self.spark), self.plan.sources
+        with planners_of(self.plan, sources, parallelism, log_of) as planners:
+            feed = self._feed = self._new_feed(storage, planners, end_now)
+            self.stop.watch(feed.end)
+            server = FeedServer(feed, parallelism, self._timer)
+            query = None
+            try:
+                query = self._started(outputs, server)
+                feed.frame_read = partial(_is_read_to_its_end, query)
+                self._wait(query, feed, server)
+            finally:
+                # If the JVM has ended, the original failure must stay visible.
+                with contextlib.suppress(*JVM_ERRORS):
+                    if query is not None and query.isActive:
+                        self._stop_query(query, server)
+                server.close()
+
+    def _new_feed(self, storage: Storage, planners: Mapping[str, Planner], end_now: bool) -> Feed:
         identity = self._checkpoint.identity
         of_tables = partial(oldest_table, storage, identity)
         of_offsets = partial(oldest_offsets, storage, identity)
-        feed = Feed(
+        return Feed(
             planners,
             self.settings.system_time,
             monotonic_time if self.settings.system_time is wall_time else None,
@@ -192,22 +217,6 @@ class StreamingRun:
             progress=self._progress_at_start(),
             tables=Tables.of(self.plan, storage, of_tables) if self.plan.tables else None,
         )
-        self._feed = feed
-        self.stop.watch(feed.end)
-        server = FeedServer(feed, parallelism, self._timer)
-        query = None
-        try:
-            query = self._started(outputs, server)
-            feed.frame_read = partial(_is_read_to_its_end, query)
-            self._wait(query, feed, server)
-        finally:
-            # If the JVM has ended, the original failure must stay visible.
-            with contextlib.suppress(*JVM_ERRORS):
-                if query is not None and query.isActive:
-                    self._stop_query(query, server)
-            server.close()
-            for planner in planners.values():
-                planner.close()
 
     def _progress_at_start(self) -> InputProgress:
         """Return the progress of the inputs after the last finished epoch."""

@@ -35,13 +35,13 @@ from flow.columns.chunks import (
 from flow.columns.row_views import view_of
 from flow.connectors.sink import to_record
 from flow.dataflow import Operator
-from flow.engine.calls.calling import run_calls
+from flow.engine.calls.chunk_calls import run_calls
 from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.failures import portable
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.steps.batches import mask_of, run_batches
 from flow.engine.tables.contents import Change
-from flow.engine.tables.log import pickled
+from flow.engine.tables.table_files import pickled
 from flow.errors import RAISED, EngineError, StepError, brief, shorten, step_error
 from flow.fields import field_path
 from flow.instants import instant_us

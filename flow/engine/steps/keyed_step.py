@@ -19,7 +19,7 @@ from flow.engine.epoch.context import (
 from flow.engine.epoch.late_items import late_sample
 from flow.engine.packets.packets import PROGRESS, Packet
 from flow.engine.plan.plan import Plan
-from flow.engine.progress.holds import Holds, hold_us
+from flow.engine.progress.bound import Holds, hold_us
 from flow.engine.progress.step_time import StepTime, step_time
 from flow.engine.state.key_states import KeyStates, LiveStates, SegmentedStates
 from flow.engine.state.shard_table import LiveTable, SegmentedTable, ShardTable

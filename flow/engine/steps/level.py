@@ -28,7 +28,7 @@ from flow.engine.packets.packets import (
     sorted_chunks,
 )
 from flow.engine.plan.plan import Edge, Plan
-from flow.engine.progress.holds import Holds, KnownHolds, holds_packet
+from flow.engine.progress.bound import Holds, KnownHolds, holds_packet
 from flow.engine.progress.meter import Marks, Partition
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.shard_table import ShardTable

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import flow.operators as op
 from flow import run
-from flow.engine.checkpoint import upkeep
+from flow.engine.checkpoint import checkpoint
+from flow.engine.checkpoint.checkpoint import MAX_CHANGES, Upkeep, changes_since_snapshot
 from flow.engine.checkpoint.storage import Storage
-from flow.engine.checkpoint.upkeep import MAX_CHANGES, Upkeep, changes_since_snapshot
 from flow.engine.spark.session.jvm_start import SPARK_LOG
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
@@ -53,7 +53,7 @@ def test_epochs_ask_for_maintenance_often_and_the_first_one_does_it_where_it_is_
     assert len(unloads) >= 2
     assert (set(intervals), set(unloads)) == ({"10s"}, {"false"})
     unloads.clear()
-    monkeypatch.setattr(upkeep, "MAX_CHANGES", 0)
+    monkeypatch.setattr(checkpoint, "MAX_CHANGES", 0)
     run_once(spark, tmp_path / "checkpoint", 5)
     assert unloads[0] == "true"
     assert len(unloads) >= 3  # on a busy machine there are epochs that read nothing besides

@@ -21,12 +21,11 @@ from flow import Dataflow, SourceError, StepError
 from flow.connectors.source import Planner, Slice, Split
 from flow.connectors.then import Then
 from flow.engine.epoch.context import Control
-from flow.engine.feed.batch_plan import batch_plan
+from flow.engine.feed.clocks import FixedTime
 from flow.engine.feed.feed import HEARTBEAT_US, Feed
-from flow.engine.feed.life import FixedTime
 from flow.engine.feed.offsets import EpochOffset, Origin
+from flow.engine.feed.slices import batch_plan, plan_everything
 from flow.engine.plan.compiler import compile_flow
-from flow.engine.planning.planner_calls import plan_everything
 from flow.engine.steps.reading import Reading
 from flow.instants import Moment
 from flow.testing import TestingSink, TestingSource

@@ -15,9 +15,9 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, EpochReport, run
 from flow.engine.epoch.context import Control
-from flow.engine.feed import life
-from flow.engine.feed.life import RunClock
-from flow.engine.planning.tables import Tables
+from flow.engine.feed import clocks
+from flow.engine.feed.clocks import RunClock
+from flow.engine.feed.run_tables import Tables
 from flow.instants import Moment
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
@@ -157,8 +157,8 @@ def test_a_streaming_run_goes_by_the_monotonic_clock(
 
     def step(report: EpochReport) -> None:
         times.append(report.system_time)
-        clocks = {"time_ns": lambda: time.time_ns() + 5 * HOUR * 10**9}
-        monkeypatch.setattr(life, "time", SimpleNamespace(**{**vars(time), **clocks}))
+        replaced = {"time_ns": lambda: time.time_ns() + 5 * HOUR * 10**9}
+        monkeypatch.setattr(clocks, "time", SimpleNamespace(**{**vars(time), **replaced}))
 
     flow = a_flow(as_read, source=TestingSource([1, 2, 3], batch_size=1), sink=TestingSink([]))
     run(flow, spark=spark, recovery=RecoveryConfig(tmp_path / "checkpoint"), on_epoch=step)

@@ -21,8 +21,7 @@ from pyspark.sql.types import StructType
 
 from flow.connectors.source import Json, Split
 from flow.engine.epoch.context import Control
-from flow.engine.feed.feed import Feed
-from flow.engine.feed.life import FeedEnd
+from flow.engine.feed.feed import Feed, FeedEnd
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.spark import ticker
 from flow.engine.spark.session.versions import installed_version

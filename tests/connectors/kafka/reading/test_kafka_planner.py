@@ -18,8 +18,8 @@ from flow.connectors.kafka.broker import cluster
 from flow.connectors.kafka.broker.cluster import Ends, TopicPartition, Unreachable
 from flow.connectors.kafka.reading.planner import MOST_POLLS, KafkaPlanner, PollHistory, Reach, _cut
 from flow.connectors.source import MemoryLog
+from flow.engine.feed.clocks import FixedTime
 from flow.engine.feed.feed import Feed
-from flow.engine.feed.life import FixedTime
 from flow.engine.feed.offsets import EpochOffset
 from flow.errors import SourceError
 from flow.instants import Moment

@@ -16,7 +16,7 @@ from flow.columns.stream_columns import KnownColumns, UnknownColumns
 from flow.connectors.files import CsvSource, JsonLinesSource, ParquetSource
 from flow.connectors.kafka import KafkaSource
 from flow.connectors.source import Source
-from flow.engine.plan.stream_columns import columns_of
+from flow.engine.plan.declared_columns import columns_of
 from flow.errors import SourceError
 
 FIELDS = pa.schema(

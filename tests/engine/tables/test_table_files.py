@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 from flow import CheckpointError
 from flow.dataflow import Step
 from flow.engine.tables.contents import Change, Contents, History, Newest
-from flow.engine.tables.log import MAX_CHANGES_FILES, REMOVAL_VERSIONS, TableLog
-from flow.engine.tables.versions import FileTables, TableVersion
+from flow.engine.tables.table_files import (
+    MAX_CHANGES_FILES,
+    REMOVAL_VERSIONS,
+    FileTables,
+    TableLog,
+    TableVersion,
+)
 from flow.operators.tables import Table
 from tests.support.sampling import sampled
 

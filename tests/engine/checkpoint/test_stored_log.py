@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from flow.engine.checkpoint import source_log
-from flow.engine.checkpoint.source_log import StoredLog
+from flow.engine.checkpoint import stored_log
+from flow.engine.checkpoint.stored_log import StoredLog
 from flow.errors import CheckpointError
 
 
@@ -62,7 +62,7 @@ def content(disk: Disk) -> tuple[bytes | None, list[Any]]:
 
 
 def test_entries_share_pages_and_are_read_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_log, "PAGE_BYTES", 7)
+    monkeypatch.setattr(stored_log, "PAGE_BYTES", 7)
     disk = Disk()
     log = disk.log()
     assert (log.summary(), log.entries()) == (None, [])

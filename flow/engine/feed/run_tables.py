@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,13 +15,18 @@ from flow.columns.entry import entering
 from flow.connectors.source import MemoryLog, Planner, Slice, Source
 from flow.dataflow import Step
 from flow.engine.epoch.context import Control, Stats, TaskContext
+from flow.engine.feed.slices import ask, check_slice, plan_everything, planners_of
 from flow.engine.plan.plan import Plan
-from flow.engine.planning.planner_calls import ask, check_slice, plan_everything, planner_of
 from flow.engine.steps.kernels import changes_in
 from flow.engine.steps.reading import Reading, read_changes, read_chunks
 from flow.engine.tables.contents import Change, Contents
-from flow.engine.tables.log import TableLog
-from flow.engine.tables.versions import FileTables, MemoryTables, TableVersion, empty_contents
+from flow.engine.tables.table_files import (
+    FileTables,
+    MemoryTables,
+    TableLog,
+    TableVersion,
+    empty_contents,
+)
 from flow.errors import RAISED, FlowError, StepError, brief
 from flow.operators.edges import Input
 from flow.operators.tables import LookupTable
@@ -48,12 +54,9 @@ def lookup_changes(step: Step, control: Control) -> Iterator[Change]:
 
 
 def _rows_of_source(step_id: str, source: Source[Any], control: Control) -> Iterator[Chunk]:
-    step = Step(step_id, Input(source), ())
-    planner = planner_of(step, MemoryLog(), 1)
-    try:
+    with contextlib.closing(ask(step_id, source.planner, MemoryLog(), 1)) as planner:
         slices = plan_everything({step_id: planner})[step_id]
-    finally:
-        planner.close()
+    step = Step(step_id, Input(source), ())
     context = TaskContext(control.moment)
     for each in slices:
         for split in each.splits:
@@ -239,14 +242,8 @@ def read_all(plan: Plan, control: Control, parallelism: int) -> tuple[Plan, Cont
     if not plan.tables:
         return plan, control
     tables = Tables.of(plan)
-    planners = {
-        name: planner_of(plan.steps[name], MemoryLog(), parallelism) for name in plan.controls
-    }
-    try:
+    with planners_of(plan, plan.controls, parallelism) as planners:
         read = list(read_slices(plan, plan_everything(planners), control))
-    finally:
-        for planner in planners.values():
-            planner.close()
     control = replace(control, tables=tables.after({}, read, control))
     return replace(plan, table_store=MemoryTables(tables.contents)), control
 

@@ -1,1 +1,0 @@
-"""Planning in the process that starts a flow: calls of planners, and the tables of a run."""
