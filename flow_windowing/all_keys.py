@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from flow.columns.row_views import view_of
+from flow.columns.record_batches import view_of
 from flow.instants import Moment
 from flow.keyed.logic import DISCARD, Keep, RejectedValue, StatefulBatchLogic
 from flow.keyed.step import KeyByKey, LogicBuilder, Lowering

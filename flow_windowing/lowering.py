@@ -13,10 +13,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from flow.columns.stream_columns import StreamColumns
+from flow.columns.known_columns import StreamColumns
 from flow.fields import field_path
 from flow.instants import Moment
-from flow.keyed.segments import BlockReader, StateCounter
+from flow.keyed.state import BlockReader, StateCounter
 from flow.keyed.step import KeyByKey, Lowering, OverColumns, TimedResults
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now
@@ -28,10 +28,9 @@ from flow_windowing.columnar.state.snapshots import snapshots_of_content
 from flow_windowing.columnar.step.shard import ShardWindows
 from flow_windowing.columnar.windows.count_windows import CountWindows
 from flow_windowing.columnar.windows.indexed_windows import AlignedWindows, CalendarWindows
-from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.session_windows import SessionWindows
 from flow_windowing.columnar.windows.window_view import ResultColumn
-from flow_windowing.columnar.windows.windowing import Windowing
+from flow_windowing.columnar.windows.windowing import Windowing, WindowPlan
 from flow_windowing.contract.panes import AfterWatermark
 from flow_windowing.join_logic import JoinBuilder
 from flow_windowing.object.driver import WindowDriver, WindowingConfig

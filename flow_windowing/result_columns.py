@@ -11,7 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from flow.columns.stream_columns import KnownColumns, StreamColumns, UnknownColumns, object_type
+from flow.columns.known_columns import (
+    KnownColumns,
+    StreamColumns,
+    UnknownColumns,
+    object_type,
+)
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials
 from flow_windowing.contract.panes import AfterWatermark

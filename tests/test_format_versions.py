@@ -29,7 +29,7 @@ from flow.engine.state.step_state import Header
 from flow.engine.state.store import MemoryStore
 from flow.engine.tables import table_files
 from flow.errors import CheckpointError, FlowError, SinkError, SourceError
-from flow.keyed.due import DueLimit
+from flow.keyed.state import DueLimit
 from flow.testing import TestingSink, TestingSource
 from flow.views.views_file import ViewError, opened_for_writing
 from recovery.identity.admitting import admit

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from flow.columns.chunks import KeyedRecords, Pairs, as_objects, positions
+from flow.columns.chunks import KeyedRecords, Pairs, positions
+from flow.columns.record_batches import as_objects
 
 ROWS = 20_000
 FEW_KEYS = 1_000

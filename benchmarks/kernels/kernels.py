@@ -50,7 +50,7 @@ from flow_windowing import (
     TopK,
     TumblingWindower,
 )
-from flow_windowing.columnar.aggregates.exact_sums import group_totals
+from flow_windowing.columnar.aggregates.sums import group_totals
 from flow_windowing.rules.settings import Emit
 from flow_windowing.windowers.windower import Windower
 

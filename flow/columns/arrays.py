@@ -100,3 +100,18 @@ def distinct(values: Ints) -> Ints:
     is_present = np.zeros(span, np.bool_)
     is_present[values - least] = True
     return np.flatnonzero(is_present) + least
+
+
+def round_up(late_by_us: Ints) -> Ints:
+    """Return durations rounded up to two decimal digits.
+
+    Args:
+        late_by_us: positive durations, int64 µs, shape (rows,).
+
+    >>> round_up(np.array([7, 123, 99_100])).tolist()
+    [7, 130, 100000]
+    """
+    digits = np.floor(np.log10(np.maximum(late_by_us, 1).astype(np.float64))).astype(np.int64)
+    unit = 10 ** np.maximum(digits - 1, 0)
+    rounded: Ints = -(-late_by_us // unit) * unit
+    return rounded

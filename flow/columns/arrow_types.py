@@ -1,20 +1,26 @@
-"""PyArrow in annotations, predicates over columns, and types with other leaf types.
+"""Arrow types: annotations, types by their leaves, columns as they enter a flow, lossless casts.
 
 PyArrow ships no types, so a type checker of a user's code does not know its classes: it reports
 public signatures that name one of them, and a union with one accepts every argument. For checkers
 `RecordBatch` is ``Any``, and `Expression` is a protocol with a method that only expressions have;
 at run time they are the classes of PyArrow.
+
+Arrow checks its casts between whole numbers, decimals and times. It does not check those with
+floats: it rounds a float to the scale of a decimal, and makes it infinite where a type ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
+
+from flow.errors import StepError, first_line, shorten
 
 if TYPE_CHECKING:
     RecordBatch: TypeAlias = Any
@@ -74,3 +80,191 @@ def with_leaves(kind: Any, change: Callable[[Any], Any]) -> Any:
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(with_leaves(kind.value_type, change)))
     return change(kind)
+
+
+_known: dict[str, tuple[pa.Schema, list[tuple[int, Any, Any]]]] = {}
+"""The last schema of each step in this process, and its columns to cast: number, type, and type
+with microseconds. A comparison of schemas takes a hundredth of a hash."""
+
+
+def entering(columns: Any, step_id: str) -> Any:
+    """Return columns that a source, a lookup or a user's function made, as steps process them.
+
+    Views of text and bytes become plain, and run-end encoded columns are decoded. Nanoseconds
+    become microseconds in a column where that changes no time.
+
+    Args:
+        columns: a record batch or a table.
+        step_id: the step through which the columns enter.
+
+    Raises:
+        StepError: two columns, or two parts of a struct, have one name, or steps cannot process
+            the type of a column; the error names it.
+
+    >>> views = pa.record_batch({"code": pa.array(["JFK"], pa.string_view())})
+    >>> entering(views, "flights").schema.field("code").type
+    DataType(string)
+    """
+    known = _known.get(step_id)
+    if known is None or not known[0].equals(columns.schema):
+        known = _known[step_id] = (columns.schema, _changes(columns.schema, step_id))
+    for number, kind, in_micros in known[1]:
+        field, column = columns.schema.field(number), columns.column(number)
+        try:
+            if pa.types.is_run_end_encoded(field.type):
+                column = pc.run_end_decode(column)
+            column = column.cast(kind)
+        except pa.ArrowNotImplementedError as error:
+            raise _refusal(field, step_id) from error
+        with contextlib.suppress(pa.ArrowInvalid):  # The column has parts of a microsecond.
+            column = column.cast(in_micros)
+        columns = columns.set_column(number, field.with_type(column.type), column)
+    return columns
+
+
+def _changes(schema: pa.Schema, step_id: str) -> list[tuple[int, Any, Any]]:
+    _check_names(schema, step_id)
+    changes = []
+    for number, field in enumerate(schema):
+        is_encoded = pa.types.is_run_end_encoded(field.type)
+        try:
+            kind = with_leaves(field.type.value_type if is_encoded else field.type, _plain)
+        except (LookupError, OSError, ValueError) as error:
+            raise _refusal(field, step_id) from error
+        in_micros = with_leaves(kind, _microseconds)
+        if in_micros != field.type:
+            changes.append((number, kind, in_micros))
+    return changes
+
+
+def _check_names(fields: pa.Schema | list[pa.Field], step_id: str, path: str = "") -> None:
+    names = [field.name for field in fields]
+    for field in fields:
+        if names.count(field.name) > 1:
+            problem = f"{names.count(field.name)} fields have the name {path + field.name!r}"
+            raise StepError(step_id, f"{problem}: rename them where the columns are made")
+        parts = [field.type.field(number) for number in range(field.type.num_fields)]
+        _check_names(parts, step_id, f"{path}{field.name}.")
+
+
+def _refusal(field: pa.Field, step_id: str) -> StepError:
+    problem = f"field {field.name!r} is {field.type}, which steps cannot process"
+    return StepError(step_id, f"{problem}: cast it where the columns are made, or leave it out")
+
+
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+
+
+def _plain(leaf: Any) -> Any:
+    """Return the type that steps process for a leaf, or for a list that is no plain list.
+
+    Raises:
+        LookupError, OSError, ValueError: there is none.
+    """
+    types = pa.types
+    if types.is_dictionary(leaf):
+        values = with_leaves(leaf.value_type, _plain)
+        return pa.dictionary(leaf.index_type, values, leaf.ordered)
+    if types.is_large_list(leaf):
+        return pa.large_list(leaf.value_field.with_type(with_leaves(leaf.value_type, _plain)))
+    parts = [leaf.field(number).type for number in range(leaf.num_fields)]
+    is_other = types.is_interval(leaf) or types.is_run_end_encoded(leaf)
+    if is_other or any(with_leaves(part, _plain) != part for part in parts):
+        raise ValueError(leaf)
+    if types.is_timestamp(leaf):
+        pa.array([0], leaf).to_pylist()  # The time zone may be unknown.
+    return _PLAIN.get(leaf, leaf)
+
+
+def _microseconds(leaf: Any) -> Any:
+    is_nanos = pa.types.is_timestamp(leaf) and leaf.unit == "ns"
+    return pa.timestamp("us", leaf.tz) if is_nanos else leaf
+
+
+_NOT_ZERO = r"^[^eE]*[1-9]"  # Text of a finite number other than zero: "inf" has no digits.
+
+
+def lossless_cast(column: Any, kind: Any, *, is_exact: bool = False) -> Any:
+    """Return a column as another type, with the same values.
+
+    Args:
+        column: the column.
+        kind: the new type.
+        is_exact: False to allow the nearest float of a narrower type, as for text.
+
+    Raises:
+        ValueError: a value would change, or has no form in the type; the error names the first.
+
+    >>> lossless_cast(pa.array([0.25]), pa.decimal128(10, 2)).to_pylist()
+    [Decimal('0.25')]
+    >>> lossless_cast(pa.array([0.25, 0.125]), pa.decimal128(10, 2))
+    Traceback (most recent call last):
+    ValueError: value 0.125: Rescaling Decimal value would cause data loss
+    """
+    if column.type == kind:
+        return column
+    try:
+        return _cast(column, kind, is_exact)
+    except (pa.ArrowException, ValueError) as error:
+        half = len(column) // 2
+        for part in (column.slice(0, half), column.slice(half)) if half else ():
+            lossless_cast(part, kind, is_exact=is_exact)  # Raises for the first value.
+        value = ", ".join(map(shorten, column.slice(0, 1).to_pylist()))
+        raise ValueError(f"value {value}: {first_line(error)}") from None
+
+
+def _cast(column: Any, kind: Any, is_exact: bool) -> Any:
+    found, types = column.type, pa.types
+    if types.is_null(found):
+        return column.cast(kind)
+    if types.is_dictionary(found) or types.is_dictionary(kind):
+        plain = column.dictionary_decode() if types.is_dictionary(found) else column
+        return _cast(plain, getattr(kind, "value_type", kind), is_exact).cast(kind)
+    if types.is_nested(found):
+        for part, part_kind in _parts(column, kind):
+            _cast(part, part_kind, is_exact)
+        return column.cast(with_leaves(found, _text_of_decimals)).cast(kind)
+    cast = _through_text(column, kind)
+    is_kept = types.is_integer(found) and kind != pa.float16()
+    if types.is_floating(kind) and not is_kept and _is_changed(column, cast, is_exact):
+        raise ValueError(f"the cast of {found} to {kind} changes it")
+    return cast
+
+
+def _parts(column: Any, kind: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the parts of a struct or list, each with its new type."""
+    if pa.types.is_struct(kind):
+        for field, part in zip(column.type, column.flatten(), strict=True):
+            number = kind.get_field_index(field.name)
+            if number >= 0:
+                yield part, kind.field(number).type
+    else:
+        yield column.flatten(), kind.value_type
+
+
+def _text_of_decimals(kind: Any) -> Any:
+    return pa.string() if pa.types.is_decimal(kind) else kind
+
+
+def _through_text(column: Any, kind: Any) -> Any:
+    """Cast a column; numbers to decimals, and decimals to floats, through text.
+
+    Arrow's own casts add or drop digits, or refuse all whole numbers for a decimal with a scale.
+    """
+    is_decimal = pa.types.is_decimal(column.type)
+    if (pa.types.is_floating(kind) and is_decimal) or (
+        pa.types.is_decimal(kind) and not is_decimal
+    ):
+        column = column.cast(pa.string())
+    return column.cast(kind)
+
+
+def _is_changed(column: Any, cast: Any, is_exact: bool) -> bool:
+    """Return True if a cast to floats has changed a value, beyond rounding to the nearest float."""
+    found = column.type
+    if is_exact or pa.types.is_decimal(found) or pa.types.is_integer(found):
+        back = _through_text(cast, found)
+        return not column.cast(pa.string()).equals(back.cast(pa.string()))  # NaN is equal as text.
+    floats = cast.cast(pa.float64())
+    suspects = column.filter(pc.or_(pc.is_inf(floats), pc.equal(floats, 0)))
+    return bool(pc.any(pc.match_substring_regex(suspects.cast(pa.string()), _NOT_ZERO)).as_py())

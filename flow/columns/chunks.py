@@ -9,9 +9,8 @@ after a merge, and interleaves source partitions: the first item of each, then t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -20,9 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flow.columns.row_views import view_of
+from flow.columns.record_batches import join_batches, rows_of, value_columns
 from flow.errors import step_error
-from flow.instants import OutOfRange
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 
@@ -111,58 +109,11 @@ def sources_at(pos: Positions) -> Positions:
     return np.where(has_source, pos & MAX_SOURCES, -1)
 
 
-def value_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    """Return the columns of the records that tables hold for the values of a batch, by name."""
-    view = view_of(batch)
-    if view is None:
-        return dict(zip(batch.schema.names, batch.columns, strict=True))
-    return view.columns(batch)
-
-
 def laid_out(chunk: Records | KeyedRecords) -> pa.RecordBatch:
     """Return columns of the records that `flow.connectors.sink.to_record` returns for each item."""
     columns = {"key": chunk.keys} if isinstance(chunk, KeyedRecords) else {}
     columns.update(value_columns(chunk.batch))
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
-def rows_of(batch: pa.RecordBatch) -> list[Any]:
-    """Return the rows of a batch as Python values: dicts, or the values of the batch's row view."""
-    view = view_of(batch)
-    return rows_as_dicts(batch) if view is None else view.values(batch)
-
-
-def value_reader(values: pa.RecordBatch | Sequence[Any]) -> Callable[[int], Any]:
-    """Return a function that returns the value of one row as a Python object."""
-    if isinstance(values, pa.RecordBatch):
-        return lambda row: rows_of(values.slice(row, 1))[0]
-    return values.__getitem__
-
-
-def rows_as_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return the rows of a batch as dicts of Python objects."""
-    names = batch.schema.names
-    if not names:
-        return [{} for _ in range(batch.num_rows)]
-    columns = [as_objects(column) for column in batch.columns]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def as_objects(column: pa.Array) -> list[Any]:
-    """Return the values of a column as Python objects; `OutOfRange` for a value that has none."""
-    kind = column.type
-    if pa.types.is_timestamp(kind) and kind.tz == "UTC" and kind.unit == "us":
-        # numpy is four times as fast; for times outside a datetime's range it returns integers.
-        times = column.to_numpy(zero_copy_only=False).tolist()
-        if set(map(type, times)) <= {datetime, type(None)}:
-            return [None if time is None else time.replace(tzinfo=UTC) for time in times]
-    try:
-        values: list[Any] = column.to_pylist()
-    except OverflowError:
-        if len(column) > 1:
-            return [as_objects(column.slice(row, 1))[0] for row in range(len(column))]
-        return [OutOfRange(" ".join(column.to_string().strip("[] \n").split()))]
-    return values
 
 
 def as_items(chunk: Chunk) -> Items:
@@ -339,16 +290,6 @@ def _join_items(run: list[Items]) -> Items:
 
 def _join_pos(run: Sequence[Chunk]) -> Positions:
     return np.concatenate([chunk.pos for chunk in run])
-
-
-def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the concatenation of batches of one schema."""
-    filled = [batch for batch in batches if batch.num_rows]
-    if len(filled) < 2:
-        return filled[0] if filled else batches[0]
-    # A text column of more than 2 GiB would give several batches, and an error here.
-    (joined,) = pa.Table.from_batches(filled).combine_chunks().to_batches()
-    return joined
 
 
 def _split_pairs(items: list[Any], pos: Positions, step_id: str) -> Pairs:

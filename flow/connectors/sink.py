@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from flow.columns.arrow_types import RecordBatch
-from flow.columns.row_views import is_retraction, is_window
+from flow.columns.record_batches import is_retraction, is_window
 from flow.connectors.datasets import Dataset
 
 X = TypeVar("X")

@@ -29,7 +29,6 @@ from fractions import Fraction
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints
@@ -335,18 +334,3 @@ def _detach_from(item: Any, logic: object) -> Any:
         if type(state) not in CONSTANTS:
             item = detach(item, state)
     return item
-
-
-def round_up(late_by_us: Ints) -> Ints:
-    """Return durations rounded up to two decimal digits.
-
-    Args:
-        late_by_us: positive durations, int64 µs, shape (rows,).
-
-    >>> round_up(np.array([7, 123, 99_100])).tolist()
-    [7, 130, 100000]
-    """
-    digits = np.floor(np.log10(np.maximum(late_by_us, 1).astype(np.float64))).astype(np.int64)
-    unit = 10 ** np.maximum(digits - 1, 0)
-    rounded: Ints = -(-late_by_us // unit) * unit
-    return rounded

@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from flow.columns.arrays import Ints
 from flow.columns.chunks import Chunk
-from flow.columns.sided_records import SidedRecords
+from flow.columns.record_batches import SidedRecords
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import Counted
-from flow.keyed.segments import StateCounts
+from flow.keyed.state import StateCounts
 
 
 class ShardRows(NamedTuple):

@@ -11,12 +11,12 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from typing_extensions import override
 
-from flow.columns.stream_columns import StreamColumns, UnknownColumns
+from flow.columns.known_columns import StreamColumns, UnknownColumns
 from flow.dataflow import Operator
 from flow.instants import Moment
 from flow.keyed.logic import KeyLogic, Progress
-from flow.keyed.segments import BlockReader, StateCounter
 from flow.keyed.shard_logic import ShardLogicBuilder
+from flow.keyed.state import BlockReader, StateCounter
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class LogicBuilder:
         """Read a segment that the step's `ShardLogic` wrote, for a step that now runs key by key.
 
         Args:
-            content: the segment, of the kind `flow.keyed.segments.WINDOWS`.
+            content: the segment, of the kind `flow.keyed.state.WINDOWS`.
             take: returns the blocks of given numbers and removes them from the store.
 
         Returns:

@@ -13,7 +13,7 @@ from flow.keyed.logic import (
     StatefulBatchLogic,
     StatefulLogic,
 )
-from flow.keyed.segments import StateCounts
+from flow.keyed.state import StateCounts
 from flow.keyed.step import LogicBuilder
 from flow.operators.batching import map_batches, records
 from flow.operators.calling import CallId, Retry, TTLCache, call_id, enrich_cached, map_async

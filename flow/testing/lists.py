@@ -10,8 +10,8 @@ import pyarrow as pa
 from typing_extensions import TypeVar, override
 
 from flow.checks import check_whole
-from flow.columns.chunks import rows_as_dicts
-from flow.columns.entry import entering
+from flow.columns.arrow_types import entering
+from flow.columns.record_batches import rows_as_dicts
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.source import Batch, Invalid, Json, Planner, Slice, Source, SourceLog, Split
 from flow.durations import Duration, duration_us

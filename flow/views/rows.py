@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from flow.columns.chunks import rows_as_dicts
-from flow.columns.row_views import is_retraction, is_window
+from flow.columns.record_batches import is_retraction, is_window, rows_as_dicts
 from flow.connectors.sink import Written
 from flow.errors import RAISED, brief, step_error
 from flow.fields import FieldPath

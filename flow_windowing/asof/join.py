@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from flow.checks import check_choice
 from flow.columns.arrays import Ints, Mask
-from flow.columns.sided_records import SidedRecords
+from flow.columns.record_batches import SidedRecords
 from flow.durations import Duration, duration_us
 from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
 from flow.fields import field_path
@@ -27,7 +27,7 @@ from flow.keyed.step import OverColumns, TimedResults
 from flow_windowing.asof.matching import AsofRows, partners_at_arrival
 from flow_windowing.asof.rules import DIRECTIONS, EMITS, HOWS, AsOf, AsofEmit, Direction, How
 from flow_windowing.clocks.clock import Clock, check_clock
-from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
+from flow_windowing.columnar.admission.admitted_rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
 from flow_windowing.columnar.values.blocks import TAGS, least_of_blocks_us
 from flow_windowing.columnar.values.buffered_values import BufferedValues

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar, override
 
 from flow.checks import check_choice, check_getter
 from flow.columns.arrays import Ints
-from flow.columns.chunks import rows_as_dicts
+from flow.columns.record_batches import rows_as_dicts
 from flow.durations import Duration, natural_us, positive_us
 from flow.errors import RAISED, FlowBuildError, brief, shorten
 from flow.fields import field_path

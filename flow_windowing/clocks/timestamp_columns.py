@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from flow.columns.arrays import Ints, Mask
 from flow.columns.plain_columns import microseconds_of
-from flow.columns.sided_records import SidedRecords
+from flow.columns.record_batches import SidedRecords
 from flow.errors import RAISED
 from flow.fields import field_path
 from flow.instants import MAX_US, MIN_US

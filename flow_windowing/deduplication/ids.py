@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints, Mask
-from flow.columns.chunks import as_objects, pick, rows_of, value_reader
+from flow.columns.chunks import pick
+from flow.columns.record_batches import as_objects, rows_of, value_reader
 from flow.errors import RAISED, brief, shorten
 from flow.fields import field_path
 from flow.keyed.logic import RejectedValue

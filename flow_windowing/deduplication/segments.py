@@ -21,7 +21,12 @@ import pyarrow as pa
 
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
-from flow.keyed.segments import IDS, WholeKeys, columns_in, kind_of
+from flow.keyed.state import (
+    IDS,
+    WholeKeys,
+    columns_in,
+    kind_of,
+)
 from flow_windowing.columnar.values.encoding import decode_column, decode_or_default, encode_column
 from flow_windowing.deduplication.ids import Ids, id_objects
 

@@ -16,15 +16,30 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask
-from flow.columns.chunks import Chunk, KeyedRecords, Pairs, pick, radix_order, value_reader
+from flow.columns.chunks import (
+    Chunk,
+    KeyedRecords,
+    Pairs,
+    pick,
+    radix_order,
+)
+from flow.columns.record_batches import value_reader
 from flow.instants import NEVER, Moment
-from flow.keyed.due import split_dues
-from flow.keyed.segments import WholeKeys
 from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardOutput, ShardRows
-from flow_windowing.columnar.admission.key_clocks import KeyColumns, KeyLogics
-from flow_windowing.columnar.admission.late_items import LateItems, no_windows
-from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows, EnteringRows
-from flow_windowing.columnar.admission.shard_clocks import LogicShardClock, ShardClock
+from flow.keyed.state import WholeKeys, split_dues
+from flow_windowing.columnar.admission.admitted_rows import (
+    AdmittedRows,
+    ArrivingRows,
+    EnteringRows,
+    LateItems,
+    no_windows,
+)
+from flow_windowing.columnar.admission.shard_clocks import (
+    KeyColumns,
+    KeyLogics,
+    LogicShardClock,
+    ShardClock,
+)
 from flow_windowing.deduplication.ids import IdOf, Ids, SeenIds, ids_of, passing_ids, take_ids
 from flow_windowing.deduplication.segments import (
     IdSegment,
@@ -147,7 +162,7 @@ class ShardIds(ShardLogic):
             self._output.chunks[port].append(_chunk(rows, chosen))
 
     def _due_us(self) -> Ints:
-        """Return the due time of each slot, in the encoding of `flow.keyed.due`."""
+        """Return the due time of each slot, in the encoding of `flow.keyed.state`."""
         evicted_us = np.minimum(self._table.first_us() + self._ttl_us, NEVER)
         return self._clock.due_us(evicted_us, self._clocks, self._moment)
 

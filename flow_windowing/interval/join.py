@@ -24,7 +24,7 @@ from flow.errors import FlowBuildError, shorten
 from flow.instants import NEVER
 from flow.keyed.step import OverColumns, TimedResults
 from flow_windowing.clocks.clock import Clock, check_clock
-from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
+from flow_windowing.columnar.admission.admitted_rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
 from flow_windowing.columnar.values.blocks import TAGS, least_of_blocks_us
 from flow_windowing.columnar.values.buffered_values import BufferedValues

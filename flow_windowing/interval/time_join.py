@@ -15,14 +15,13 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, distinct
-from flow.columns.chunks import KeyedRecords, Pairs, pick, rows_as_dicts
-from flow.columns.row_views import RowView, register, with_view
-from flow.columns.sided_records import SidedRecords
+from flow.columns.chunks import KeyedRecords, Pairs, pick
+from flow.columns.record_batches import RowView, SidedRecords, register, rows_as_dicts, with_view
 from flow.instants import Moment
-from flow.keyed.segments import BlockReader, StateCounter
+from flow.keyed.state import BlockReader, StateCounter
 from flow.keyed.step import OverColumns
 from flow_windowing.clocks.clock import ClockedBuilder
-from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
+from flow_windowing.columnar.admission.admitted_rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.state.segments import SegmentContent, without_blocks
 from flow_windowing.columnar.state.shard_state import StateForm

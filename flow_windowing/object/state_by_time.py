@@ -16,7 +16,7 @@ from typing_extensions import override
 from flow.errors import RAISED, brief
 from flow.instants import NEVER, Moment, from_us
 from flow.keyed.logic import DISCARD, KEEP, Keep, RejectedValue
-from flow.keyed.segments import StateCounter, StateCounts
+from flow.keyed.state import StateCounter, StateCounts
 from flow.keyed.step import KeyByKey, Lowering, TimedResults
 from flow.operators.expiring import Expirable, TtlFrom
 from flow_windowing.clocks.clock import Clock, ClockedBuilder, check_clock

@@ -15,10 +15,10 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 
-from flow.columns.arrays import Ints, Mask
+from flow.columns.arrays import Ints, Mask, round_up
 from flow.instants import NEVER, Moment
-from flow.keyed.due import held_due_us
-from flow.keyed.logic import Counted, round_up
+from flow.keyed.logic import Counted
+from flow.keyed.state import held_due_us
 from flow_windowing.contract.metadata import LateReason
 
 NO_WATERMARK = -NEVER
@@ -101,7 +101,7 @@ def due_at(
 ) -> N:
     """Return the due times at which watermarks reach their targets if no value arrives.
 
-    In the encoding of `flow.keyed.due`: a system time, or a watermark for a key that is held.
+    In the encoding of `flow.keyed.state`: a system time, or a watermark for a key that is held.
 
     Args:
         of: the kind of numbers.

@@ -19,7 +19,13 @@ from flow.engine.tables.contents import Contents, History, Newest
 from flow.engine.tables.table_files import TableVersion, decode, files_of, folder_of
 from flow.errors import CheckpointError
 from flow.instants import NEVER
-from flow.keyed.segments import IDS, WINDOWS, StateCounts, WholeKeys, kind_of
+from flow.keyed.state import (
+    IDS,
+    WINDOWS,
+    StateCounts,
+    WholeKeys,
+    kind_of,
+)
 from flow_windowing.columnar.state.segments import SegmentContent, without_blocks
 from flow_windowing.columnar.state.snapshots import (
     counts_by_key,

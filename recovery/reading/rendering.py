@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from flow.durations import duration_text, duration_us
 from flow.instants import MAX_US, MIN_US, from_us
-from flow.keyed.due import held_watermark_us
+from flow.keyed.state import held_watermark_us
 from recovery.reading.inert import Inert
 
 Json: TypeAlias = Any
@@ -42,7 +42,7 @@ def command(tool: str, root: str, *rest: object) -> str:
 def due_text(due_us: int) -> str | None:
     """Return a due time as an instant or as the reason of a hold; ``None`` without a timer.
 
-    >>> from flow.keyed.due import held_due_us
+    >>> from flow.keyed.state import held_due_us
     >>> due_text(1_500_000), due_text(held_due_us(0))
     ('1970-01-01T00:00:01.500000Z', 'held until partitions behind reach 1970-01-01T00:00:00Z')
     """

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 from flow.connectors.files.places.place import locate, raise_as
 from flow.errors import CheckpointError
 from flow.instants import NEVER, from_us
-from flow.keyed.due import held_watermark_us
-from flow.keyed.segments import WINDOWS, kind_of
+from flow.keyed.state import WINDOWS, held_watermark_us, kind_of
 from flow_windowing.columnar.state.segments import SegmentContent
 from flow_windowing.columnar.state.snapshots import snapshots_of_content
 from flow_windowing.rules.key_state import DriverState

@@ -29,7 +29,7 @@ from flow.engine.state.seeding import SCHEMA, Seed
 from flow.engine.state.segment import lay_out
 from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
-from flow.keyed.segments import StateCounts
+from flow.keyed.state import StateCounts
 from flow.keyed.step import Stateful
 from recovery.identity.admitting import admit
 from recovery.identity.fingerprint import without_places

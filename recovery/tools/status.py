@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flow.engine.feed.offsets import EpochOffset
 from flow.instants import NEVER
-from flow.keyed.segments import StateCounts
+from flow.keyed.state import StateCounts
 from recovery.reading.checkpoint import CheckpointReader, EpochLog, open_checkpoint, spans
 from recovery.reading.epoch_state import EpochState, StepTotals, totals
 from recovery.reading.problems import PathLike

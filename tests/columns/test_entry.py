@@ -12,7 +12,7 @@ import pytest
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, Stream
-from flow.columns.entry import entering
+from flow.columns.arrow_types import entering
 from flow.errors import StepError
 from flow.testing import TestDriver, TestingSink, run_once
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.columns.sided_records import SidedRecords
+from flow.columns.record_batches import SidedRecords
 
 LEFT = pa.schema([("bid", pa.int64())])
 RIGHT = pa.schema([("ask", pa.float64()), ("who", pa.string())])

@@ -11,7 +11,7 @@ import pytest
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, Stream
-from flow.columns.stream_columns import UnknownColumns, object_type
+from flow.columns.known_columns import UnknownColumns, object_type
 from flow.connectors.files import JsonLinesSource
 from flow.engine.plan.declared_columns import columns_of
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import flow_windowing as win
 from flow import Dataflow
-from flow.columns.chunks import rows_as_dicts
+from flow.columns.record_batches import rows_as_dicts
 from flow.testing import TestDriver
 from tests.support.window_flow import START, results_by_key, window_flow
 

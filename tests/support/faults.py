@@ -26,7 +26,7 @@ from flow import run
 from flow.engine.spark.session.session import query_conf
 from flow.engine.state.segment import Segment
 from flow.engine.state.store import PROGRESS_SEGMENT, unpack
-from flow.keyed.segments import IDS, kind_of
+from flow.keyed.state import IDS, kind_of
 from flow_windowing.columnar.state.segments import SegmentContent
 from flow_windowing.columnar.state.snapshots import snapshots_of_content
 from flow_windowing.deduplication.segments import IdSegment, snapshots_of_segment

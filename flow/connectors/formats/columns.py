@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flow.columns.arrow_types import is_instant
-from flow.columns.casts import lossless_cast
+from flow.columns.arrow_types import is_instant, lossless_cast
 from flow.connectors.formats.json_encoding import naive_problem, plain
 from flow.connectors.sink import Written, to_record
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from flow.columns.chunks import as_objects
+from flow.columns.record_batches import as_objects
 from flow.connectors.formats.json_encoding import instant_texts, json_text, naive_problem
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flow.columns.chunks import as_objects
+from flow.columns.record_batches import as_objects
 from flow.errors import SinkError, shorten
 
 

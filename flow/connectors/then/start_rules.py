@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.columns.arrow_types import RecordBatch
-from flow.columns.chunks import as_objects
+from flow.columns.record_batches import as_objects
 from flow.connectors.source import Json
 from flow.durations import Duration, duration_us, natural_us
 from flow.errors import FlowTypeError, SourceError, TimestampError, shorten

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from flow.columns.arrow_types import entering
 from flow.columns.chunks import Chunk, Items, Records, positions
-from flow.columns.entry import entering
 from flow.connectors.source import MemoryLog, Planner, Slice, Source
 from flow.dataflow import Step
 from flow.engine.epoch.context import Control, Stats, TaskContext

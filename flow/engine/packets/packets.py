@@ -41,7 +41,7 @@ from flow.columns.chunks import (
     reorder,
 )
 from flow.columns.plain_columns import Plain, PlainColumns
-from flow.columns.row_views import view_of
+from flow.columns.record_batches import view_of
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.plan.plan import Edge
 from flow.errors import RAISED, EngineError, error_message, step_error

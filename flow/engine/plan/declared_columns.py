@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from flow.columns.entry import entering
-from flow.columns.stream_columns import KnownColumns, StreamColumns, UnknownColumns
+from flow.columns.arrow_types import entering
+from flow.columns.known_columns import KnownColumns, StreamColumns, UnknownColumns
 from flow.connectors.formats.columns import known_columns
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.failures import naming

@@ -24,7 +24,7 @@ from flow.columns.chunks import (
     as_pairs,
     sources_at,
 )
-from flow.columns.row_views import view_of
+from flow.columns.record_batches import view_of
 from flow.engine.epoch.context import SourcePartition
 from flow.engine.packets.packets import REACHED, check_free
 from flow.engine.plan.plan import Edge

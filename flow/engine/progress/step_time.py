@@ -22,8 +22,8 @@ from flow.engine.progress.meter import Marks
 from flow.engine.progress.stream_progress import Sent, StepProgress, Timeline
 from flow.engine.state.step_state import StepState
 from flow.instants import NEVER, NO_PROGRESS, Moment
-from flow.keyed.due import DueLimit
 from flow.keyed.logic import Bounded, Stamped
+from flow.keyed.state import DueLimit
 from flow.keyed.step import Stateful
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from flow.columns.stream_columns import UnknownColumns
+from flow.columns.known_columns import UnknownColumns
 from flow.connectors.dataframe import DataFrameSink
 from flow.connectors.sink import CheckpointContext, OutputContext
 from flow.connectors.spark_types import check_schema, to_arrow, to_spark

@@ -18,7 +18,7 @@ from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
 from flow.errors import RAISED, error_message, step_error
 from flow.instants import NEVER
-from flow.keyed.due import DueLimit, held_watermark_us
+from flow.keyed.state import DueLimit, held_watermark_us
 from flow.keyed.step import LogicBuilder
 
 

@@ -21,8 +21,14 @@ from flow.columns.chunks import key_array
 from flow.engine.packets.shards import hash_keys, segment_of
 from flow.engine.state.step_state import Header
 from flow.instants import NEVER
-from flow.keyed.due import held_watermark_us
-from flow.keyed.segments import WINDOWS, StateCounter, StateCounts, WholeKeys, kind_of
+from flow.keyed.state import (
+    WINDOWS,
+    StateCounter,
+    StateCounts,
+    WholeKeys,
+    held_watermark_us,
+    kind_of,
+)
 
 _OVERHEAD_BYTES = 24
 """Bytes of a key in a segment besides its text and its snapshot."""

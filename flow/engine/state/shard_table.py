@@ -21,8 +21,6 @@ from flow.engine.state.segment import moved_segments, segments_for
 from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
 from flow.format_version import check_format, version_in
-from flow.keyed.due import DueLimit
-from flow.keyed.segments import StateCounts
 from flow.keyed.shard_logic import (
     SegmentDump,
     ShardEpoch,
@@ -31,6 +29,7 @@ from flow.keyed.shard_logic import (
     ShardOutput,
     ShardRows,
 )
+from flow.keyed.state import DueLimit, StateCounts
 
 
 class ShardTable(StepState):

@@ -21,7 +21,7 @@ from flow.engine.state.store import FIRST_BLOCK, PROGRESS_SEGMENT, StateStore
 from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format, version_in
 from flow.instants import NEVER
-from flow.keyed.segments import StateCounts
+from flow.keyed.state import StateCounts
 
 
 @dataclass

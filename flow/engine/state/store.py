@@ -14,7 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from flow.errors import CheckpointError
-from flow.keyed.segments import PACKED, kind_of
+from flow.keyed.state import PACKED, kind_of
 
 PROGRESS_SEGMENT = -1
 """The number of the segment that has the step's stream progress instead of keys."""

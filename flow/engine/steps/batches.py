@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flow.columns.arrow_types import ColumnPredicate
+from flow.columns.arrow_types import ColumnPredicate, entering
 from flow.columns.chunks import (
     Chunk,
     Items,
@@ -17,11 +17,9 @@ from flow.columns.chunks import (
     Pairs,
     Records,
     as_pairs,
-    join_batches,
     key_array,
-    value_columns,
 )
-from flow.columns.entry import entering
+from flow.columns.record_batches import join_batches, value_columns
 from flow.connectors.formats.columns import inferred_columns
 from flow.connectors.sink import to_record
 from flow.errors import RAISED, SinkError, StepError, brief, first_line, shorten

@@ -12,12 +12,10 @@ from flow.columns.chunks import (
     Pairs,
     as_dictionary,
     as_pairs,
-    join_batches,
     key_array,
     radix_order,
 )
-from flow.columns.row_views import view_of
-from flow.columns.sided_records import SidedRecords
+from flow.columns.record_batches import SidedRecords, join_batches, view_of
 from flow.engine.packets.packets import REACHED, Packet, decode
 from flow.engine.plan.plan import Edge
 from flow.engine.progress.step_time import StepTime

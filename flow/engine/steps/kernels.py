@@ -28,11 +28,9 @@ from flow.columns.chunks import (
     laid_out,
     null_mask,
     pick,
-    rows_as_dicts,
-    rows_of,
     take,
 )
-from flow.columns.row_views import view_of
+from flow.columns.record_batches import rows_as_dicts, rows_of, view_of
 from flow.connectors.sink import to_record
 from flow.dataflow import Operator
 from flow.engine.calls.chunk_calls import run_calls

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flow.columns.arrays import Ints
+from flow.columns.arrays import Ints, round_up
 from flow.columns.chunks import Chunk
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import (
@@ -29,7 +29,7 @@ from flow.engine.steps.keyed import KeyedRun, cause_of, failed_at, gather, raise
 from flow.engine.steps.unchanged import unchanged
 from flow.errors import RAISED, FlowError, step_error
 from flow.instants import NEVER, NO_PROGRESS
-from flow.keyed.logic import LATE_PORT, Counted, FailedCall, round_up
+from flow.keyed.logic import LATE_PORT, Counted, FailedCall
 from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput
 from flow.keyed.step import OverColumns
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from flow.columns.chunks import Chunk, KeyedRecords, Records, as_items, laid_out
-from flow.columns.row_views import view_of
+from flow.columns.record_batches import view_of
 from flow.connectors.formats.columns import FIX, as_columns, merge_small
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.engine.epoch.context import Stats

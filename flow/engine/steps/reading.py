@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from flow.columns.arrow_types import entering
 from flow.columns.chunks import Chunk, Items, Positions, Records, positions, source_positions
-from flow.columns.entry import entering
 from flow.connectors.source import Batch, Invalid, Source, Split
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Control, TaskContext

@@ -15,11 +15,11 @@ from flow_windowing.columnar.aggregates.accumulators import (
     EncodedAccumulators,
     GroupRuns,
     Groups,
+    NumberAccumulators,
     RowOperation,
     UnfitForColumns,
 )
 from flow_windowing.columnar.aggregates.forms import FORM_OF_KIND, has_columns, kernel_for
-from flow_windowing.columnar.aggregates.number_accumulators import NumberAccumulators
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
 from flow_windowing.contract.arrival import Arrival
 

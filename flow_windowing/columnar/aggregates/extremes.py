@@ -15,12 +15,10 @@ from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.columnar.aggregates.accumulators import (
     Column,
     Groups,
-    UnfitForColumns,
-    take_rows,
-)
-from flow_windowing.columnar.aggregates.number_accumulators import (
     NumberAccumulators,
+    UnfitForColumns,
     fits,
+    take_rows,
     with_nulls,
 )
 

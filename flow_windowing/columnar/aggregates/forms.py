@@ -18,14 +18,13 @@ from flow_windowing.aggregates.aggregator import (
     TotalForm,
     form_of,
 )
-from flow_windowing.columnar.aggregates.accumulators import Groups
+from flow_windowing.columnar.aggregates.accumulators import Groups, NumberAccumulators
 from flow_windowing.columnar.aggregates.extremes import (
     RealEdges,
     RealExtremes,
     WholeEdges,
     WholeExtremes,
 )
-from flow_windowing.columnar.aggregates.number_accumulators import NumberAccumulators
 from flow_windowing.columnar.aggregates.sums import (
     Counts,
     RealMeans,

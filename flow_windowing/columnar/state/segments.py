@@ -16,11 +16,20 @@ import pyarrow as pa
 
 from flow.columns.arrays import Ints, Mask
 from flow.instants import NEVER
-from flow.keyed.due import split_dues
-from flow.keyed.segments import WINDOWS, BlockReader, StateCounts, columns_in
 from flow.keyed.shard_logic import SegmentDump
-from flow_windowing.columnar.admission.key_clocks import KeyClocks, KeyColumns, KeyLogics
-from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
+from flow.keyed.state import (
+    WINDOWS,
+    BlockReader,
+    StateCounts,
+    columns_in,
+    split_dues,
+)
+from flow_windowing.columnar.admission.shard_clocks import (
+    KeyClocks,
+    KeyColumns,
+    KeyLogics,
+    LogicShardClock,
+)
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.state.open_windows import OpenWindows, Spans, merged_ids_column

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from flow.columns.arrays import Ints, Mask
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.columnar.admission.key_clocks import KeyClocks
-from flow_windowing.columnar.admission.shard_clocks import ShardClock
+from flow_windowing.columnar.admission.shard_clocks import KeyClocks, ShardClock
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.values.blocks import DIRECTORY, Directory, least_of_blocks_us
 from flow_windowing.columnar.values.buffered_values import BufferedValues

@@ -10,7 +10,12 @@ import numpy as np
 
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
-from flow.keyed.segments import WINDOWS, StateCounts, WholeKeys, kind_of
+from flow.keyed.state import (
+    WINDOWS,
+    StateCounts,
+    WholeKeys,
+    kind_of,
+)
 from flow_windowing.clocks.event_clock import ClockState
 from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, ranges
-from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS, value_reader
+from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS
+from flow.columns.record_batches import value_reader
 from flow.instants import NEVER, Moment
-from flow.keyed.due import split_dues
 from flow.keyed.shard_logic import (
     BlockStore,
     SegmentDump,
@@ -28,8 +28,13 @@ from flow.keyed.shard_logic import (
     ShardOutput,
     ShardRows,
 )
-from flow_windowing.columnar.admission.late_items import LateItems
-from flow_windowing.columnar.admission.rows import AdmittedRows, ArrivingRows, EnteringRows
+from flow.keyed.state import split_dues
+from flow_windowing.columnar.admission.admitted_rows import (
+    AdmittedRows,
+    ArrivingRows,
+    EnteringRows,
+    LateItems,
+)
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.state.segments import SegmentContent, build_shard_state, write_segments
 from flow_windowing.columnar.state.shard_state import ShardState, StateForm
@@ -289,7 +294,7 @@ class ClockedShard(ShardLogic):
         return slots
 
     def _due_us(self) -> Ints:
-        """Return the due time of each slot, in the encoding of `flow.keyed.due`."""
+        """Return the due time of each slot, in the encoding of `flow.keyed.state`."""
         state, moment = self._state, self._epoch.moment
         due_us = self._clock.due_us(self._next_us(), state.clocks, moment)
         if not self._clock.expires:

@@ -10,12 +10,10 @@ import pyarrow as pa
 from flow.columns.arrays import Ints, distinct, ranges
 from flow.columns.chunks import KeyedRecords, Pairs
 from flow.keyed.shard_logic import ShardOutput
-from flow_windowing.columnar.admission.rows import sorted_pairs
+from flow_windowing.columnar.admission.admitted_rows import sorted_pairs
 from flow_windowing.columnar.state.open_windows import OpenWindows
-from flow_windowing.columnar.windows.plan import WindowPlan
-from flow_windowing.columnar.windows.row_batch import Update
 from flow_windowing.columnar.windows.window_view import METADATA, WindowView, metadata_of, values_of
-from flow_windowing.columnar.windows.windowing import Windowing
+from flow_windowing.columnar.windows.windowing import Update, Windowing, WindowPlan
 from flow_windowing.contract.metadata import Retracted, WindowMetadata
 from flow_windowing.rules.settings import CLOSED, DOWN
 

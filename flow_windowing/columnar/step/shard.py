@@ -13,18 +13,17 @@ import numpy as np
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, order_by, run_starts
-from flow.columns.chunks import AFTER_ITEMS, BEFORE_ITEMS, value_reader
+from flow.columns.chunks import AFTER_ITEMS, BEFORE_ITEMS
+from flow.columns.record_batches import value_reader
 from flow.instants import NEVER
 from flow.keyed.shard_logic import KeyFailure
-from flow_windowing.columnar.admission.late_items import no_windows
-from flow_windowing.columnar.admission.rows import ArrivingRows, EnteringRows
+from flow_windowing.columnar.admission.admitted_rows import ArrivingRows, EnteringRows, no_windows
 from flow_windowing.columnar.aggregates.accumulators import FailedRow
 from flow_windowing.columnar.step.clocked_shard import ClockedShard, numbers_in_runs
 from flow_windowing.columnar.step.emitting import Emitter, missed_windows
 from flow_windowing.columnar.values.buffered_values import BufferedValues, objects_of
 from flow_windowing.columnar.values.records import Values, fields_as_records, object_reader
-from flow_windowing.columnar.windows.plan import WindowPlan
-from flow_windowing.columnar.windows.row_batch import RowBatch
+from flow_windowing.columnar.windows.windowing import RowBatch, WindowPlan
 from flow_windowing.contract.metadata import LateReason, WindowMetadata
 from flow_windowing.rules.settings import owes_updates
 from flow_windowing.rules.watermark import has_closed

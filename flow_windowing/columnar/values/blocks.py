@@ -19,8 +19,8 @@ import numpy.typing as npt
 from flow.columns.arrays import Ints, Mask
 from flow.format_version import VERSION, check_format, version_in
 from flow.instants import NEVER
-from flow.keyed.segments import columns_in
 from flow.keyed.shard_logic import BlockStore
+from flow.keyed.state import columns_in
 from flow_windowing.columnar.values.buffered_values import (
     BufferedValues,
     encoder_of,

@@ -14,7 +14,7 @@ import numpy as np
 
 from flow.columns.arrays import Ints, Mask
 from flow.columns.plain_columns import PlainColumns
-from flow.columns.sided_records import NO_RECORDS, SidedRecords
+from flow.columns.record_batches import NO_RECORDS, SidedRecords
 from flow.instants import NEVER
 from flow_windowing.columnar.values.encoding import (
     ColumnValue,

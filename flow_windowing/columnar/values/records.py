@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.columns.arrays import Ints
-from flow.columns.chunks import join_batches, null_mask, pick, rows_of
+from flow.columns.chunks import null_mask, pick
 from flow.columns.plain_columns import PlainColumns
-from flow.columns.sided_records import SidedRecords
+from flow.columns.record_batches import SidedRecords, join_batches, rows_of
 from flow.instants import MAX_US, MIN_US
 
 Values: TypeAlias = "pa.RecordBatch | SidedRecords | list[Any]"

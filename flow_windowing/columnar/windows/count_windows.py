@@ -9,9 +9,13 @@ from flow.columns.arrays import Ints, Mask, ranges, run_starts
 from flow.instants import NEVER
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
-from flow_windowing.columnar.windows.row_batch import RowBatch, UnassignedRows, WindowGroups
-from flow_windowing.columnar.windows.window_ranges import WindowRanges, grouped_chunks
-from flow_windowing.columnar.windows.windowing import Windowing
+from flow_windowing.columnar.windows.indexed_windows import WindowRanges, grouped_chunks
+from flow_windowing.columnar.windows.windowing import (
+    RowBatch,
+    UnassignedRows,
+    WindowGroups,
+    Windowing,
+)
 from flow_windowing.windowers.counts import CountWindower
 
 

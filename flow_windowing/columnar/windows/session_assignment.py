@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flow.columns.arrays import Ints, Mask, order_by, run_starts, running_max
-from flow_windowing.columnar.admission.rows import EnteringRows
+from flow_windowing.columnar.admission.admitted_rows import EnteringRows
 from flow_windowing.columnar.state.open_windows import Bounds, OpenWindows, Spans, WindowRefs
 from flow_windowing.rules.watermark import is_behind
 from flow_windowing.windowers.sessions import SessionState, SessionWindower

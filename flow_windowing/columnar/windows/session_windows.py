@@ -11,18 +11,11 @@ import numpy as np
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, ranges, run_starts
-from flow_windowing.columnar.admission.rows import EnteringRows
+from flow_windowing.columnar.admission.admitted_rows import EnteringRows
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
 from flow_windowing.columnar.aggregates.accumulators import FailedRow, RowOperation
 from flow_windowing.columnar.state.open_windows import Bounds, OpenWindows, Spans
 from flow_windowing.columnar.state.shard_state import ShardState
-from flow_windowing.columnar.windows.row_batch import (
-    RowBatch,
-    UnassignedRows,
-    Update,
-    WindowGroups,
-    group_by_window,
-)
 from flow_windowing.columnar.windows.session_assignment import (
     SessionAssignment,
     SessionHistory,
@@ -31,7 +24,14 @@ from flow_windowing.columnar.windows.session_assignment import (
     assign_sessions,
     refs_of,
 )
-from flow_windowing.columnar.windows.windowing import Windowing
+from flow_windowing.columnar.windows.windowing import (
+    RowBatch,
+    UnassignedRows,
+    Update,
+    WindowGroups,
+    Windowing,
+    group_by_window,
+)
 from flow_windowing.rules.settings import Emit
 from flow_windowing.windowers.sessions import SessionWindower
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints
-from flow.columns.chunks import as_objects
-from flow.columns.row_views import RowView, register, with_view
+from flow.columns.record_batches import RowView, as_objects, register, with_view
 from flow.instants import MAX_US, MIN_US, from_us
 from flow_windowing.columnar.state.open_windows import MergedIds
 from flow_windowing.contract.metadata import WindowMetadata

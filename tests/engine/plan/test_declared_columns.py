@@ -12,7 +12,7 @@ import pytest
 
 import flow.operators as op
 from flow import Dataflow, Stream
-from flow.columns.stream_columns import KnownColumns, UnknownColumns
+from flow.columns.known_columns import KnownColumns, UnknownColumns
 from flow.connectors.files import CsvSource, JsonLinesSource, ParquetSource
 from flow.connectors.kafka import KafkaSource
 from flow.connectors.source import Source

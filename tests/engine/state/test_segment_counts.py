@@ -14,7 +14,7 @@ from flow.engine.state.segment import Segment
 from flow.engine.state.step_state import Header
 from flow.engine.state.store import MemoryStore
 from flow.instants import NEVER
-from flow.keyed.segments import StateCounter, StateCounts
+from flow.keyed.state import StateCounter, StateCounts
 from tests.support.sampling import sampled
 from tests.support.segments import segments_of
 

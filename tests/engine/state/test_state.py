@@ -22,8 +22,7 @@ from flow.engine.state.step_state import Header
 from flow.engine.state.store import MemoryStore, pack, unpack
 from flow.errors import CheckpointError
 from flow.instants import NEVER
-from flow.keyed.due import DueLimit, held_due_us
-from flow.keyed.segments import PACKED, WHOLE_KEYS, WINDOWS
+from flow.keyed.state import PACKED, WHOLE_KEYS, WINDOWS, DueLimit, held_due_us
 from tests.support.sampling import sampled
 from tests.support.segments import CountingStore, segments_of
 

@@ -14,7 +14,7 @@ from flow.testing import TestDriver, key_by_key
 from flow_windowing import EventClock, StdDev, TumblingWindower
 from flow_windowing.aggregates.folding import FoldingBuilder, Named
 from flow_windowing.columnar.values import records
-from flow_windowing.columnar.windows.plan import WindowPlan
+from flow_windowing.columnar.windows.windowing import WindowPlan
 from flow_windowing.deduplication.ids import IdOf
 from flow_windowing.deduplication.operator import DedupBuilder
 from flow_windowing.lowering import DriverBuilder, fields_of, plan_of

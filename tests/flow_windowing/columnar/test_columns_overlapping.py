@@ -21,9 +21,9 @@ from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardRows
 from flow.keyed.step import OverColumns
 from flow.testing import TestDriver, key_by_key
 from flow_windowing.aggregates.folding import FoldingBuilder
-from flow_windowing.columnar.admission.rows import EnteringRows
-from flow_windowing.columnar.windows import window_ranges
-from flow_windowing.columnar.windows.window_ranges import WindowRanges, tiles_of
+from flow_windowing.columnar.admission.admitted_rows import EnteringRows
+from flow_windowing.columnar.windows import indexed_windows
+from flow_windowing.columnar.windows.indexed_windows import WindowRanges, tiles_of
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.settings import CLOSED, DOWN, LATE, Emit
 from flow_windowing.windowers.windower import Windower
@@ -58,8 +58,8 @@ def lots_of(pairs: int, least: int) -> Iterator[None]:
     Windows with at least `least` values are made of tiles.
     """
     with (
-        mock.patch.object(window_ranges, "pairs_per_chunk", return_value=pairs),
-        mock.patch.object(window_ranges, "_LEAST", least),
+        mock.patch.object(indexed_windows, "pairs_per_chunk", return_value=pairs),
+        mock.patch.object(indexed_windows, "_LEAST", least),
     ):
         yield
 
@@ -236,7 +236,7 @@ def test_memory_for_values_of_many_windows_is_bounded_by_a_chunk(
 ) -> None:
     # 10,000 values in 1,440 windows each: 14.4 million pairs, whose numbers alone are 115 MB.
     logic, rows = logic_of(DAY_OF_MINUTES, aggregator), epoch_of(10_000, START_US)
-    with mock.patch.object(window_ranges, "_LEAST", least):
+    with mock.patch.object(indexed_windows, "_LEAST", least):
         assert room_for(lambda: logic.run(rows, epoch_reading(DOWN, CLOSED))) < 40 * MEGABYTE
 
 

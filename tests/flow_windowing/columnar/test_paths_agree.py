@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
-from flow.columns.chunks import rows_as_dicts
+from flow.columns.record_batches import rows_as_dicts
 from flow.engine.local import Part
 from flow.testing import TestDriver, TestingSource, key_by_key
 from flow_windowing import (

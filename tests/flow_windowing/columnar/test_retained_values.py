@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.columns.sided_records import SidedRecords
+from flow.columns.record_batches import SidedRecords
 from flow_windowing.columnar.values.buffered_values import encoder_of, restored_records
 from flow_windowing.columnar.values.encoding import (
     decode_lazy,

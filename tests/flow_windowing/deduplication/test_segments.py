@@ -11,7 +11,7 @@ import pytest
 
 from flow.errors import CheckpointError
 from flow.instants import NEVER
-from flow.keyed.segments import IDS, WholeKeys
+from flow.keyed.state import IDS, WholeKeys
 from flow_windowing.deduplication.ids import SeenIds
 from flow_windowing.deduplication.segments import NO_CLOCK, IdSegment, snapshots_of_segment
 from flow_windowing.deduplication.shard import IdTable

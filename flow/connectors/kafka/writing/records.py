@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.columns.arrow_types import is_instant
-from flow.columns.chunks import as_objects, rows_as_dicts
+from flow.columns.record_batches import as_objects, rows_as_dicts
 from flow.connectors.formats.columns import merge_small
 from flow.connectors.formats.json_encoding import json_text
 from flow.connectors.kafka.broker.message import KafkaMessage

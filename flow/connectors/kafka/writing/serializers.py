@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from flow.columns.chunks import as_objects, rows_as_dicts
+from flow.columns.record_batches import as_objects, rows_as_dicts
 from flow.connectors.formats import avro_types
 from flow.connectors.formats.json_encoding import json_objects, json_text, json_values
 from flow.errors import FlowBuildError, SinkError, brief, shorten, step_error
