@@ -25,14 +25,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from flow.connectors.files.reading.file_list import (
-    LATE_US,
-    LEAST_FILES,
-    SHARE,
-    FileList,
-    ListedFile,
-    find_files,
-)
+from flow.connectors.files.file_list import LATE_US, LEAST_FILES, SHARE, FileList
+from flow.connectors.files.filesystems import ListedFile, find_files
 from flow.connectors.source import MemoryLog
 from flow.durations import duration_us
 from flow.engine.checkpoint.storage import Storage

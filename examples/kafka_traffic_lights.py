@@ -52,7 +52,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, FlowError, run
-from flow.connectors.kafka import KafkaSink, KafkaSource, dead_letters
+from flow.connectors.kafka import KafkaSink, KafkaSource
+from flow.operators.dead_letters import dead_letters
 from recovery import RecoveryConfig
 
 OUT = Path(__file__).parent / "out" / "kafka_traffic_lights"

@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import Dataflow, run
-from flow.connectors.files import JsonLinesSink, TextSource
-from flow.connectors.files.reading import file_list
+from flow.connectors.files import JsonLinesSink, TextSource, file_list
 from flow.engine.feed import offsets
 from recovery import RecoveryConfig, rewind, status, verify
 

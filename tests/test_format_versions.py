@@ -14,9 +14,9 @@ import pytest
 import flow.operators as op
 import flow.views
 from flow import Dataflow
-from flow.connectors.files.reading.seen_files import FileSummary
-from flow.connectors.files.writing.epoch_directory import EpochDirectory
-from flow.connectors.kafka.writing.topics import Entry
+from flow.connectors.files.epoch_directory import EpochDirectory
+from flow.connectors.files.file_list import FileSummary
+from flow.connectors.kafka.sending import Entry
 from flow.connectors.sql.sqlite import SqliteSink
 from flow.engine.checkpoint.checkpoint import Identity
 from flow.engine.checkpoint.stored_log import entries_of, summary_of

@@ -18,7 +18,7 @@ from benchmarks.kernels.data import FEW_KEYS, ROWS, START_US, Events
 from flow import Dataflow, KeyedStream
 from flow.columns.arrays import Ints, running_max
 from flow.columns.chunks import KeyedRecords
-from flow.connectors.kafka.reading.deserializers import FlatJsonColumns
+from flow.connectors.kafka.deserializers import FlatJsonColumns
 from flow.engine.packets.packets import Packet, encode_keyed
 from flow.engine.packets.shards import hash_keys, segment_of
 from flow.engine.plan.compiler import compile_flow

@@ -21,7 +21,8 @@ EVERY_SECONDS = 0.005
 PUT_DOWN_SECONDS = 0.5
 
 OURS = (
-    ("sink", "flow/connectors/files/writing/"),
+    ("sink", "flow/connectors/files/epoch_directory"),
+    ("sink", "flow/connectors/files/file_sinks"),
     ("sink", "flow/connectors/sink"),
     ("sink", "flow/engine/steps/outputs"),
     ("reading", "flow/connectors/"),

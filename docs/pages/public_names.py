@@ -22,9 +22,9 @@ from sphinx.util.inspect import stringify_signature
 MODULES = (
     "flow",
     "flow.operators",
+    "flow.operators.dead_letters",
     "flow.testing",
     "flow.connectors.dataframe",
-    "flow.connectors.datasets",
     "flow.connectors.files",
     "flow.connectors.items",
     "flow.connectors.kafka",

@@ -31,7 +31,7 @@ class Leveling(Generic[P]):
         self._units: dict[P, int] = {}
         self._pace: dict[P, float] = {}
 
-    def hear(self, reached_us: Mapping[P, int], units: Mapping[P, int]) -> None:
+    def learn_pace(self, reached_us: Mapping[P, int], units: Mapping[P, int]) -> None:
         """Learn the pace of the partitions that were read since the last call.
 
         Args:

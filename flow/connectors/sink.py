@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from flow.columns.arrow_types import RecordBatch
 from flow.columns.record_batches import is_retraction, is_window
-from flow.connectors.datasets import Dataset
+from flow.connectors.source import Dataset
 
 X = TypeVar("X")
 

@@ -15,20 +15,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 from typing_extensions import override
 
 from flow.backlog import behind_text
 from flow.columns.arrow_types import RecordBatch
-from flow.connectors.datasets import Dataset
-from flow.connectors.source_log import MemoryLog, SourceLog
 from flow.errors import FlowBuildError, SourceError, TimestampError, printable, shorten
 from flow.instants import Instant, Moment, instant_us
 
 __all__ = [
     "BadInput",
+    "Dataset",
     "Invalid",
     "MemoryLog",
     "PartitionedSource",
@@ -188,8 +187,8 @@ class Planner(ABC):
         """
         return None if behind or self.in_doubt() else now.running_us
 
-    def hear(self, reached_us: Mapping[int, int]) -> None:  # noqa: B027  (most sources read in order)
-        """Receive the event time of each source partition; called before `next`.
+    def report_progress(self, reached_us: Mapping[int, int]) -> None:  # noqa: B027  (few choose)
+        """Receive the progress of each source partition in event time; called before `next`.
 
         A source that chooses the partitions to read should first read the partition that is
         furthest behind, so that steps buffer few values of other partitions.
@@ -444,7 +443,7 @@ class _PartitionPlanner(Planner):
         return min(times_us) - (now.now_us - now.running_us)
 
     @override
-    def hear(self, reached_us: Mapping[int, int]) -> None:
+    def report_progress(self, reached_us: Mapping[int, int]) -> None:
         for number in self._read & reached_us.keys() & self._reached_us.keys():
             self._advance_us[number] = reached_us[number] - self._reached_us[number]
         self._reached_us = dict(reached_us)
@@ -496,3 +495,70 @@ class _PartitionPlanner(Planner):
             if partition not in offsets:
                 offsets[partition] = self._source.first_offset(partition)
         return offsets
+
+
+class SourceLog(Protocol):
+    """Durable list of a source, kept in the flow's checkpoint.
+
+    For data too large for an offset, such as the list of files seen. A planner that appends for as
+    long as a flow runs replaces entries by a summary, so that the log stays small.
+    """
+
+    def summary(self) -> bytes | None:
+        """Return the summary of the last `compact`; ``None`` if there was none."""
+
+    def entries(self) -> list[Any]:
+        """Return all entries appended since the last `compact`, in order; each is JSON."""
+
+    def append(self, entry: Any) -> None:
+        """Add an entry, and write it to disk before returning."""
+
+    def compact(self, summary: bytes) -> None:
+        """Replace all entries, and the summary before, by a summary.
+
+        The summary is on disk when the method returns. A process that dies during the call leaves
+        either the log before the call or the summary.
+        """
+
+
+class MemoryLog:
+    """`SourceLog` in memory."""
+
+    def __init__(self) -> None:
+        self._summary: bytes | None = None
+        self._entries: list[Any] = []
+
+    def summary(self) -> bytes | None:
+        """Return the summary of the last `compact`; ``None`` if there was none."""
+        return self._summary
+
+    def entries(self) -> list[Any]:
+        """Return all entries appended since the last `compact`, in order."""
+        return list(self._entries)
+
+    def append(self, entry: Any) -> None:
+        """Add an entry."""
+        self._entries.append(entry)
+
+    def compact(self, summary: bytes) -> None:
+        """Replace all entries, and the summary before, by a summary."""
+        self._summary, self._entries = summary, []
+
+
+@dataclass(frozen=True, order=True)
+class Dataset:
+    """The name of a data set, which programs that follow lineage compare.
+
+    Attributes:
+        namespace: the system that holds the data, without credentials, such as ``file``,
+            ``s3://bucket``, ``kafka://host:9092`` or ``postgres://host:5432``.
+        name: the data in this system, such as an absolute path, a topic, or
+            ``database.schema.table``.
+
+    Example:
+        >>> Dataset("kafka://localhost:9092", "orders")
+        Dataset(namespace='kafka://localhost:9092', name='orders')
+    """
+
+    namespace: str
+    name: str

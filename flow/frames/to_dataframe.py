@@ -109,7 +109,7 @@ def to_dataframe(
     from flow.engine.spark.session.versions import installed_version
 
     installed_version()
-    from flow.connectors.spark_types import check_schema
+    from flow.connectors.dataframe import check_schema
     from flow.engine.spark.batch import BatchSettings
     from flow.engine.spark.data_frame import FrameSink, lazy_frame
     from flow.engine.spark.session.access import java_of

@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from flow.connectors.datasets import Dataset
-from flow.connectors.files.places.place import without_credentials
-from flow.connectors.source import Source
+from flow.connectors.files.filesystems import without_credentials
+from flow.connectors.source import Dataset, Source
 from flow.dataflow import Dataflow, Step
 from flow.engine.epoch.summary import Summary
 from flow.engine.plan.compiler import compile_flow

@@ -120,7 +120,7 @@ class DriverViews:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Ask]:
-        yield self._database.ask
+        yield self._database.execute
 
 
 class TestDriver:

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias
 
-from flow.connectors.sql.rows import Row
+from flow.connectors.sql.database import Row
 from flow.errors import FlowError, TimestampError, first_line, shorten
 from flow.instants import Instant, from_us, instant_us
 from flow.views.encoding import decode

@@ -16,8 +16,8 @@ from typing import Any
 from typing_extensions import override
 
 from flow.checks import check_choice, check_getter, check_whole
-from flow.connectors.datasets import Dataset
 from flow.connectors.sink import Guarantee, OutputContext, Sink, WriteContext, Written
+from flow.connectors.source import Dataset
 from flow.connectors.sql.sqlite import SqliteDatabase
 from flow.durations import Duration, positive_us
 from flow.errors import FlowBuildError, SinkError, printable

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from flow.connectors.sql.rows import Row
+from flow.connectors.sql.database import Row
 from flow.connectors.sql.sqlite import SqliteDatabase
 from flow.errors import FlowBuildError, FlowError, FlowTypeError, SinkError, shorten
 from flow.format_version import VERSION, unknown_format
@@ -245,15 +245,15 @@ def opened_for_writing(file: str) -> SqliteDatabase:
     """
     database = SqliteDatabase(file)
     try:
-        database.ask(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        database.ask(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
-        if is_empty(database.ask):
+        database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        database.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+        if is_empty(database.execute):
             # The journal cannot change within a transaction.
-            database.ask("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA journal_mode = WAL")
         with database.transaction():
-            if is_empty(database.ask):
-                make_schema(database.ask)
-        problem = format_problem(database.ask)
+            if is_empty(database.execute):
+                make_schema(database.execute)
+        problem = format_problem(database.execute)
         if problem is not None:
             raise SinkError(f"it is no file of views: {problem}. Give ViewSink another path")
     except BaseException:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flow.connectors.sql.database import Database
-from flow.connectors.sql.rows import Row
+from flow.connectors.sql.database import Database, Row
 from flow.errors import SinkError
 from flow.views.rows import By, ViewRow
 from flow.views.views_file import COLUMNS, ViewState, add_view, read_state, write_state
@@ -79,9 +78,9 @@ class ViewWriter:
             SinkError: when the view belongs to another flow, or cannot be set back.
         """
         with self.database.transaction():
-            state = read_state(self.database.ask, self.name)
+            state = read_state(self.database.execute, self.name)
             if state is None:
-                state = add_view(self.database.ask, self.name, self.run.flow_id, self.by)
+                state = add_view(self.database.execute, self.name, self.run.flow_id, self.by)
             self._check_owner(state)
             state = replace(state, writer=self.run.writer)
             if state.run_id == self.run.run_id and state.epoch is not None:
@@ -90,7 +89,7 @@ class ViewWriter:
                 if state.epoch > last:
                     state = self._set_back(state, last)
                 state = replace(state, rewinds=self.run.rewinds)
-            write_state(self.database.ask, state)
+            write_state(self.database.execute, state)
         return state
 
     def commit(self, epoch: int, rows: Sequence[ViewRow]) -> None:
@@ -103,34 +102,34 @@ class ViewWriter:
             SinkError: when another run writes the view, or the view cannot be set back.
         """
         with self.database.transaction():
-            state = read_state(self.database.ask, self.name)
+            state = read_state(self.database.execute, self.name)
             if state is None or state.writer != self.run.writer:
                 raise SinkError(
                     f"view {self.name!r} was opened by another process: run one process on a "
                     "checkpoint, and give each flow a file of its own"
                 )
             if state.run_id != self.run.run_id:
-                self.database.ask(f"DELETE FROM {state.entries}")
-                self.database.ask(f"DELETE FROM {state.undo}")
+                self.database.execute(f"DELETE FROM {state.entries}")
+                self.database.execute(f"DELETE FROM {state.undo}")
                 state = replace(state, epoch=None, undo_to=epoch - 1)
             elif state.epoch is not None and state.epoch >= epoch:
                 state = self._set_back(state, epoch - 1)
             # In the order of the tables, rows of one page follow one another.
             self._write(state, epoch, sorted(rows))
-            write_state(self.database.ask, self._after(state, epoch))
+            write_state(self.database.execute, self._after(state, epoch))
 
     def _after(self, state: ViewState, epoch: int) -> ViewState:
         """Return the state after an epoch, and remove what cannot be undone any more."""
         undo_to = epoch - self.run.keep_epochs
         if state.undo_to is not None:
             undo_to = max(undo_to, state.undo_to)
-        self.database.ask(f"DELETE FROM {state.undo} WHERE at_epoch <= ?", (undo_to,))
+        self.database.execute(f"DELETE FROM {state.undo} WHERE at_epoch <= ?", (undo_to,))
         return replace(
             state, run_id=self.run.run_id, epoch=epoch, rewinds=self.run.rewinds, undo_to=undo_to
         )
 
     def _write(self, state: ViewState, epoch: int, rows: Sequence[ViewRow]) -> None:
-        repeat = self.database.repeat
+        repeat = self.database.execute_many
         if self.run.keep_epochs:
             repeat(
                 f"INSERT INTO {state.undo} (at_epoch, {COLUMNS}) "
@@ -167,7 +166,7 @@ class ViewWriter:
 
     def _keep_recent(self, state: ViewState, epoch: int, keep_us: int) -> None:
         """Remove the windows that closed long before the newest window opened."""
-        ((newest_us,),) = self.database.ask(f"SELECT max(open_us) FROM {state.entries}")
+        ((newest_us,),) = self.database.execute(f"SELECT max(open_us) FROM {state.entries}")
         if newest_us is not None:
             condition = "open_us < ?1 AND close_us < ?1"
             self._remove(state, epoch, condition, [(newest_us - keep_us,)])
@@ -178,12 +177,12 @@ class ViewWriter:
         """Remove the entries of a condition. Entries that the epoch wrote are in `undo` already."""
         if self.run.keep_epochs:
             number = len(parameters[0]) + 1 if parameters else 1
-            self.database.repeat(
+            self.database.execute_many(
                 f"INSERT OR IGNORE INTO {state.undo} (at_epoch, {COLUMNS}) "
                 f"SELECT ?{number}, {COLUMNS} FROM {state.entries} WHERE {condition}",
                 [(*values, epoch) for values in parameters],
             )
-        self.database.repeat(f"DELETE FROM {state.entries} WHERE {condition}", parameters)
+        self.database.execute_many(f"DELETE FROM {state.entries} WHERE {condition}", parameters)
 
     def _set_back(self, state: ViewState, epoch: int) -> ViewState:
         """Return the state of a view as of the end of an earlier epoch, after its entries."""
@@ -194,7 +193,7 @@ class ViewWriter:
                 "the output, or remove the file of views; the new view then has the keys of later "
                 "epochs only. RecoveryConfig(keep_epochs=) sets how far a view can be set back"
             )
-        ask = self.database.ask
+        ask = self.database.execute
         undone = ask(
             f"SELECT DISTINCT at_epoch FROM {state.undo} WHERE at_epoch > ? ORDER BY at_epoch DESC",
             (epoch,),

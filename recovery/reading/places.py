@@ -20,7 +20,7 @@ from recovery.reading.problems import FileProblem
 from recovery.reading.rendering import Json, command
 
 if TYPE_CHECKING:
-    from flow.connectors.files.places.place import Place
+    from flow.connectors.files.filesystems import Place
     from recovery.reading.files import CheckpointFiles
 
 _SCHEMA = re.compile(r"(.+)/(spark(?:-\d+)?/state/\d+/_stateSchema/.+)")
@@ -106,7 +106,7 @@ class Here:
 
     @cached_property
     def _place(self) -> Place:
-        from flow.connectors.files.places.place import locate
+        from flow.connectors.files.filesystems import locate
 
         return locate(self.files.root)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flow.connectors.files.places.place import locate, raise_as
+from flow.connectors.files.filesystems import locate, raise_as
 from flow.errors import CheckpointError
 from flow.instants import NEVER, from_us
 from flow.keyed.state import WINDOWS, held_watermark_us, kind_of

@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from flow.checks import check_whole
 from flow.columns.chunks import key_array
-from flow.connectors.files.places.place import locate
+from flow.connectors.files.filesystems import locate
 from flow.dataflow import Dataflow
 from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow

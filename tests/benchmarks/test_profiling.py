@@ -15,7 +15,7 @@ EPOCH = {
 SEEN = [
     ["windows", "flow_windowing/object/driver.py:on_batch", 3.0, 1.5],
     ["sink", "connectors/sink.py:to_record", 1.0, 0.25],
-    ["sink", "files/writing/sinks.py:write_parts", 1.0, 0.25],
+    ["sink", "files/file_sinks.py:write_parts", 1.0, 0.25],
     ["waiting for a task", "get_init_message", 60.0, 0.5],
 ]
 
@@ -45,7 +45,7 @@ def test_functions_are_in_order_of_their_time_at_work() -> None:
     assert [line.split()[0] for line in places.splitlines()] == [
         "flow_windowing/object/driver.py:on_batch",
         "connectors/sink.py:to_record",
-        "files/writing/sinks.py:write_parts",
+        "files/file_sinks.py:write_parts",
     ]
 
 

@@ -44,8 +44,8 @@ def stack(*files: str, name: str = "work") -> FrameType:
         ([WORKER, LEVEL, DRIVER], "windows"),
         ([WORKER, LEVEL], "the rest of the engine"),
         ([WORKER, ROWS, "/venv/site-packages/pyarrow/x.py"], "packing"),
-        ([WORKER, "/repo/flow/connectors/files/reading/parquet_source.py"], "reading"),
-        ([WORKER, "/repo/flow/connectors/files/writing/sinks.py"], "sink"),
+        ([WORKER, "/repo/flow/connectors/files/parquet_source.py"], "reading"),
+        ([WORKER, "/repo/flow/connectors/files/file_sinks.py"], "sink"),
         ([WORKER, DRIVER, "/repo/benchmarks/windows/flows.py"], "user functions"),
         ([WORKER, SERIALIZER], "rows from and to Spark"),
         # Rows are fetched while the engine asks for them.

@@ -55,7 +55,9 @@ def spreads(source: Partitions, level_out: bool) -> tuple[list[float], list[int]
     distances, sizes = [], []
     while not planner.finished(offset):
         if level_out:
-            planner.hear({number: us for (_, number), us in driver.stats.reached.items()})
+            planner.report_progress(
+                {number: us for (_, number), us in driver.stats.reached.items()}
+            )
         planned = planner.next(offset)
         assert planned is not None
         parts = [

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from flow.connectors.datasets import Dataset
 from flow.connectors.files import CsvSource, ParquetSource, TextSink
 from flow.connectors.items import from_items
 from flow.connectors.kafka import KafkaSink, KafkaSource
 from flow.connectors.sink import Sink
-from flow.connectors.source import Source
+from flow.connectors.source import Dataset, Source
 from flow.connectors.sql import PostgresSink, SqliteSink
 from flow.connectors.stdio import StdOutSink
 from flow.connectors.then import Then

@@ -148,13 +148,13 @@ def test_the_partition_furthest_behind_is_read_first() -> None:
     source = Pages(a=list(range(100)), b=list(range(100)))
     planner = source.planner(MemoryLog(), 1)
     first = next_slice(planner, None)
-    planner.hear({0: 10, 1: 100})
+    planner.report_progress({0: 10, 1: 100})
     second = next_slice(planner, first.end)
     assert second.end == {"a": 4, "b": 4}  # by how much they come forward is not known yet
-    planner.hear({0: 20, 1: 200})
+    planner.report_progress({0: 20, 1: 200})
     third = next_slice(planner, second.end)
     assert (third.end, third.behind) == ({"a": 6, "b": 4}, [0, 1])
-    planner.hear({0: 189, 1: 200})
+    planner.report_progress({0: 189, 1: 200})
     fourth = next_slice(planner, third.end)
     assert fourth.end == {"a": 8, "b": 6}  # 11 µs ahead, and the last step was 169 µs
 
@@ -162,9 +162,9 @@ def test_the_partition_furthest_behind_is_read_first() -> None:
 def test_a_skipped_partition_is_behind_even_if_one_read_would_reach_its_end() -> None:
     source = Pages(bounded=False, a=list(range(100)), b=[1, 2])
     planner = source.planner(MemoryLog(), 1)
-    planner.hear({0: 0, 1: 500})
+    planner.report_progress({0: 0, 1: 500})
     end = next_slice(planner, {"a": 0, "b": 2}).end
-    planner.hear({0: 10, 1: 500})
+    planner.report_progress({0: 10, 1: 500})
     source.items["b"].append(3)
     source.arrived_counts["b"] = 3
     found = next_slice(planner, end)
@@ -175,9 +175,9 @@ def test_a_finished_partition_does_not_hold_back_others() -> None:
     """Its clock may be slow for good, and something new may come of it all the time."""
     source = Pages(bounded=False, a=[1, 2], b=list(range(9)))
     planner = source.planner(MemoryLog(), 1)
-    planner.hear({0: 0, 1: 500})
+    planner.report_progress({0: 0, 1: 500})
     first = next_slice(planner, None)
-    planner.hear({0: 10, 1: 600})
+    planner.report_progress({0: 10, 1: 600})
     source.items["a"].append(3)
     source.arrived_counts["a"] = 3
     assert next_slice(planner, first.end).end == {"a": 3, "b": 4}
@@ -185,21 +185,21 @@ def test_a_finished_partition_does_not_hold_back_others() -> None:
 
 def test_partitions_of_unknown_progress_are_always_read() -> None:
     planner = Pages(a=list(range(9)), b=list(range(9)), c=list(range(9))).planner(MemoryLog(), 1)
-    planner.hear({0: 0, 1: 500})
+    planner.report_progress({0: 0, 1: 500})
     first = next_slice(planner, None)
-    planner.hear({0: 10, 1: 600})
+    planner.report_progress({0: 10, 1: 600})
     assert next_slice(planner, first.end).end == {"a": 4, "b": 2, "c": 4}
 
 
 def test_a_partition_without_event_time_progress_does_not_hold_back_others() -> None:
     planner = Pages(a=list(range(9)), b=list(range(9))).planner(MemoryLog(), 1)
-    planner.hear({0: 0, 1: 500})
+    planner.report_progress({0: 0, 1: 500})
     first = next_slice(planner, None)
-    planner.hear({0: 10, 1: 600})
-    planner.hear({0: 10, 1: 600})  # asked again before an epoch has run: nothing is new
+    planner.report_progress({0: 10, 1: 600})
+    planner.report_progress({0: 10, 1: 600})  # asked again before an epoch has run: nothing is new
     second = next_slice(planner, first.end)
     assert second.end == {"a": 4, "b": 2}
-    planner.hear({0: 10, 1: 600})
+    planner.report_progress({0: 10, 1: 600})
     assert next_slice(planner, second.end).end == {"a": 6, "b": 4}
 
 
@@ -231,7 +231,7 @@ def test_items_are_read_once_in_order_with_exact_behind(
     read: dict[str, list[int]] = {name: [] for name in names}
     reached_us: dict[int, int] = {}
     while True:
-        planner.hear(reached_us)
+        planner.report_progress(reached_us)
         found = planner.next(offset)
         at = offset or dict.fromkeys(names, 0)
         waiting = [name for name in names if at[name] < source.arrived_counts[name]]

@@ -17,7 +17,7 @@ FILE = ROOT / "tests/public_names.txt"
 """The full names that users may import, one a line, sorted."""
 
 CONNECTORS = "flow.connectors"
-SHARED = ("__init__", "formats", "leveling", "source_log", "spark_types")
+SHARED = ("__init__", "formats", "leveling", "start_rules")
 """Modules and folders of connectors that are no systems: what connectors share."""
 
 
@@ -27,7 +27,7 @@ def public_modules() -> list[str]:
     connectors = {path.stem for path in paths if path.suffix == ".py" or path.is_dir()}
     return [
         *("flow", "flow.operators", "flow.testing", "flow.views", "flow_windowing", "recovery"),
-        *("flow.monitoring.lineage", "flow.monitoring.otel"),
+        *("flow.monitoring.lineage", "flow.monitoring.otel", "flow.operators.dead_letters"),
         *(f"{CONNECTORS}.{name}" for name in sorted(connectors - {"__pycache__", *SHARED})),
     ]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from flow.connectors.files.writing import epoch_directory
+from flow.connectors.files import epoch_directory
 from flow.connectors.sink import Sink, WriteContext
 
 RUN, OTHER = "run-one", "run-two"

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flow.cli.doctor.finding import Finding, Level, ok, problem, warning
-from flow.connectors.kafka.broker.client import LastProblem, Properties, errors, make_admin
+from flow.connectors.kafka.client import LastProblem, Properties, errors, make_admin
 from flow.engine.spark.session.settings import is_local_master
 from flow.errors import FlowError
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flow.connectors.files.reading.csv_source import CsvSource
-from flow.connectors.files.reading.line_sources import JsonLinesSource, TextSource
-from flow.connectors.files.reading.parquet_source import ParquetSource
-from flow.connectors.files.writing.sinks import CsvSink, JsonLinesSink, ParquetSink, TextSink
+from flow.connectors.files.csv_source import CsvSource
+from flow.connectors.files.file_sinks import CsvSink, JsonLinesSink, ParquetSink, TextSink
+from flow.connectors.files.line_sources import JsonLinesSource, TextSource
+from flow.connectors.files.parquet_source import ParquetSource
 
 __all__ = [
     "CsvSink",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from flow.connectors.kafka.broker.message import BadMessage, KafkaMessage
-from flow.connectors.kafka.dead_letters import dead_letters
+from flow.connectors.kafka.messages import BadMessage, KafkaMessage, KafkaRecord
+from flow.connectors.kafka.serializers import Avro
 from flow.connectors.kafka.sink import KafkaSink
 from flow.connectors.kafka.source import KafkaSource
-from flow.connectors.kafka.writing.records import KafkaRecord
-from flow.connectors.kafka.writing.serializers import Avro
 
 __all__ = [
     "Avro",
@@ -16,5 +14,4 @@ __all__ = [
     "KafkaRecord",
     "KafkaSink",
     "KafkaSource",
-    "dead_letters",
 ]

@@ -11,13 +11,25 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
-from flow.connectors.datasets import Dataset
-from flow.connectors.kafka.broker.client import SERVERS, Clients, as_properties, datasets_of_topics
-from flow.connectors.kafka.writing.records import SCHEMA, Encoding, Getter, HeaderGetter
-from flow.connectors.kafka.writing.sending import AfterRewind, TransactionalWriter, write_directly
-from flow.connectors.kafka.writing.serializers import Format, serializer_of
-from flow.connectors.kafka.writing.topics import EPOCHS_TOPIC, EpochsTopic, Topic
+from flow.connectors.kafka.client import SERVERS, Clients, as_properties, datasets_of_topics
+from flow.connectors.kafka.sending import (
+    EPOCHS_TOPIC,
+    AfterRewind,
+    EpochsTopic,
+    Topic,
+    TransactionalWriter,
+    write_directly,
+)
+from flow.connectors.kafka.serializers import (
+    SCHEMA,
+    Encoding,
+    Format,
+    Getter,
+    HeaderGetter,
+    serializer_of,
+)
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
+from flow.connectors.source import Dataset
 from flow.errors import FlowTypeError, SinkError, shorten
 
 Promise: TypeAlias = Literal["exactly once", "at least once"]

@@ -11,14 +11,13 @@ from typing import Any, Literal, TypeAlias, get_args
 from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
-from flow.connectors.datasets import Dataset
-from flow.connectors.kafka.broker.client import (
+from flow.connectors.kafka.client import (
     Properties,
     as_properties,
     checked_servers,
     datasets_of_topics,
 )
-from flow.connectors.kafka.broker.cluster import (
+from flow.connectors.kafka.cluster import (
     EARLIEST,
     LATEST,
     Cluster,
@@ -27,13 +26,19 @@ from flow.connectors.kafka.broker.cluster import (
     checked_position,
     reads_topic,
 )
-from flow.connectors.kafka.broker.message import KafkaMessage
-from flow.connectors.kafka.reading.deserializers import AnySchema, FormName, deserializer_of
-from flow.connectors.kafka.reading.items import METADATA, Items, ObjectItems, RecordItems
-from flow.connectors.kafka.reading.losses import OnDataLoss
-from flow.connectors.kafka.reading.planner import KafkaPlanner, Reach
-from flow.connectors.kafka.reading.ranges import MOST_RECORDS, Access, Scales, lend_reader
-from flow.connectors.source import Batch, OnInvalid, Planner, Source, SourceLog, Split
+from flow.connectors.kafka.deserializers import (
+    METADATA,
+    AnySchema,
+    FormName,
+    Items,
+    ObjectItems,
+    RecordItems,
+    deserializer_of,
+)
+from flow.connectors.kafka.messages import KafkaMessage
+from flow.connectors.kafka.planner import KafkaPlanner, Reach
+from flow.connectors.kafka.ranges import MOST_RECORDS, Access, OnDataLoss, Scales, lend_reader
+from flow.connectors.source import Batch, Dataset, OnInvalid, Planner, Source, SourceLog, Split
 from flow.durations import Duration, duration_us, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.garbage import no_collection

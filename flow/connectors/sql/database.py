@@ -5,16 +5,137 @@ In statements names are quoted, and all values are parameters.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from enum import Enum
 from functools import cache
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
-from flow.connectors.sql.rows import Row, RowGroup, ValueConverter
+from flow.connectors.formats.json_encoding import json_text, naive_problem, plain
+from flow.errors import SinkError
+from flow.format_version import unknown_format
+
+ValueConverter: TypeAlias = Callable[[Any], Any]
+"""Conversion of a value to a database driver's form; raises ValueError or TypeError."""
+
+_BITS = 63
+
+
+def by_type(own: Mapping[type, ValueConverter]) -> ValueConverter:
+    """Return a converter of all values, given a database's own converters of some types.
+
+    Values of other types are first laid out as in JSON lines: enums become their values, and
+    dataclasses, sets and tuples become dicts and lists.
+
+    Args:
+        own: converter of each type, beside or in place of those that databases share; a subclass
+            comes before its base.
+    """
+    converters = {**own, **_SHARED, **own}
+
+    def convert(value: Any) -> Any:
+        converter = converters.get(type(value))
+        if converter is not None:
+            return converter(value)
+        if isinstance(value, (np.datetime64, np.timedelta64)):
+            raise TypeError("map it to an aware datetime, or to a timedelta")
+        laid_out = plain(value)
+        for kind, converter in converters.items():
+            if isinstance(laid_out, kind):
+                return converter(laid_out)
+        raise TypeError("no column can hold it: map it to text, numbers, lists or dicts")
+
+    return convert
+
+
+def unchanged(value: Any) -> Any:
+    """Return the value itself."""
+    return value
+
+
+def int64(value: int) -> int:
+    """Return a whole number if it fits 64 bits, the widest integer type of a database."""
+    if not -(1 << _BITS) <= value < 1 << _BITS:
+        raise ValueError("it exceeds 64 bits: map it to a Decimal or to text")
+    return int(value)
+
+
+def finite_float(value: float) -> float:
+    """Return a float if it is finite, as databases differ on other floats."""
+    if not math.isfinite(value):
+        raise ValueError("it is not a finite number: map it to None or to text")
+    return float(value)
+
+
+def decimal_text(value: Decimal) -> str:
+    """Return all digits of a decimal number."""
+    if not value.is_finite():
+        raise ValueError("it is not a finite number: map it to None or to text")
+    return str(value)
+
+
+def utf8_text(value: str) -> str:
+    """Return a text if it can be encoded as UTF-8."""
+    if not value.isascii():
+        value.encode()
+    return value
+
+
+def to_utc(value: datetime) -> datetime:
+    """Return an aware datetime in UTC."""
+    if value != value:  # NaT of pandas is an instance of datetime.
+        raise ValueError("it is not a time: map it to None")
+    if value.utcoffset() is None:
+        raise ValueError(naive_problem("it"))
+    return value.astimezone(UTC)
+
+
+_SHARED: dict[type, ValueConverter] = {
+    type(None): unchanged,
+    int: int64,
+    float: finite_float,
+    str: utf8_text,
+    bytes: unchanged,
+    bytearray: bytes,
+    memoryview: bytes,
+    date: date.isoformat,
+    time: time.isoformat,
+    Decimal: decimal_text,
+    dict: json_text,
+    list: json_text,
+}
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+class Change(Enum):
+    """Change of a row."""
+
+    PUT = "put"
+    DELETE = "delete"
+
+
+class RowGroup(NamedTuple):
+    """Consecutive rows with the same columns and the same change.
+
+    Attributes:
+        change: change of the rows.
+        columns: names of their columns.
+        rows: the rows.
+    """
+
+    change: Change
+    columns: tuple[str, ...]
+    rows: list[Row]
+
 
 TableName: TypeAlias = tuple[str, ...]
 """Name of a table: its schema, if it has one, and its own name."""
@@ -165,15 +286,15 @@ class Database(ABC):
         """Lock out other flows that create tables, until the transaction ends."""
 
     @abstractmethod
-    def ask(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Run a statement and return its rows."""
 
     @abstractmethod
-    def repeat(self, statement: str, rows: Iterable[Row]) -> None:
+    def execute_many(self, statement: str, rows: Iterable[Row]) -> None:
         """Run a statement for each row of parameters, in order."""
 
     @abstractmethod
-    def repeat_in_turn(self, work: Iterable[tuple[str, Sequence[Row]]]) -> None:
+    def execute_in_turn(self, work: Iterable[tuple[str, Sequence[Row]]]) -> None:
         """Run statements in order, each for several rows of parameters."""
 
     def load(self, table: TableName, rows: Sequence[RowGroup]) -> None:
@@ -184,7 +305,7 @@ class Database(ABC):
         """Insert rows in order, with a clause before the values."""
         statements = Statements(self.dialect, table)
         insert = cache(lambda columns: statements.insert(columns, clause))
-        self.repeat_in_turn((insert(group.columns), group.rows) for group in rows)
+        self.execute_in_turn((insert(group.columns), group.rows) for group in rows)
 
     @abstractmethod
     def find_table(self, table: TableName) -> TableName | None:
@@ -197,3 +318,152 @@ class Database(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close the connection."""
+
+
+EPOCHS_TABLE = "_flow_epochs"
+
+_COLUMNS = {"sink", "run_id", "epoch", "row_count", "rewinds", "marked_since", "writer"}
+
+
+class Todo(Enum):
+    """Work to do for an epoch.
+
+    Attributes:
+        NOTHING: none: the epoch was written before, or has no rows.
+        WRITE: write its rows.
+        REPLACE: remove the rows of this epoch and later ones, then write.
+        REFUSE: fail: rows of this epoch or of later epochs are in the table, without a mark that
+            distinguishes them from other rows.
+    """
+
+    NOTHING = "nothing"
+    WRITE = "write"
+    REPLACE = "replace"
+    REFUSE = "refuse"
+
+
+class Repeating(Enum):
+    """Effect of writing the rows of an epoch twice.
+
+    Attributes:
+        DOUBLES: the rows are in the table twice.
+        MARKED: the rows are in the table twice, with the number of their epoch.
+        HARMLESS: the rows replace themselves.
+    """
+
+    DOUBLES = "doubles"
+    MARKED = "marked"
+    HARMLESS = "harmless"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Last epoch of a run; the module describes the fields."""
+
+    epoch: int | None
+    row_count: int | None
+    rewinds: int | None
+    marked_since: int | None
+    writer: str
+
+    def todo(self, epoch: int, row_count: int, rewinds: int, repeating: Repeating) -> Todo:
+        """Return the work to do for an epoch, given its number of rows and the run's rewinds.
+
+        >>> Entry(None, None, None, None, "").todo(0, 9, 0, Repeating.DOUBLES)
+        <Todo.WRITE: 'write'>
+        >>> Entry(7, 9, 0, None, "").todo(7, 9, 0, Repeating.DOUBLES)
+        <Todo.NOTHING: 'nothing'>
+        >>> Entry(7, 9, 0, None, "").todo(7, 9, 1, Repeating.DOUBLES)
+        <Todo.REFUSE: 'refuse'>
+        >>> Entry(7, 9, 0, 3, "").todo(5, 9, 1, Repeating.MARKED)
+        <Todo.REPLACE: 'replace'>
+        """
+        if self.epoch is None or self.epoch < epoch:
+            return Todo.WRITE if row_count else Todo.NOTHING
+        if repeating is Repeating.HARMLESS:
+            return Todo.WRITE
+        marked = self.marked_since is not None and self.marked_since <= epoch
+        if repeating is Repeating.MARKED and marked:
+            return Todo.REPLACE
+        # A replay after a crash has the same items. After a rewind the epoch may have other items,
+        # which would be lost if the epoch counted as written.
+        last = (self.epoch, self.row_count, self.rewinds or 0)
+        return Todo.NOTHING if last == (epoch, row_count, rewinds) else Todo.REFUSE
+
+    def after(self, epoch: int, row_count: int, rewinds: int, repeating: Repeating) -> Entry:
+        """Return the entry after an epoch was written."""
+        return Entry(epoch, row_count, rewinds, self._marked_after(repeating), self.writer)
+
+    def _marked_after(self, repeating: Repeating) -> int | None:
+        """Return the first epoch from which on all rows are marked, after another epoch."""
+        if repeating is not Repeating.MARKED:
+            return None
+        if self.marked_since is not None:
+            return self.marked_since
+        return 0 if self.epoch is None else self.epoch + 1
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Entry of one sink and one run in the table of epochs.
+
+    Attributes:
+        dialect: SQL dialect of the database.
+        table: name of the table of epochs.
+        sink: full name of the table that the sink writes to.
+        run_id: id of the run.
+    """
+
+    dialect: Dialect
+    table: TableName
+    sink: str
+    run_id: str
+
+    def make(self, database: Database) -> None:
+        """Create the table of epochs, or check its columns.
+
+        Raises:
+            SinkError: the table has other columns.
+        """
+        # IF NOT EXISTS would need the right to create tables even if the table exists.
+        if database.find_table(self.table) is None:
+            database.execute(
+                f"CREATE TABLE {quoted_table(self.table)} (sink text NOT NULL, "
+                "run_id text NOT NULL, epoch bigint, row_count bigint, rewinds bigint, "
+                "marked_since bigint, writer text NOT NULL, PRIMARY KEY (sink, run_id))"
+            )
+            return
+        columns = set(database.columns_of(self.table))
+        if columns != _COLUMNS:
+            found = f"of the columns {', '.join(sorted(columns))}"
+            raise SinkError(unknown_format(".".join(self.table), found, "table of epochs"))
+
+    def claim(self, database: Database, writer: str) -> None:
+        """Record `writer` as the only sink that may write for the run."""
+        self._put(database, {"writer": writer})
+
+    def read(self, database: Database) -> Entry | None:
+        """Return the entry, locked until the transaction ends; `None` if there is none."""
+        statement = (
+            f"SELECT epoch, row_count, rewinds, marked_since, writer "
+            f"FROM {quoted_table(self.table)} WHERE sink = {self.dialect.placeholder(1)} "
+            f"AND run_id = {self.dialect.placeholder(2)}{self.dialect.row_lock}"
+        )
+        found = database.execute(statement, (self.sink, self.run_id))
+        return Entry(*found[0]) if found else None
+
+    def update(self, database: Database, entry: Entry) -> None:
+        """Record that an epoch is written."""
+        self._put(database, vars(entry))
+
+    def _put(self, database: Database, values: Mapping[str, Any]) -> None:
+        """Write values of the entry, which is added if there is none."""
+        row = {"sink": self.sink, "run_id": self.run_id, **values}
+        statement = Statements(self.dialect, self.table).upsert(tuple(row), ("sink", "run_id"))
+        database.execute_many(statement, [tuple(row.values())])
+
+    def delete_statement(self) -> str:
+        """Return the statement that deletes the entry, as text for an error."""
+        sink, run_id = (value.replace("'", "''") for value in (self.sink, self.run_id))
+        condition = f"WHERE sink = '{sink}' AND run_id = '{run_id}'"
+        return f"DELETE FROM {quoted_table(self.table)} {condition}"

@@ -13,16 +13,20 @@ from pyarrow import types
 from typing_extensions import override
 
 from flow.columns.arrow_types import is_instant
-from flow.connectors.datasets import Dataset
-from flow.connectors.sql.database import Database, Dialect, TableName, quoted, quoted_table
-from flow.connectors.sql.ledger import EPOCHS_TABLE
-from flow.connectors.sql.rows import (
+from flow.connectors.source import Dataset
+from flow.connectors.sql.database import (
+    EPOCHS_TABLE,
+    Database,
+    Dialect,
     Row,
     RowGroup,
+    TableName,
     ValueConverter,
     by_type,
     finite_float,
     int64,
+    quoted,
+    quoted_table,
     to_utc,
     utf8_text,
 )
@@ -241,25 +245,25 @@ class PostgresDatabase(Database):
 
     @override
     def set_up_alone(self) -> None:
-        self.ask("SELECT pg_advisory_xact_lock($1)", (_SET_UP_LOCK,))
+        self.execute("SELECT pg_advisory_xact_lock($1)", (_SET_UP_LOCK,))
 
     @override
-    def ask(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
         answer = self._connection.execute(statement.encode(), parameters or None)
         return answer.fetchall() if answer.description else []
 
     @override
-    def repeat(self, statement: str, rows: Iterable[Row]) -> None:
+    def execute_many(self, statement: str, rows: Iterable[Row]) -> None:
         with self._connection.cursor() as cursor:
             cursor.executemany(statement.encode(), rows)
 
     @override
-    def repeat_in_turn(self, work: Iterable[tuple[str, Sequence[Row]]]) -> None:
+    def execute_in_turn(self, work: Iterable[tuple[str, Sequence[Row]]]) -> None:
         # The pipeline sends statements without waiting for each answer.
         with self._connection.pipeline(), self._connection.cursor() as cursor:
             for statement, rows in work:
                 if len(rows) >= _BULK_ROWS:
-                    self.repeat(statement, rows)
+                    self.execute_many(statement, rows)
                     continue
                 for row in rows:
                     cursor.execute(statement.encode(), row)
@@ -286,7 +290,7 @@ class PostgresDatabase(Database):
             "SELECT n.nspname, c.relname FROM pg_class c "
             "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)"
         )
-        found = self.ask(statement, (quoted_table(table),))
+        found = self.execute(statement, (quoted_table(table),))
         return found[0] if found else None
 
     @override
@@ -296,7 +300,7 @@ class PostgresDatabase(Database):
             "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) "
             "AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
         )
-        return [row[0] for row in self.ask(statement, (quoted_table(table),))]
+        return [row[0] for row in self.execute(statement, (quoted_table(table),))]
 
     @override
     def close(self) -> None:

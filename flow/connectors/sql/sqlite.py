@@ -14,10 +14,17 @@ from pyarrow import types
 from typing_extensions import override
 
 from flow.columns.arrow_types import is_instant
-from flow.connectors.datasets import Dataset
-from flow.connectors.sql.database import Database, Dialect, TableName, quoted_table
-from flow.connectors.sql.ledger import EPOCHS_TABLE
-from flow.connectors.sql.rows import Row, by_type, to_utc
+from flow.connectors.source import Dataset
+from flow.connectors.sql.database import (
+    EPOCHS_TABLE,
+    Database,
+    Dialect,
+    Row,
+    TableName,
+    by_type,
+    quoted_table,
+    to_utc,
+)
 from flow.connectors.sql.table_sink import TableSink, check_table_name
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
@@ -190,11 +197,11 @@ class SqliteDatabase(Database):
         """Do nothing, as only one transaction writes at a time."""
 
     @override
-    def ask(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
         return self._connection.execute(statement, parameters).fetchall()
 
     @override
-    def repeat(self, statement: str, rows: Iterable[Row]) -> None:
+    def execute_many(self, statement: str, rows: Iterable[Row]) -> None:
         last: Row = ()
 
         def noted() -> Iterator[Row]:
@@ -210,9 +217,9 @@ class SqliteDatabase(Database):
             raise
 
     @override
-    def repeat_in_turn(self, work: Iterable[tuple[str, Sequence[Row]]]) -> None:
+    def execute_in_turn(self, work: Iterable[tuple[str, Sequence[Row]]]) -> None:
         for statement, rows in work:
-            self.repeat(statement, rows)
+            self.execute_many(statement, rows)
 
     @override
     def find_table(self, table: TableName) -> TableName | None:
@@ -220,7 +227,7 @@ class SqliteDatabase(Database):
             "SELECT name FROM sqlite_master "
             "WHERE type IN ('table', 'view') AND name = ? COLLATE NOCASE"
         )
-        found = self.ask(statement, table)
+        found = self.execute(statement, table)
         return found[0] if found else None
 
     @override

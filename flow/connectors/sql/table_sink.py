@@ -5,22 +5,205 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import pickle
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import check_choice
-from flow.connectors.formats.columns import Schema, as_schema
-from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
-from flow.connectors.sql.database import Database, Dialect, Statements, TableName
-from flow.connectors.sql.ledger import Entry, Ledger, Repeating, Todo
-from flow.connectors.sql.rows import Change, Chunk, RowGroup, RowMaker
-from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
+from flow.connectors.formats.columns import Schema, as_schema, column_of
+from flow.connectors.sink import Guarantee, Sink, WriteContext, Written, to_record
+from flow.connectors.sql.database import (
+    Change,
+    Database,
+    Dialect,
+    Entry,
+    Ledger,
+    Repeating,
+    Row,
+    RowGroup,
+    Statements,
+    TableName,
+    Todo,
+    ValueConverter,
+)
+from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten, step_error
+
+CHUNK_ROWS = 5_000
+"""Rows in memory at a time while an epoch is written, beside their pickled form."""
+
+_Shape: TypeAlias = "tuple[Change, tuple[str, ...]]"
+
+_Record: TypeAlias = Mapping[Any, Any]
+
+_FIX = "give its column a type that holds it, or map the items before the output"
+
+_REFUSED = (TypeError, ValueError, OverflowError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Item that deletes a row, for sinks with ``mode="upsert"``.
+
+    A window with ``emit="update"`` can retract results: map the records of `flow.operators.records`
+    whose ``is_retraction`` is True to this.
+
+    Args:
+        record: record with the columns of the sink's key; other fields are ignored.
+
+    >>> Delete({"key": "LHR", "hour": 3}).record["hour"]
+    3
+    """
+
+    record: Any
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows of one partition and epoch, pickled.
+
+    Attributes:
+        step_id: id of the output's step.
+        count: number of rows.
+        rewinds: the number of times that the run was set back, see `WriteContext`.
+        content: the rows, pickled, so that one chunk at a time is in memory as objects.
+    """
+
+    step_id: str
+    count: int
+    rewinds: int
+    content: bytes
+
+    def unpack(self) -> list[RowGroup]:
+        """Return the rows, in order."""
+        return [RowGroup(*one) for one in pickle.loads(self.content)]
+
+
+@dataclass(frozen=True)
+class RowMaker:
+    """Conversion of one worker's items to rows.
+
+    Attributes:
+        context: position in the output.
+        convert: function that turns a value into the database driver's form.
+        key: columns of the key; empty if rows are only inserted.
+        epoch_columns: columns of the run and the epoch; empty if the table has none.
+        numbers: the columns of a schema whose values a database might round.
+    """
+
+    context: WriteContext
+    convert: ValueConverter
+    key: tuple[str, ...]
+    epoch_columns: tuple[str, ...]
+    numbers: Sequence[Any]
+
+    def chunks(self, batches: Iterable[Written]) -> Iterator[Chunk]:
+        """Yield the items as chunks, in order."""
+        rows = self._rows(batches)
+        while some := list(islice(rows, CHUNK_ROWS)):
+            for column in self.numbers:
+                values = [record.get(column.name) for *_, record in some]
+                column_of(column.name, values, column.type, self.context.step_id, _FIX)
+            yield self._pack(some)
+
+    def _rows(self, batches: Iterable[Written]) -> Iterator[tuple[_Shape, Row, _Record]]:
+        known: dict[tuple[Change, tuple[Any, ...]], _Shape] = {}
+        for item in _items(batches):
+            change, record = self._change_of(item)
+            names = tuple(record)
+            shape = known.get((change, names))
+            if shape is None:
+                self._check_columns(names, item)
+                # Sorted, so that records with the same fields in another order share a group.
+                shape = known[change, names] = (change, tuple(sorted(names)))
+            yield shape, self._row(record, shape[1]), record
+
+    def _change_of(self, item: Any) -> tuple[Change, _Record]:
+        if not isinstance(item, Delete):
+            return Change.PUT, self._record(item)
+        if not self.key:
+            problem = "a Delete needs a sink with mode='upsert', whose key identifies the row"
+            raise step_error(self.context.step_id, problem, item=item)
+        record = self._record(item.record)
+        self._check_columns(tuple(record), item)
+        return Change.DELETE, {name: record[name] for name in self.key}
+
+    def _record(self, item: Any) -> _Record:
+        if isinstance(item, Mapping):
+            return item
+        fields = dataclasses.is_dataclass(item) and not isinstance(item, type)
+        if fields or (isinstance(item, tuple) and hasattr(item, "_asdict")):
+            return to_record(item)
+        problem = (
+            f"items of a table must be records, but this item is a {type(item).__name__}: map the "
+            "items to dicts with the names of the columns before the output"
+        )
+        raise step_error(self.context.step_id, problem, item=item)
+
+    def _check_columns(self, names: tuple[Any, ...], item: Any) -> None:
+        problem = ""
+        strange = [name for name in names if not isinstance(name, str)]
+        taken = [name for name in names if name in self.epoch_columns]
+        missing = [name for name in self.key if name not in names]
+        if not names:
+            problem = "the record has no field to write"
+        elif strange:
+            problem = f"names of columns must be text, got {shorten(strange[0])}"
+        elif taken:
+            problem = f"the sink itself fills column {taken[0]!r}: give the field another name"
+        elif missing:
+            problem = f"the record lacks column {missing[0]!r} of the key {self.key}"
+        if problem:
+            raise step_error(self.context.step_id, problem, item=item)
+
+    def _row(self, record: _Record, columns: tuple[str, ...]) -> Row:
+        try:
+            row = tuple(map(self.convert, map(record.__getitem__, columns)))
+        except _REFUSED:
+            self._explain(record)
+            raise
+        if self.key and any(record[name] is None for name in self.key):
+            problem = f"a column of the key {self.key} is None, which identifies no row"
+            raise step_error(self.context.step_id, problem, item=record)
+        return row
+
+    def _explain(self, record: _Record) -> None:
+        for name, value in record.items():
+            try:
+                self.convert(value)
+            except _REFUSED as error:
+                raise SinkError(
+                    f"step {self.context.step_id!r}: column {name!r} cannot hold "
+                    f"{type(value).__name__} {shorten(value)}: {error}"
+                ) from error
+
+    def _pack(self, shaped: list[tuple[_Shape, Row, _Record]]) -> Chunk:
+        marks: Row = ()
+        if self.epoch_columns:
+            marks = (self.convert(self.context.run_id), self.convert(self.context.epoch))
+        groups = []
+        for (change, columns), some in groupby(shaped, itemgetter(0)):
+            rows = [row + marks for _, row, _ in some]
+            groups.append((change, columns + self.epoch_columns, rows))
+        context, content = self.context, pickle.dumps(groups, 5)
+        return Chunk(context.step_id, len(shaped), context.rewinds, content)
+
+
+def _items(batches: Iterable[Written]) -> Iterator[Any]:
+    for batch in batches:
+        if isinstance(batch, list):
+            yield from batch
+        else:
+            for start in range(0, batch.num_rows, CHUNK_ROWS):
+                yield from batch.slice(start, CHUNK_ROWS).to_pylist()
+
 
 Mode: TypeAlias = Literal["insert", "upsert"]
 """Write mode: rows are added, or replace the rows with the same key."""
@@ -118,7 +301,7 @@ class TableSink(Sink[Any]):
             if todo is Todo.REFUSE:
                 raise SinkError(step + self._set_back_problem(run, entry, epoch, count))
             if todo is Todo.REPLACE and self.epoch_columns is not None:
-                run.database.repeat(
+                run.database.execute_many(
                     run.statements.delete_epochs(*self.epoch_columns), [(run.ledger.run_id, epoch)]
                 )
             if todo is not Todo.NOTHING:
@@ -203,12 +386,12 @@ class TableSink(Sink[Any]):
         statements = Statements(self.dialect, self.table_name())
         marks = self.epoch_columns or ()
         columns: Any = self.schema
-        database.ask(statements.create(columns, tuple(self.key), marks))
+        database.execute(statements.create(columns, tuple(self.key), marks))
         return database.find_table(self.table_name()) or self.table_name()
 
     def _check_key(self, database: Database, statements: Statements) -> None:
         try:
-            database.ask(statements.check_key(tuple(self.key)))
+            database.execute(statements.check_key(tuple(self.key)))
         except self.driver_errors() as error:
             raise SinkError(
                 f"{self} cannot be written with mode='upsert': a primary key or a unique index on "
@@ -254,7 +437,7 @@ class TableSink(Sink[Any]):
                 return run.statements.delete(key)
             return run.statements.upsert(columns, key)
 
-        run.database.repeat_in_turn(
+        run.database.execute_in_turn(
             (statement(group.change, group.columns), group.rows) for group in rows
         )
 

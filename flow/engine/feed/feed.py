@@ -285,7 +285,7 @@ class Feed:
             planner = self.planners[name]
             reached = {n: us for (of, n), us in self.progress.reached.items() if of == name}
             if reached:
-                ask(name, planner.hear, reached)
+                ask(name, planner.report_progress, reached)
             planned = ask(name, planner.next, self._offset(start, name))
             if planned is not None:
                 slices[name] = check_slice(name, planned)

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from flow.connectors.dataframe import to_arrow
 from flow.connectors.sink import Sink, WriteContext, Written
-from flow.connectors.spark_types import to_arrow
 from flow.engine.epoch.context import Stats
 from flow.engine.packets.packets import PRINTED, STATS, Packet
 from flow.engine.plan.plan import Plan

@@ -16,9 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from flow.columns.known_columns import UnknownColumns
-from flow.connectors.dataframe import DataFrameSink
+from flow.connectors.dataframe import DataFrameSink, check_schema, to_arrow, to_spark
 from flow.connectors.sink import CheckpointContext, OutputContext
-from flow.connectors.spark_types import check_schema, to_arrow, to_spark
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import decode_failure

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from flow.columns.arrow_types import with_leaves
 from flow.connectors.dataframe import DataFrameSource
-from flow.connectors.files.reading.parquet_source import WrittenDownFrame
+from flow.connectors.files.parquet_source import WrittenDownFrame
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.epoch.work import TaskWork, WorkPhase
 from flow.engine.packets.packets import PACKET_DDL

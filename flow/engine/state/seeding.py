@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from flow.connectors.files.places.place import locate
+from flow.connectors.files.filesystems import locate
 from flow.engine.packets.packets import SEED, Packet
 from flow.engine.plan.plan import Plan
 

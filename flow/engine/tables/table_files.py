@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
-from flow.connectors.files.places.place import locate
+from flow.connectors.files.filesystems import locate
 from flow.dataflow import Step
 from flow.engine.tables.contents import Change, Contents, History, Newest, value_of
 from flow.errors import CheckpointError, EngineError, StepError, error_message, first_line, shorten

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flow.connectors.files.places.place import without_credentials, without_passwords
+from flow.connectors.files.filesystems import without_credentials, without_passwords
 
 
 @pytest.mark.parametrize(

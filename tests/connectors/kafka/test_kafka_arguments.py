@@ -13,7 +13,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
 from flow.connectors.kafka import KafkaMessage, KafkaSource
-from flow.connectors.kafka.broker.client import LastProblem, Properties
+from flow.connectors.kafka.client import LastProblem, Properties
 from flow.errors import FlowBuildError, FlowTypeError
 from flow.testing import TestDriver, TestingSink
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flow.connectors.sink import Guarantee
-from flow.connectors.sql.ledger import Ledger
+from flow.connectors.sql.database import Ledger
 from flow.connectors.sql.table_sink import TableSink
 from flow.errors import SinkError
 from tests.support.databases import (

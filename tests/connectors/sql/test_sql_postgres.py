@@ -227,9 +227,9 @@ def test_exactly_once_overrides_settings(db: Postgres, monkeypatch: pytest.Monke
     dsn = psycopg.conninfo.make_conninfo(db.server.dsn, options=options)
     database = PostgresSink(dsn, "t").connect()
     with contextlib.closing(database), database.transaction():
-        assert database.ask("SHOW synchronous_commit") == [("on",)]
-        assert database.ask("SHOW transaction_isolation") == [("read committed",)]
-        assert database.ask("SHOW client_encoding") == [("UTF8",)]
+        assert database.execute("SHOW synchronous_commit") == [("on",)]
+        assert database.execute("SHOW transaction_isolation") == [("read committed",)]
+        assert database.execute("SHOW client_encoding") == [("UTF8",)]
 
 
 def test_text_is_read_as_the_type_of_its_column(db: Postgres) -> None:

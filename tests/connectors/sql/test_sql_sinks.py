@@ -12,7 +12,7 @@ import pytest
 
 import flow.operators as op
 from flow.connectors.sql import Delete
-from flow.connectors.sql.rows import CHUNK_ROWS
+from flow.connectors.sql.table_sink import CHUNK_ROWS
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, StepError
 from flow.testing import run_once
 from flow_windowing import EventClock, SessionWindower, WindowMetadata, count_window

@@ -78,7 +78,7 @@ def test_a_file_removed_or_replaced_during_a_run_is_an_error(replaced: bool, db:
 def test_a_committed_epoch_is_on_the_disk(db: Sqlite) -> None:
     with contextlib.closing(db.sink().connect()) as database:
         full = 2
-        assert database.ask("PRAGMA synchronous") == [(full,)]
+        assert database.execute("PRAGMA synchronous") == [(full,)]
 
 
 def test_a_table_made_from_types_is_strict(db: Sqlite) -> None:

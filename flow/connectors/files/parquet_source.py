@@ -1,0 +1,254 @@
+"""Source of Parquet files: records in columns."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from itertools import accumulate
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from typing_extensions import override
+
+from flow.checks import check_whole
+from flow.columns.arrow_types import with_leaves
+from flow.connectors.files.file_list import LATE_FILES
+from flow.connectors.files.file_planning import MOST_OPEN, Cuts, FileOrder, Piece
+from flow.connectors.files.file_source import FileSource, Paths
+from flow.connectors.files.filesystems import File, connect, find_files, open_file
+from flow.connectors.source import Batch
+from flow.durations import Duration
+from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
+
+ROWS = 65_536
+"""Rows in a batch, at most."""
+LEAST_SPLIT = 32_768
+"""Rows of a split, at least; reading fewer takes less time than starting a task."""
+LEAST_PIECE = 4_096
+"""Rows of a piece, at least; reading fewer takes less time than opening a file and decoding the
+rows before the piece."""
+_BUFFER = 4 << 20
+_BY_SPARK = b"org.apache.spark.version"
+_INSTANT = pa.timestamp("us", "UTC")
+_FOOTERS = MOST_OPEN
+"""Files whose row groups are cached, at most, so that epochs do not read footers again."""
+
+
+@dataclass(frozen=True, repr=False)
+class ParquetSource(FileSource[Any]):
+    """Source of Parquet files; the items are records in columns.
+
+    Records have the columns of their file; directories such as ``year=2013`` add none. Items are
+    ordered by file, see `order`, and by row in the file. Timestamps of type INT96, which have no
+    time zone, are in UTC in files that Spark wrote, and datetimes without a time zone in others.
+
+    Args:
+        path: a file, a directory (all files below it), a glob (``*``, ``?``, ``[abc]``, and ``**``
+            for any directories), or a list of these; on this machine or as a URI that
+            `pyarrow.fs.FileSystem.from_uri` takes, such as ``s3://bucket/flights``. Names that
+            start with ``_`` or ``.`` are skipped, unless the path names them explicitly.
+        columns: names of the columns to read, in order; ``None`` for all. Fewer are faster.
+        rows_per_epoch: rows that an epoch reads, at most.
+        follow: ``False`` lists the files once, as a run starts, and ends after the last. ``True``
+            also reads files that appear later, and never ends. Each file is read once and must be
+            complete when it appears: write it elsewhere, then move it into place.
+        order: ``"sequence"`` reads one file after another, by path, as one source partition; use it
+            for files that each hold a span of time, such as a file a day. ``"parallel"`` reads the
+            files side by side, each as a source partition with event time of its own; use it for
+            files that each hold one producer, such as a file a device. See
+            ``docs/reference/files.md``.
+        late_files: age up to which a new file is still read: how much older its modification time
+            may be than that of the newest file. The source also remembers the name of a file that
+            was read and removed for that long, so that the file is not read again if it comes back.
+            An older file in a directory with removed files is logged and not read.
+
+    Raises:
+        SourceError: when the flow runs: a path matches no file, or a file cannot be read, is not
+            Parquet, lacks a column, or has changed since it was listed.
+
+    >>> ParquetSource("flights/", columns=["origin", "dep_delay"]).columns
+    ('origin', 'dep_delay')
+    """
+
+    path: Paths
+    _: KW_ONLY
+    columns: Sequence[str] | None = None
+    rows_per_epoch: int = 1_000_000
+    follow: bool = False
+    order: FileOrder = "sequence"
+    late_files: Duration = LATE_FILES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "columns", _as_columns(self.columns))
+        check_whole("rows_per_epoch", self.rows_per_epoch, 1)
+
+    @property
+    @override
+    def units_per_epoch(self) -> int:
+        return self.rows_per_epoch
+
+    @override
+    def cuts(self) -> Cuts:
+        return RowCuts(self.paths)
+
+    @override
+    def item_type(self) -> type:
+        return dict
+
+    @override
+    def record_columns(self) -> Any:
+        """Return the columns of the first file; ``None`` if there is no file yet."""
+        listed = find_files(self.paths, required=not self.follow)
+        if not listed:
+            return None
+        first = min(listed, key=lambda each: (each.store, each.path))
+        file = File(first.store, first.path, first.size)
+        with open_file(connect(file.store, self.paths), file) as stream:
+            parquet = _parquet_file(stream)
+            schema = _instants_of(parquet) or parquet.schema_arrow
+        names = schema.names if self.columns is None else self.columns
+        # The index is -1 also for a name that the file has twice.
+        return pa.schema([schema.field(at) for at in map(schema.get_field_index, names) if at >= 0])
+
+    @override
+    def read_piece(
+        self, filesystem: Any, piece: Piece, fields: frozenset[str] | None
+    ) -> Iterator[Batch]:
+        with open_file(filesystem, piece.file) as stream:
+            parquet = _parquet_file(stream)
+            columns = _columns_to_read(parquet, piece, self.columns, fields)
+            yield from _read_rows(parquet, piece, columns)
+
+
+class WrittenDownFrame(ParquetSource):
+    """Source of the copy of a static data frame in a checkpoint, to which no files are added."""
+
+    has_fixed_files: ClassVar[bool] = True
+
+
+class RowCuts(Cuts):
+    """Cuts of Parquet files, in rows: between row groups where possible.
+
+    Args:
+        paths: paths as the user gave them.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.least_split = LEAST_SPLIT
+        self.least_piece = LEAST_PIECE
+        self._paths = paths
+        self._edges_of: dict[File, list[int]] = {}
+
+    @override
+    def length(self, file: File) -> int:
+        return self._edges(file)[-1]
+
+    @override
+    def near(self, file: File, ideal: int, least: int, most: int) -> int:
+        edges = self._edges(file)
+        cheap = edges[bisect_left(edges, least) : bisect_right(edges, most)]
+        return min(cheap, key=lambda edge: abs(edge - ideal), default=ideal)
+
+    def _edges(self, file: File) -> list[int]:
+        """Return the edges of the file's row groups; see `_group_edges`."""
+        if file not in self._edges_of:
+            if len(self._edges_of) >= _FOOTERS:
+                del self._edges_of[next(iter(self._edges_of))]
+            with open_file(connect(file.store, self._paths), file) as stream:
+                self._edges_of[file] = _group_edges(_parquet_file(stream).metadata)
+        return self._edges_of[file]
+
+
+def _parquet_file(stream: Any) -> Any:
+    return pq.ParquetFile(stream, buffer_size=_BUFFER, coerce_int96_timestamp_unit="us")
+
+
+def _columns_to_read(
+    parquet: Any, piece: Piece, columns: Sequence[str] | None, fields: frozenset[str] | None
+) -> list[str] | None:
+    """Return the columns that the source selects and steps read; ``None`` for all of the file.
+
+    At least one column is read, as its length is the number of items.
+    """
+    names = parquet.schema_arrow.names
+    for name in columns or ():
+        if name not in names:
+            raise SourceError(f"{piece.file} has no column {name!r}: it has {shorten(names)}")
+    if fields is None:
+        return None if columns is None else list(columns)
+    selected = names if columns is None else columns
+    return [name for name in selected if name in fields] or list(selected[:1])
+
+
+def _group_edges(metadata: Any) -> list[int]:
+    """Return the first row of each row group, and the number of rows; sorted."""
+    groups = range(metadata.num_row_groups)
+    return [0, *accumulate(metadata.row_group(group).num_rows for group in groups)]
+
+
+def _read_rows(parquet: Any, piece: Piece, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a piece; rows before the piece in its first row group are decoded, too."""
+    edges = _group_edges(parquet.metadata)
+    first = bisect_right(edges, piece.start) - 1
+    groups = range(first, bisect_left(edges, piece.end))
+    at = edges[first]
+    instants = _instants_of(parquet)
+    for batch in parquet.iter_batches(
+        ROWS, row_groups=list(groups), columns=columns, use_threads=False
+    ):
+        begin, end = max(piece.start - at, 0), min(piece.end - at, batch.num_rows)
+        at += batch.num_rows
+        if begin < end:
+            rows = _selected(batch, columns).slice(begin, end - begin).replace_schema_metadata(None)
+            yield rows if instants is None else _cast(rows, instants)
+        if at >= piece.end:
+            return
+
+
+def _selected(batch: pa.RecordBatch, columns: list[str] | None) -> pa.RecordBatch:
+    """Return the columns of exactly these names, as the reader takes names for paths too.
+
+    The reader takes ``"a.b"`` for the part ``b`` of ``a``, and ``"a"`` for the column ``"a.b"``.
+    """
+    names = batch.schema.names
+    return batch.select([number for number, name in enumerate(names) if name in (columns or names)])
+
+
+def _cast(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return rows.cast(pa.schema([schema.field(name) for name in rows.schema.names]))
+
+
+def _instants_of(parquet: Any) -> pa.Schema | None:
+    """Return an open file's schema with INT96 columns as instants; `None` if it has none.
+
+    Spark writes a timestamp as INT96 unless `spark.sql.parquet.outputTimestampType` says otherwise.
+    The type is older than Parquet's timestamps and names no time zone. Other writers put local time
+    in it; Spark always writes UTC, and never a time without a zone.
+    """
+    columns = [parquet.schema.column(number) for number in range(len(parquet.schema))]
+    found = [column.physical_type == "INT96" for column in columns]
+    if not any(found) or _BY_SPARK not in (parquet.metadata.metadata or {}):
+        return None
+    leaves = iter(found)
+
+    def instant(kind: Any) -> Any:
+        return _INSTANT if next(leaves) else kind
+
+    return pa.schema(
+        [field.with_type(with_leaves(field.type, instant)) for field in parquet.schema_arrow]
+    )
+
+
+def _as_columns(columns: object) -> tuple[str, ...] | None:
+    if columns is None:
+        return None
+    if not isinstance(columns, (list, tuple)) or not all(isinstance(n, str) for n in columns):
+        raise FlowTypeError(
+            f"columns must be a list of names, got {type(columns).__name__} {shorten(columns)}"
+        )
+    if not columns or len(set(columns)) < len(columns):
+        raise FlowBuildError(f"columns must name at least one, each once, got {shorten(columns)}")
+    return tuple(columns)

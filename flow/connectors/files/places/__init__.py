@@ -1,1 +1,0 @@
-"""Places of files: paths and URIs, credentials in them, and errors of file systems."""

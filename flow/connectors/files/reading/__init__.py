@@ -1,1 +1,0 @@
-"""Reading of files: lists of files, plans of epochs, and the sources by format."""

@@ -1,1 +1,0 @@
-"""Writing of files: directories of epochs, and the sinks by format."""

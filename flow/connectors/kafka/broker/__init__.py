@@ -1,1 +1,0 @@
-"""Connections to the brokers of a Kafka cluster, and messages as users see them."""

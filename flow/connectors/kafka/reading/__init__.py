@@ -1,1 +1,0 @@
-"""Reading of topics: plans of epochs, ranges of partitions, items of messages."""

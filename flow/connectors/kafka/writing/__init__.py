@@ -1,1 +1,0 @@
-"""Writing to topics: keys, values, headers and times of messages, and transactions."""
