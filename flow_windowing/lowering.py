@@ -5,7 +5,7 @@ No other module imports both paths, but for the builder of interval joins.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
@@ -22,7 +22,7 @@ from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now
 from flow_windowing.clocks.clock import ClockedBuilder
 from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
-from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free, reads_a_field
+from flow_windowing.columnar.aggregates.forms import has_kernel, is_order_free, reads_a_field
 from flow_windowing.columnar.state.segments import SegmentContent, without_blocks
 from flow_windowing.columnar.state.snapshots import snapshots_of_content
 from flow_windowing.columnar.step.shard import ShardWindows
@@ -160,19 +160,24 @@ def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
     )
 
 
+_FORMS: Mapping[type[Windower[Any]], Callable[[Any], Windowing]] = {
+    TumblingWindower: AlignedWindows,
+    SlidingWindower: AlignedWindows,
+    CalendarWindower: CalendarWindows,
+    SessionWindower: SessionWindows,
+    CountWindower: CountWindows,
+}
+
+
 def windowing_of(windower: Windower[Any]) -> Windowing | KeyByKey:
     """Return the columnar form of a windower, or the reason why it has none."""
-    if isinstance(windower, (TumblingWindower, SlidingWindower)) and _is_own(windower):
-        return AlignedWindows(windower)
-    if type(windower) is CalendarWindower:
-        return CalendarWindows(windower)
-    if type(windower) is SessionWindower:
-        return SessionWindows(windower)
-    if type(windower) is CountWindower:
-        if windower.count <= _GREATEST_OVERLAP * windower.step_count:
-            return CountWindows(windower)
-        return KeyByKey(f"each value is in more than {_GREATEST_OVERLAP} count windows")
-    return KeyByKey(f"{type(windower).__name__} has no columnar form")
+    form = _FORMS.get(type(windower))  # A subclass has none, as its windows may differ.
+    if form is None:
+        return KeyByKey(f"{type(windower).__name__} has no columnar form")
+    most = _GREATEST_OVERLAP
+    if isinstance(windower, CountWindower) and windower.count > most * windower.step_count:
+        return KeyByKey(f"each value is in more than {most} count windows")
+    return form(windower)
 
 
 def fields_of(plan: WindowPlan) -> frozenset[str] | None:
@@ -197,7 +202,7 @@ def _aggregators_of(
 
 def _empty_value(aggregator: Aggregator[Any, Any, Any]) -> Any:
     """Return the result that nulls in a column of results represent."""
-    return aggregator.empty_result() if has_columns(aggregator) else None
+    return aggregator.empty_result() if has_kernel(aggregator) else None
 
 
 def _is_free_of_order(config: WindowingConfig, windowing: Windowing) -> bool:
@@ -210,11 +215,6 @@ def _is_free_of_order(config: WindowingConfig, windowing: Windowing) -> bool:
     ):
         return False
     return all(map(is_order_free, _aggregators_of(folding.aggregator).values()))
-
-
-def _is_own(windower: object) -> bool:
-    """Return True for an aligned windower, False for a subclass, whose windows may differ."""
-    return type(windower) in (TumblingWindower, SlidingWindower)
 
 
 def _name_of(builder: object) -> str:

@@ -24,15 +24,40 @@ def starts_of(counts: Ints) -> Ints:
     return ends - counts
 
 
-def run_starts(sorted_ids: Ints) -> Ints:
-    """Return the index of the first row of each run of equal numbers.
+def run_starts(*columns: Ints) -> Ints:
+    """Return the index of the first row of each run of rows that are equal in all columns.
 
     >>> run_starts(np.array([4, 4, 7, 9, 9])).tolist()
     [0, 2, 3]
+    >>> run_starts(np.array([4, 4, 7, 9, 9]), np.array([1, 2, 2, 3, 3])).tolist()
+    [0, 1, 2, 3]
     """
-    if not len(sorted_ids):
+    first, *others = columns
+    if not len(first):
         return np.empty(0, np.int64)
-    return np.concatenate([[0], np.flatnonzero(np.diff(sorted_ids)) + 1])
+    is_start = first[1:] != first[:-1]
+    for column in others:
+        is_start |= column[1:] != column[:-1]
+    return np.concatenate([[0], np.flatnonzero(is_start) + 1])
+
+
+def numbered(counters: Ints, slots: Ints) -> Ints:
+    """Number rows from the counter of their slot on, and advance the counters.
+
+    Args:
+        counters: the next number of each slot, int64, which is changed.
+        slots: the slot of each row, sorted.
+
+    >>> counters = np.array([5, 0])
+    >>> numbered(counters, np.array([0, 0, 1])).tolist(), counters.tolist()
+    ([5, 6, 0], [7, 1])
+    """
+    starts = run_starts(slots)
+    counts = np.diff(starts, append=len(slots))
+    of_runs = slots[starts]
+    numbers = ranges(counters[of_runs], counts)
+    counters[of_runs] += counts
+    return numbers
 
 
 def running_max(values: Ints, run_of_row: Ints) -> Ints:

@@ -19,7 +19,7 @@ from flow_windowing.columnar.aggregates.accumulators import (
     RowOperation,
     UnfitForColumns,
 )
-from flow_windowing.columnar.aggregates.forms import FORM_OF_KIND, has_columns, kernel_for
+from flow_windowing.columnar.aggregates.forms import FORM_OF_KIND, has_kernel, kernel_for
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
 from flow_windowing.contract.arrival import Arrival
 
@@ -41,7 +41,7 @@ class AccumulatorColumn:
         row_count: int = 0,
     ) -> None:
         self._aggregator = aggregator
-        self.is_order_free = has_columns(aggregator)
+        self.is_order_free = has_kernel(aggregator)
         self._accumulators = accumulators
         self._row_count = row_count
 

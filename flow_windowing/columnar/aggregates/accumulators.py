@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
@@ -25,7 +25,7 @@ from flow.columns.arrays import Ints, Mask, run_starts
 from flow.columns.record_batches import as_objects
 from flow.fields import field_path
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.columnar.values.records import Values
+from flow_windowing.columnar.values.records import Values, object_reader
 from flow_windowing.contract.arrival import Arrival
 
 EncodedAccumulators: TypeAlias = tuple[Any, ...]
@@ -161,6 +161,7 @@ class GroupRuns(NamedTuple):
             reach *= 2
 
 
+@dataclass(frozen=True, eq=False)
 class Groups:
     """Values that enter windows, grouped by window, each group in order of entering.
 
@@ -168,31 +169,20 @@ class Groups:
         values: all values of the epoch.
         rows: the row in `values` of each value that enters, group after group.
         starts: the index in `rows` of each group's first value; no group is empty.
+        arrivals_of_values: returns timestamps, arrival numbers and entry numbers, aligned with
+            `values`.
         is_in_arrival_order: True if values enter in the order in which they arrived.
     """
 
-    def __init__(
-        self,
-        values: Values,
-        rows: Ints,
-        starts: Ints,
-        objects: Callable[[Ints], list[Any]],
-        arrivals: Callable[[], tuple[Ints, Ints, Ints]],
-        is_in_arrival_order: bool,
-    ) -> None:
-        self.values = values
-        self.rows = rows
-        self.starts = starts
-        self.is_in_arrival_order = is_in_arrival_order
-        self._objects = objects
-        self._arrivals = arrivals
+    values: Values
+    rows: Ints
+    starts: Ints
+    arrivals_of_values: Callable[[], tuple[Ints, Ints, Ints]]
+    is_in_arrival_order: bool
 
     def singletons(self) -> Groups:
         """Return the same values, each as a group of its own."""
-        starts = np.arange(len(self.rows))
-        return Groups(
-            self.values, self.rows, starts, self._objects, self._arrivals, self.is_in_arrival_order
-        )
+        return replace(self, starts=np.arange(len(self.rows)))
 
     @cached_property
     def counts(self) -> Ints:
@@ -202,7 +192,7 @@ class Groups:
     @cached_property
     def objects(self) -> list[Any]:
         """The values as Python objects, aligned with `rows`."""
-        return self._objects(self.rows)
+        return object_reader(self.values)(self.rows)
 
     def column(self, field: Any) -> pa.Array | None:
         """Return a column of all values; ``None`` if the field is in no column of records."""
@@ -223,13 +213,13 @@ class Groups:
 
     def value_at(self, at: int) -> Any:
         """Return the value at an index of `rows` as a Python object."""
-        (value,) = self._objects(self.rows[at : at + 1])
+        (value,) = object_reader(self.values)(self.rows[at : at + 1])
         return value
 
     @cached_property
     def arrival_columns(self) -> tuple[Ints, Ints, Ints]:
         """Timestamps in µs, arrival numbers and entry numbers, aligned with `rows`."""
-        times_us, numbers, entry_numbers = self._arrivals()
+        times_us, numbers, entry_numbers = self.arrivals_of_values()
         return times_us[self.rows], numbers[self.rows], entry_numbers[self.rows]
 
     @cached_property
@@ -316,14 +306,13 @@ class NumberAccumulators(Accumulators):
     @classmethod
     def from_states(cls, aggregator: Aggregator[Any, Any, Any], states: list[Any]) -> Self | None:
         """Return the accumulators of an aggregator's states, ``None`` when one does not fit."""
-        rows = [cls.row_of(aggregator, state) for state in states]
+        no_values = (0,) * len(cls.types)
+        rows = [no_values if state is None else cls.row_of(state) for state in states]
         if any(row is None for row in rows):
             return None
         columns = zip(*rows, strict=True) if rows else ([] for _ in cls.types)
-        return cls(
-            aggregator,
-            [np.array(column, kind) for column, kind in zip(columns, cls.types, strict=True)],
-        )
+        typed = [np.array(column, kind) for column, kind in zip(columns, cls.types, strict=True)]
+        return cls(aggregator, typed)
 
     @override
     def __len__(self) -> int:
@@ -425,6 +414,52 @@ class NumberAccumulators(Accumulators):
     def states(self) -> list[Any]:
         return self._states(self._columns)
 
+    @classmethod
+    def _states(cls, columns: list[Column]) -> list[Any]:
+        """Return the aggregator's own state for each row of columns."""
+        return list(map(cls.state_of, zip(*(column.tolist() for column in columns), strict=True)))
+
+    @classmethod
+    @abstractmethod
+    def state_of(cls, row: tuple[Any, ...]) -> Any:
+        """Return the aggregator's own state for a value of each column."""
+
+    @classmethod
+    @abstractmethod
+    def row_of(cls, state: Any) -> tuple[Any, ...] | None:
+        """Return an aggregator's state, not ``None``, as a value of each column.
+
+        Returns:
+            ``None`` if the state does not fit.
+        """
+
+    @abstractmethod
+    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
+        """Reduce groups to columns.
+
+        Returns:
+            The rows, of those given, of the groups that have a number, and their columns.
+        """
+
+    @abstractmethod
+    def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
+        """Return the columns of two parts of the same windows, both of which have values."""
+
+
+class FieldAccumulators(NumberAccumulators):
+    """Accumulators of the numbers in a field of values."""
+
+    @override
+    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
+        numbers = self._numbers(groups)
+        if not len(numbers.values):
+            return rows[:0], [np.empty(0, kind) for kind in self.types]
+        return numbers.rows(rows), self._reduce_numbers(numbers, groups)
+
+    @abstractmethod
+    def _reduce_numbers(self, numbers: FieldNumbers, groups: Groups) -> list[Column]:
+        """Return the columns of the groups that have a number; there is at least one."""
+
     def _numbers(self, groups: Groups) -> FieldNumbers:
         """Return the numbers of the aggregator's field, which are in a column of ints or floats.
 
@@ -443,28 +478,6 @@ class NumberAccumulators(Accumulators):
         group_of_number = groups.group_of_value[entries]
         starts = run_starts(group_of_number)
         return FieldNumbers(values[entries], starts, group_of_number[starts], entries)
-
-    @classmethod
-    @abstractmethod
-    def _states(cls, columns: list[Column]) -> list[Any]:
-        """Return the aggregator's own state for each row of columns."""
-
-    @classmethod
-    @abstractmethod
-    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
-        """Return an aggregator's state as a value for each column; ``None`` if it does not fit."""
-
-    @abstractmethod
-    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
-        """Reduce groups to columns.
-
-        Returns:
-            The rows, of those given, of the groups that have a number, and their columns.
-        """
-
-    @abstractmethod
-    def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
-        """Return the columns of two parts of the same windows, both of which have values."""
 
 
 def with_nulls(values: Column, is_valid: Mask) -> pa.Array:

@@ -11,11 +11,11 @@ from typing_extensions import override
 
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
-from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.columnar.aggregates.accumulators import (
     Column,
+    FieldAccumulators,
+    FieldNumbers,
     Groups,
-    NumberAccumulators,
     UnfitForColumns,
     fits,
     take_rows,
@@ -23,7 +23,7 @@ from flow_windowing.columnar.aggregates.accumulators import (
 )
 
 
-class _Extremes(NumberAccumulators):
+class _Extremes(FieldAccumulators):
     """Minima or maxima of numbers of one type.
 
     The columns: 1 if there is a number, else 0; the number. They hold no arrival numbers, which
@@ -39,28 +39,24 @@ class _Extremes(NumberAccumulators):
 
     @classmethod
     @override
-    def _states(cls, columns: list[Column]) -> list[Any]:
+    def state_of(cls, row: tuple[Any, ...]) -> Any:
         # An arrival number decides between equal values, but equal values in columns are identical.
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [(-1, value) if has_number else None for has_number, value in rows]
+        has_number, value = row
+        return (-1, value) if has_number else None
 
     @classmethod
     @override
-    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
-        if state is None:
-            return 0, 0
+    def row_of(cls, state: Any) -> tuple[Any, ...] | None:
         value = state[1]
         is_fit = fits(value, cls.types[1]) and (value != 0 or math.copysign(1.0, value) > 0)
         return (1, value) if is_fit else None
 
     @override
-    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
-        numbers = self._numbers(groups)
+    def _reduce_numbers(self, numbers: FieldNumbers, groups: Groups) -> list[Column]:
         values, starts = numbers.values, numbers.starts
         if values.dtype.kind == "f" and ((values == 0) & np.signbit(values)).any():
             raise UnfitForColumns  # The result of the equal values -0.0 and 0.0 is the first one.
-        chosen = self._best.reduceat(values, starts) if len(values) else values
-        return numbers.rows(rows), [np.ones(len(starts), np.int8), chosen]
+        return [np.ones(len(starts), np.int8), self._best.reduceat(values, starts)]
 
     @override
     def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
@@ -86,7 +82,7 @@ class RealExtremes(_Extremes):
     types = ("<i1", "<f8")
 
 
-class _Edges(NumberAccumulators):
+class _Edges(FieldAccumulators):
     """First or last numbers of one type.
 
     The columns: 1 if there is a number, else 0; the number's timestamp in µs, or 0 if the aggregate
@@ -100,21 +96,18 @@ class _Edges(NumberAccumulators):
 
     @classmethod
     @override
-    def _states(cls, columns: list[Column]) -> list[Any]:
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [(tuple(order), value) if has_number else None for has_number, *order, value in rows]
+    def state_of(cls, row: tuple[Any, ...]) -> Any:
+        has_number, *order, value = row
+        return (tuple(order), value) if has_number else None
 
     @classmethod
     @override
-    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
-        if state is None:
-            return 0, 0, 0, 0
+    def row_of(cls, state: Any) -> tuple[Any, ...] | None:
         order, value = state
         return (1, *order, value) if fits(value, cls.types[-1]) else None
 
     @override
-    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
-        numbers = self._numbers(groups)
+    def _reduce_numbers(self, numbers: FieldNumbers, groups: Groups) -> list[Column]:
         times_us, arrivals, _ = groups.arrival_columns
         if numbers.entries is not None:
             times_us, arrivals = times_us[numbers.entries], arrivals[numbers.entries]
@@ -122,13 +115,10 @@ class _Edges(NumberAccumulators):
             times_us = np.zeros_like(times_us)
         chosen = self._edges(times_us, arrivals, numbers.starts, numbers.counts)
         has_number = np.ones(len(chosen), np.int8)
-        edges = [times_us[chosen], arrivals[chosen], numbers.values[chosen]]
-        return numbers.rows(rows), [has_number, *edges]
+        return [has_number, times_us[chosen], arrivals[chosen], numbers.values[chosen]]
 
     def _edges(self, times_us: Ints, arrivals: Ints, starts: Ints, counts: Ints) -> Ints:
         """Return the index of each group's edge; arrival numbers of a group are distinct."""
-        if not len(starts):
-            return starts
         best, worst = (np.maximum, -NEVER) if self._form.is_last else (np.minimum, NEVER)
         if self._form.is_by_time:
             edge_us = np.repeat(best.reduceat(times_us, starts), counts)

@@ -56,7 +56,7 @@ FORM_OF_KIND: dict[str, type[NumberAccumulators]] = {
 """The kernels by their kind in a segment."""
 
 
-def has_columns(aggregator: Aggregator[Any, Any, Any]) -> bool:
+def has_kernel(aggregator: Aggregator[Any, Any, Any]) -> bool:
     """Return True if columns of numbers can hold the aggregate of records with number fields."""
     kind, field = type(form_of(aggregator)), aggregator.field_read
     return kind in _KERNELS and (isinstance(field, str) or (field is None and kind is CountForm))
@@ -64,7 +64,7 @@ def has_columns(aggregator: Aggregator[Any, Any, Any]) -> bool:
 
 def reads_a_field(aggregator: Aggregator[Any, Any, Any]) -> bool:
     """Return True if an aggregate reads one field of each value by its path, or nothing."""
-    return has_columns(aggregator) or (
+    return has_kernel(aggregator) or (
         isinstance(aggregator, FieldAggregator) and aggregator.column_read is not None
     )
 
@@ -80,7 +80,7 @@ def kernel_for(
     aggregator: Aggregator[Any, Any, Any], groups: Groups
 ) -> type[NumberAccumulators] | None:
     """Return the kernel that adds groups of values; ``None`` if only objects can."""
-    if not has_columns(aggregator):
+    if not has_kernel(aggregator):
         return None
     kernels, field = _KERNELS[type(form_of(aggregator))], aggregator.field_read
     if kernels.whole.needs_order_of_arrival and not groups.is_in_arrival_order:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,10 +26,11 @@ from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask
 from flow_windowing.aggregates import exact_totals
-from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.exact_totals import Floats
 from flow_windowing.columnar.aggregates.accumulators import (
     Column,
+    FieldAccumulators,
+    FieldNumbers,
     Groups,
     NumberAccumulators,
     UnfitForColumns,
@@ -189,9 +189,13 @@ class Counts(NumberAccumulators):
 
     @classmethod
     @override
-    def _states(cls, columns: list[Column]) -> list[Any]:
-        counts: list[Any] = columns[0].tolist()
-        return counts
+    def state_of(cls, row: tuple[Any, ...]) -> Any:
+        return row[0]
+
+    @classmethod
+    @override
+    def row_of(cls, state: Any) -> tuple[Any, ...] | None:
+        return (state,)
 
     @override
     def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
@@ -205,13 +209,8 @@ class Counts(NumberAccumulators):
     def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
         return [left[0] + right[0]]
 
-    @classmethod
-    @override
-    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
-        return (state,)
 
-
-class _TotalsOfNumbers(NumberAccumulators):
+class _TotalsOfNumbers(FieldAccumulators):
     """Totals of numbers of one type: the count, and the columns of the total."""
 
     @override
@@ -222,23 +221,24 @@ class _TotalsOfNumbers(NumberAccumulators):
 
     @classmethod
     @override
-    def _states(cls, columns: list[Column]) -> list[Any]:
-        return [total if count else None for count, total in cls._counts_and_totals(columns)]
+    def state_of(cls, row: tuple[Any, ...]) -> Any:
+        return cls._total_of(row[1:]) if row[0] else None
 
     @classmethod
     @override
-    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
-        return cls._row(*((0, 0) if state is None else (1, state)))
+    def row_of(cls, state: Any) -> tuple[Any, ...] | None:
+        columns = cls._columns_of(state)
+        return None if columns is None else (1, *columns)
 
-    @classmethod
+    @staticmethod
     @abstractmethod
-    def _counts_and_totals(cls, columns: list[Column]) -> Iterable[tuple[int, Any]]:
-        """Return the count and the exact total of each row; any total for a count of 0."""
+    def _total_of(columns: tuple[Any, ...]) -> Any:
+        """Return the exact total that is a value for each of its columns."""
 
-    @classmethod
+    @staticmethod
     @abstractmethod
-    def _row(cls, count: int, total: Any) -> tuple[Any, ...] | None:
-        """Return a count and a total as a value for each column; ``None`` if it does not fit."""
+    def _columns_of(total: Any) -> tuple[Any, ...] | None:
+        """Return a total as a value for each of its columns; ``None`` if it does not fit."""
 
 
 class _Means(_TotalsOfNumbers):
@@ -246,13 +246,15 @@ class _Means(_TotalsOfNumbers):
 
     @classmethod
     @override
-    def _states(cls, columns: list[Column]) -> list[Any]:
-        return [(count, total if count else 0) for count, total in cls._counts_and_totals(columns)]
+    def state_of(cls, row: tuple[Any, ...]) -> Any:
+        return row[0], cls._total_of(row[1:]) if row[0] else 0
 
     @classmethod
     @override
-    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
-        return cls._row(*state)
+    def row_of(cls, state: Any) -> tuple[Any, ...] | None:
+        count, total = state
+        columns = cls._columns_of(total) if count else (0,) * (len(cls.types) - 1)
+        return None if columns is None else (count, *columns)
 
 
 class WholeTotals(_TotalsOfNumbers):
@@ -261,22 +263,24 @@ class WholeTotals(_TotalsOfNumbers):
     kind = "whole total"
     types = ("<i8", "<i8")
 
-    @classmethod
+    @staticmethod
     @override
-    def _counts_and_totals(cls, columns: list[Column]) -> Iterable[tuple[int, Any]]:
-        return zip(*(column.tolist() for column in columns), strict=True)
+    def _total_of(columns: tuple[Any, ...]) -> Any:
+        return columns[0]
+
+    @staticmethod
+    @override
+    def _columns_of(total: Any) -> tuple[Any, ...] | None:
+        return (total,) if type(total) is int and abs(total) < _MOST_WHOLE else None
 
     @override
-    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
-        numbers = self._numbers(groups)
+    def _reduce_numbers(self, numbers: FieldNumbers, groups: Groups) -> list[Column]:
         values, counts = numbers.values, numbers.counts
-        if not len(values):
-            return numbers.rows(rows), [counts, values]
         combine, greatest = self._form.combine, max(-int(values.min()), int(values.max()))
         with np.errstate(over="ignore"):
             if combine.reduce(np.full(counts.max(), float(greatest))) >= _MOST_WHOLE:
                 raise UnfitForColumns
-        return numbers.rows(rows), [counts, combine.reduceat(values, numbers.starts)]
+        return [counts, combine.reduceat(values, numbers.starts)]
 
     @override
     def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
@@ -284,14 +288,6 @@ class WholeTotals(_TotalsOfNumbers):
         if (np.abs(combine(left[1], right[1], dtype=np.float64)) >= _MOST_WHOLE).any():
             raise UnfitForColumns
         return [left[0] + right[0], combine(left[1], right[1])]
-
-    @classmethod
-    @override
-    def _row(cls, count: int, total: Any) -> tuple[Any, ...] | None:
-        if not count:
-            return 0, 0
-        fits = type(total) is int and abs(total) < _MOST_WHOLE
-        return (count, total) if fits else None
 
 
 class WholeMeans(_Means, WholeTotals):
@@ -314,21 +310,36 @@ class RealSums(_TotalsOfNumbers):
     kind = "real sum"
     types = ("<i8", "<f8", "<f8")
 
-    @classmethod
+    @staticmethod
     @override
-    def _counts_and_totals(cls, columns: list[Column]) -> Iterable[tuple[int, Any]]:
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return ((count, _floats(high, low)) for count, high, low in rows)
+    def _total_of(columns: tuple[Any, ...]) -> Floats:
+        high, low = columns
+        total = exact_totals.total_of(high)
+        total = exact_totals.plus(total, exact_totals.total_of(low)) if low else total
+        if not isinstance(total, Floats):
+            raise TypeError(f"two floats make a total of floats, not {type(total).__name__}")
+        return total
+
+    @staticmethod
+    @override
+    def _columns_of(total: Any) -> tuple[Any, ...] | None:
+        if not isinstance(total, Floats):
+            return None
+        if total.beyond:
+            return total.beyond, 0.0
+        high = exact_totals.rounded(total)
+        if not isinstance(high, float) or not math.isfinite(high):
+            return None
+        exact = Fraction(total.numerator, 1 << total.scale)
+        low = exact - Fraction(high)
+        return (high, float(low)) if Fraction(float(low)) == low else None
 
     @override
-    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
-        numbers = self._numbers(groups)
-        if not len(numbers.values):
-            return numbers.rows(rows), [numbers.counts, numbers.values, numbers.values]
+    def _reduce_numbers(self, numbers: FieldNumbers, groups: Groups) -> list[Column]:
         totals = group_totals(numbers.values, numbers.starts)
         if totals is None:
             raise UnfitForColumns
-        return numbers.rows(rows), [numbers.counts, *totals]
+        return [numbers.counts, *totals]
 
     @override
     def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
@@ -336,22 +347,6 @@ class RealSums(_TotalsOfNumbers):
         if totals is None:
             raise UnfitForColumns
         return [left[0] + right[0], *totals]
-
-    @classmethod
-    @override
-    def _row(cls, count: int, total: Any) -> tuple[Any, ...] | None:
-        if not count:
-            return 0, 0.0, 0.0
-        if not isinstance(total, Floats):
-            return None
-        if total.beyond:
-            return count, total.beyond, 0.0
-        high = exact_totals.rounded(total)
-        if not isinstance(high, float) or not math.isfinite(high):
-            return None
-        exact = Fraction(total.numerator, 1 << total.scale)
-        low = exact - Fraction(high)
-        return (count, high, float(low)) if Fraction(float(low)) == low else None
 
 
 class RealMeans(_Means, RealSums):
@@ -364,16 +359,7 @@ class RealMeans(_Means, RealSums):
         counts, high, low = (column[rows] for column in self._columns)
         quotient, certain = quotients(Totals(high, low), np.maximum(counts, 1))
         for row in np.flatnonzero(~certain & (counts > 0)).tolist():
-            total = _floats(float(high[row]), float(low[row]))
+            total = self._total_of((float(high[row]), float(low[row])))
             mean = exact_totals.mean(total, int(counts[row]))
             quotient[row] = float(mean)  # type: ignore[arg-type]
         return with_nulls(quotient, counts > 0)
-
-
-def _floats(high: float, low: float) -> Floats:
-    """Return the exact sum of two floats."""
-    total = exact_totals.total_of(high)
-    total = exact_totals.plus(total, exact_totals.total_of(low)) if low else total
-    if not isinstance(total, Floats):
-        raise TypeError(f"two floats make a total of floats, not {type(total).__name__}")
-    return total

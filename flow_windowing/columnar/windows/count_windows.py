@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from typing_extensions import override
 
-from flow.columns.arrays import Ints, Mask, ranges, run_starts
+from flow.columns.arrays import Ints, Mask, numbered
 from flow.instants import NEVER
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
@@ -50,14 +50,14 @@ class CountWindows(Windowing):
     def enter(self, state: ShardState, batch: RowBatch) -> UnassignedRows:
         slots = batch.entering.slots
         lowest = self._lowest_ids(state)[slots]
-        numbers = self._count_values(state, slots)
+        numbers = numbered(state.counted_values, slots)
         first = np.maximum((numbers - self._count) // self._step + 1, lowest)
         count = np.maximum(numbers // self._step + 1 - first, 0)
         state.windows.ensure_spans()
         for groups in grouped_chunks(state, batch.entering, WindowRanges.of(first, count)):
             self.add_groups(state, batch, groups)
             _widen_spans(state.windows, batch, groups)
-        return UnassignedRows.none()._replace(in_gap=np.flatnonzero(count == 0))
+        return UnassignedRows(np.flatnonzero(count == 0))
 
     @override
     def counted_after(self, state: ShardState, closing: Ints) -> Ints:
@@ -83,15 +83,6 @@ class CountWindows(Windowing):
         lowest = np.full(state.count, NEVER, np.int64)
         np.minimum.at(lowest, state.windows.slots, state.windows.ids)
         return np.where(lowest < NEVER, lowest, next_to_open)
-
-    def _count_values(self, state: ShardState, slots: Ints) -> Ints:
-        """Count values, and return the number of each value among the values of its key, from 0."""
-        begins = run_starts(slots)
-        counts = np.diff(begins, append=len(slots))
-        first = state.counted_values[slots]
-        numbers: Ints = first + ranges(np.zeros(len(counts), np.int64), counts)
-        state.counted_values[slots[begins]] += counts
-        return numbers
 
 
 def _widen_spans(windows: OpenWindows, batch: RowBatch, groups: WindowGroups) -> None:

@@ -75,23 +75,23 @@ def pairs_per_chunk(windows: OpenWindows) -> int:
 
 
 def grouped_chunks(
-    state: ShardState, entering: EnteringRows, ranges_: WindowRanges
+    state: ShardState, entering: EnteringRows, entered: WindowRanges
 ) -> Iterator[WindowGroups]:
     """Group entering rows by window, chunk after chunk.
 
     Args:
         state: the shard state; the caller adds a chunk's values before it takes the next chunk.
         entering: the entering rows.
-        ranges_: the windows that the rows enter.
+        entered: the windows that the rows enter.
     """
-    if (ranges_.counts == 1).all():
-        yield group_by_window(entering, ranges_.entries, ranges_.first)
+    if (entered.counts == 1).all():
+        yield group_by_window(entering, entered.entries, entered.first)
         return
-    ends, begin, before = np.cumsum(ranges_.counts), 0, 0
+    ends, begin, before = np.cumsum(entered.counts), 0, 0
     while begin < len(ends):
         most = before + pairs_per_chunk(state.windows)
         end = max(int(np.searchsorted(ends, most, "right")), begin + 1)
-        entries, first, counts = ranges_.take(slice(begin, end))
+        entries, first, counts = entered.take(slice(begin, end))
         yield group_by_window(entering, np.repeat(entries, counts), ranges(first, counts))
         begin, before = end, int(ends[end - 1])
 
@@ -113,50 +113,46 @@ class Tiles(NamedTuple):
 
 
 def add_by_tile(
-    state: ShardState, batch: RowBatch, ranges_: WindowRanges, late: Ints
+    state: ShardState, batch: RowBatch, entered: WindowRanges, late: Ints
 ) -> WindowRanges:
     """Add values to windows by tile, if that is less work than adding them one by one.
 
     Args:
         state: the shard state.
         batch: the batch of rows.
-        ranges_: the windows that the batch's rows enter.
+        entered: the windows that the batch's rows enter.
         late: the rows that are late for some of their windows.
 
     Returns:
         The ranges of the rows that have not been added.
     """
-    if (ranges_.counts <= 1).all():
-        return ranges_
+    if (entered.counts <= 1).all():
+        return entered
     entering = batch.entering
-    is_whole = np.ones(len(ranges_.entries), np.bool_)
+    is_whole = np.ones(len(entered.entries), np.bool_)
     if len(late):
         # A window that closes between the values of a tile is not a run of whole tiles.
         has_late = np.zeros(state.count, np.bool_)
         has_late[entering.slots[late]] = True
         is_whole = ~has_late[entering.slots]
-    by_tile = ranges_.take(is_whole)
+    by_tile = entered.take(is_whole)
     tiles = tiles_of(entering, by_tile) if len(by_tile.entries) else None
     if tiles is None:
-        return ranges_
+        return entered
     state.windows, rows = state.windows.open(tiles.windows)
-    groups = batch.groups(tiles.entries, tiles.starts)
-    remaining = [
-        column
-        for column in state.windows.accumulators
-        if not column.add_runs(rows, groups, tiles.runs)
-    ]
+    groups, accumulators = batch.groups(tiles.entries, tiles.starts), state.windows.accumulators
+    remaining = [one for one in accumulators if not one.add_runs(rows, groups, tiles.runs)]
     if remaining:
         _add_one_by_one(state, batch, by_tile, remaining)
     _record_changes(batch, state.windows, rows, tiles)
-    return ranges_.take(~is_whole)
+    return entered.take(~is_whole)
 
 
 def _add_one_by_one(
-    state: ShardState, batch: RowBatch, ranges_: WindowRanges, accumulators: list[AccumulatorColumn]
+    state: ShardState, batch: RowBatch, entered: WindowRanges, accumulators: list[AccumulatorColumn]
 ) -> None:
     """Add values to some of the accumulators of open windows."""
-    for groups in grouped_chunks(state, batch.entering, ranges_):
+    for groups in grouped_chunks(state, batch.entering, entered):
         rows = state.windows.rows_of(groups.windows)
         of_aggregates = batch.groups(groups.entries, groups.starts)
         for column in accumulators:
@@ -181,18 +177,18 @@ def _minimum(left: list[Column], right: list[Column]) -> list[Column]:
     return [np.minimum(a, b) for a, b in zip(left, right, strict=True)]
 
 
-def tiles_of(entering: EnteringRows, ranges_: WindowRanges) -> Tiles | None:
+def tiles_of(entering: EnteringRows, entered: WindowRanges) -> Tiles | None:
     """Group entering rows by tile; return ``None`` if windows get too few values.
 
     Args:
         entering: the entering rows.
-        ranges_: the windows that the rows enter, at least one for each row. Both the first and the
+        entered: the windows that the rows enter, at least one for each row. Both the first and the
             last window of a key's rows do not decrease with the rows' timestamps.
     """
-    order = order_by(entering.slots[ranges_.entries], entering.times_us[ranges_.entries])
-    entries, first, counts = ranges_.take(order)
+    order = order_by(entering.slots[entered.entries], entering.times_us[entered.entries])
+    entries, first, counts = entered.take(order)
     slots, last = entering.slots[entries], first + counts - 1
-    starts = _run_starts(slots, first, last)
+    starts = run_starts(slots, first, last)
     slots, first, last = slots[starts], first[starts], last[starts]
     # A stretch is a sequence of tiles of a key whose windows have consecutive ids.
     is_apart = (slots[1:] != slots[:-1]) | (first[1:] > last[:-1] + 1)
@@ -207,15 +203,6 @@ def tiles_of(entering: EnteringRows, ranges_: WindowRanges) -> Tiles | None:
     begun = np.cumsum(np.bincount(first + shift, minlength=len(windows.ids)))
     ended = np.cumsum(np.bincount(last + 1 + shift)[: len(windows.ids)])
     return Tiles(entries, starts, windows, GroupRuns(ended, begun - ended))
-
-
-def _run_starts(*columns: Ints) -> Ints:
-    """Return the start of each run of rows that are equal in all columns."""
-    is_start = np.zeros(len(columns[0]), np.bool_)
-    is_start[0] = True
-    for column in columns:
-        is_start[1:] |= column[1:] != column[:-1]
-    return np.flatnonzero(is_start)
 
 
 _DAY_US = 86_400_000_000
@@ -252,19 +239,19 @@ class IndexedWindows(Windowing):
 
     @override
     def enter(self, state: ShardState, batch: RowBatch) -> UnassignedRows:
-        entering, unassigned = batch.entering, UnassignedRows.none()
+        entering, unassigned = batch.entering, UnassignedRows()
         first, counts = self.ids_at(entering.times_us)
         if self.has_gaps:
-            unassigned = unassigned._replace(in_gap=np.flatnonzero(counts == 0))
+            unassigned = UnassignedRows(np.flatnonzero(counts == 0))
         if not self.is_late_at_once:
             closed = self.closed_counts(first, counts, entering.watermark_us)
             late = np.flatnonzero(closed)
-            unassigned = unassigned._replace(late=late, ids=first[late], counts=closed[late])
+            unassigned = UnassignedRows(unassigned.in_gap, late, first[late], closed[late])
             first, counts = first + closed, counts - closed
-        ranges = WindowRanges.of(first, counts)
+        entered = WindowRanges.of(first, counts)
         if batch.emit != "update":
-            ranges = add_by_tile(state, batch, ranges, unassigned.late)
-        for groups in grouped_chunks(state, entering, ranges):
+            entered = add_by_tile(state, batch, entered, unassigned.late)
+        for groups in grouped_chunks(state, entering, entered):
             self.add_groups(state, batch, groups)
         return unassigned
 

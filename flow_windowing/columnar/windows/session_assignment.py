@@ -55,17 +55,15 @@ class ClusterSessions(NamedTuple):
     is_single: Mask
 
 
-def find_clusters(
-    windows: OpenWindows, spans: Spans, entering: EnteringRows, reach_us: int
-) -> Clusters:
+def find_clusters(windows: OpenWindows, entering: EnteringRows, reach_us: int) -> Clusters:
     """Group open sessions and entering rows into clusters.
 
     Args:
         windows: the open sessions.
-        spans: the bounds of the open sessions.
         entering: the rows.
         reach_us: the greatest distance within a session.
     """
+    spans = windows.ensure_spans()
     gets_values = np.zeros(int(entering.slots.max()) + 1, np.bool_)
     gets_values[entering.slots] = True
     is_near = windows.slots < len(gets_values)
@@ -117,10 +115,10 @@ def _clusters_with_values(cluster: Ints, slots: Ints, sessions: Ints) -> Cluster
 
 
 def cluster_sessions(
-    clusters: Clusters, windows: OpenWindows, spans: Spans, entering: EnteringRows, reach_us: int
+    clusters: Clusters, windows: OpenWindows, entering: EnteringRows, reach_us: int
 ) -> ClusterSessions:
     """Return the session that each cluster becomes when its values enter in order."""
-    sessions = clusters.sessions
+    sessions, spans = clusters.sessions, windows.ensure_spans()
     cluster = np.concatenate([clusters.of_session, clusters.of_value])
     order = np.argsort(cluster, kind="stable")
     cluster = cluster[order]
@@ -298,9 +296,8 @@ def assign_sessions(
         reach_us: the greatest distance within a session.
         late_if_behind: True if a row behind the watermark may be late for its session.
     """
-    spans = windows.ensure_spans()
-    clusters = find_clusters(windows, spans, entering, reach_us)
-    of_clusters = cluster_sessions(clusters, windows, spans, entering, reach_us)
+    clusters = find_clusters(windows, entering, reach_us)
+    of_clusters = cluster_sessions(clusters, windows, entering, reach_us)
     is_single = of_clusters.is_single
     if late_if_behind:
         may_be_late = is_behind(entering.times_us, entering.watermark_us)
@@ -314,7 +311,7 @@ def assign_sessions(
         is_accepted[history.late] = False
         for value, session in history.sessions_of_values().items():
             ids[value] = session.id
-    sessions, bounds = _final_sessions(clusters, of_clusters, spans, history)
+    sessions, bounds = _final_sessions(clusters, of_clusters, windows.ensure_spans(), history)
     return SessionAssignment(ids, is_accepted, is_direct, sessions, bounds, history)
 
 

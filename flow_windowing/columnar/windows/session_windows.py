@@ -13,7 +13,7 @@ from typing_extensions import override
 from flow.columns.arrays import Ints, Mask, ranges, run_starts
 from flow_windowing.columnar.admission.admitted_rows import EnteringRows
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
-from flow_windowing.columnar.aggregates.accumulators import FailedRow, RowOperation
+from flow_windowing.columnar.aggregates.accumulators import RowOperation
 from flow_windowing.columnar.state.open_windows import Bounds, OpenWindows, Spans
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.windows.session_assignment import (
@@ -25,6 +25,7 @@ from flow_windowing.columnar.windows.session_assignment import (
     refs_of,
 )
 from flow_windowing.columnar.windows.windowing import (
+    NO_ROWS,
     RowBatch,
     UnassignedRows,
     Update,
@@ -32,123 +33,143 @@ from flow_windowing.columnar.windows.windowing import (
     Windowing,
     group_by_window,
 )
+from flow_windowing.contract.arrival import Arrival
 from flow_windowing.rules.settings import Emit
 from flow_windowing.windowers.sessions import SessionWindower
 
 
-class SessionAdder:
-    """Addition of entering rows to open sessions, with the merge of sessions.
+def add_values(windows: OpenWindows, batch: RowBatch, assignment: SessionAssignment) -> None:
+    """Add entering rows to their sessions, and merge sessions.
 
     For an order-free aggregate, sessions are merged first, and then get all their values together.
     For other aggregates, a session gets its direct values together; the operations of all other
     values are applied in order.
+
+    Args:
+        windows: all sessions, final and merged, before the values.
+        batch: the batch of rows.
+        assignment: the sessions of the batch's rows.
+
+    Raises:
+        FailedRow: when a user's function raised.
+    """
+    merges = _Merges.of(windows, assignment.history)
+    np.maximum.at(windows.latest_us, merges.targets, windows.latest_us[merges.originals])
+    accepted = _grouped(batch, assignment, assignment.is_accepted)
+    rows = windows.rows_of(accepted.windows)
+    direct, direct_rows = accepted, rows
+    if not assignment.is_direct.all():
+        direct = _grouped(batch, assignment, assignment.is_direct)
+        direct_rows = windows.rows_of(direct.windows)
+    first_changes = _first_changes(windows, assignment.history, accepted, rows)
+    batch.record_changes(windows, rows, accepted, first_changes)
+    of_accepted = of_direct = batch.groups(accepted.entries, accepted.starts)
+    if direct is not accepted:
+        of_direct = batch.groups(direct.entries, direct.starts)
+    for column in windows.accumulators:
+        if column.is_order_free:
+            merges.merge(column, batch)
+            if len(rows):
+                column.add(rows, of_accepted)
+        elif len(direct_rows):
+            column.add(direct_rows, of_direct)
+    _apply_in_order(windows, batch, assignment)
+
+
+def _apply_in_order(windows: OpenWindows, batch: RowBatch, assignment: SessionAssignment) -> None:
+    """Apply the operations of the history to the aggregates that depend on order."""
+    columns = [one for one in windows.accumulators if not one.is_order_free]
+    if columns and assignment.history.operations:
+        by_row = _RowOperations.of(windows, batch, assignment)
+        with batch.failures_at(by_row.entries):
+            for column in columns:
+                column.apply(*by_row[:3])
+
+
+def _grouped(batch: RowBatch, assignment: SessionAssignment, chosen: Mask) -> WindowGroups:
+    entries = np.flatnonzero(chosen)
+    return group_by_window(batch.entering, entries, assignment.ids[entries])
+
+
+def _first_changes(
+    windows: OpenWindows, history: SessionHistory, accepted: WindowGroups, rows: Ints
+) -> Ints:
+    """Return the entering row that changed each session first.
+
+    Values that entered another session, before its merge into the session, do not count.
+    """
+    changes = accepted.entries[accepted.starts]
+    first: dict[SessionRef, int] = {}
+    for target, _, value in history.operations:
+        if target not in history.merges:
+            first[target] = min(first.get(target, value), value)
+    changed = np.searchsorted(rows, windows.rows_of(refs_of(list(first))))
+    changes[changed] = list(first.values())
+    return changes
+
+
+class _Merges(NamedTuple):
+    """Sessions that are merged into final sessions.
+
+    Attributes:
+        originals: the row of each session that is merged.
+        targets: the row of its final session.
+        causes: the entering row that caused its merge.
     """
 
-    def __init__(
-        self, windows: OpenWindows, batch: RowBatch, assignment: SessionAssignment
-    ) -> None:
-        self._windows = windows
-        self._batch = batch
-        self._assignment = assignment
-        history = assignment.history
-        self._originals = list(history.merges)
-        self._targets = [history.final_session(one) for one in history.merges]
-        self._causes = [merge.value for merge in history.merges.values()]
+    originals: Ints
+    targets: Ints
+    causes: Ints
 
-    def add(self) -> None:
-        """Add the values to their sessions and merge sessions."""
-        windows, assignment = self._windows, self._assignment
-        originals = windows.rows_of(refs_of(self._originals))
-        targets = windows.rows_of(refs_of(self._targets))
-        np.maximum.at(windows.latest_us, targets, windows.latest_us[originals])
-        accepted = self._group(assignment.is_accepted)
-        rows = windows.rows_of(accepted.windows)
-        direct, direct_rows = accepted, rows
-        if not assignment.is_direct.all():
-            direct = self._group(assignment.is_direct)
-            direct_rows = windows.rows_of(direct.windows)
-        self._batch.record_changes(windows, rows, accepted, self._first_changes(accepted, rows))
-        of_accepted = of_direct = self._batch.groups(accepted.entries, accepted.starts)
-        if direct is not accepted:
-            of_direct = self._batch.groups(direct.entries, direct.starts)
-        for column in windows.accumulators:
-            if column.is_order_free:
-                self._merge(column, targets, originals)
-                if len(rows):
-                    column.add(rows, of_accepted)
-            elif len(direct_rows):
-                column.add(direct_rows, of_direct)
-        self._apply([one for one in windows.accumulators if not one.is_order_free])
+    @classmethod
+    def of(cls, windows: OpenWindows, history: SessionHistory) -> _Merges:
+        """Return the merges of a history."""
+        final = refs_of([history.final_session(one) for one in history.merges])
+        causes = np.array([merge.value for merge in history.merges.values()], np.int64)
+        return cls(windows.rows_of(refs_of(list(history.merges))), windows.rows_of(final), causes)
 
-    def _group(self, chosen: Mask) -> WindowGroups:
-        entries = np.flatnonzero(chosen)
-        return group_by_window(self._batch.entering, entries, self._assignment.ids[entries])
-
-    def _first_changes(self, accepted: WindowGroups, rows: Ints) -> Ints:
-        """Return the entering row that changed each session first.
-
-        Values that entered another session, before its merge into the session, do not count.
-        """
-        changes = accepted.entries[accepted.starts]
-        history = self._assignment.history
-        first: dict[SessionRef, int] = {}
-        for target, _, value in history.operations:
-            if target not in history.merges:
-                first[target] = min(first.get(target, value), value)
-        changed = np.searchsorted(rows, self._windows.rows_of(refs_of(list(first))))
-        changes[changed] = list(first.values())
-        return changes
-
-    def _merge(self, column: AccumulatorColumn, targets: Ints, originals: Ints) -> None:
-        """Merge sessions in rounds; a target occurs at most once in a round."""
-        order = np.argsort(targets, kind="stable")
-        begins = run_starts(targets[order])
+    def merge(self, column: AccumulatorColumn, batch: RowBatch) -> None:
+        """Merge accumulators in rounds; a target occurs at most once in a round."""
+        order = np.argsort(self.targets, kind="stable")
+        begins = run_starts(self.targets[order])
         counts = np.diff(begins, append=len(order))
         round_of_pair = ranges(np.zeros(len(counts), np.int64), counts)
         for number in range(int(counts.max(initial=0))):
             pairs = order[round_of_pair == number]
-            try:
-                column.merge(targets[pairs], originals[pairs])
-            except FailedRow as error:
-                cause = self._causes[int(pairs[error.row])]
-                raise FailedRow(self._row_of(cause)) from error.__cause__
-
-    def _apply(self, columns: list[AccumulatorColumn]) -> None:
-        """Apply the history's operations to the accumulators of some aggregates."""
-        operations = self._assignment.history.operations
-        if not columns or not operations:
-            return
-        entries = np.flatnonzero(~self._assignment.is_direct)
-        by_row = row_operations(self._windows, operations, entries)
-        values, arrivals = self._batch.objects(entries)
-        for column in columns:
-            try:
-                column.apply(by_row, values, arrivals)
-            except FailedRow as error:
-                raise FailedRow(self._row_of(int(entries[error.row]))) from error.__cause__
-
-    def _row_of(self, entry: int) -> int:
-        return int(self._batch.entering.rows[entry])
+            with batch.failures_at(self.causes[pairs]):
+                column.merge(self.targets[pairs], self.originals[pairs])
 
 
-def row_operations(
-    windows: OpenWindows, operations: list[SessionOperation], entries: Ints
-) -> list[RowOperation]:
-    """Return operations on sessions as operations on rows.
+class _RowOperations(NamedTuple):
+    """The operations of a history on rows, with the values of the entering rows that they add.
 
-    Args:
-        windows: the open sessions.
-        operations: the operations, with values by entering row.
-        entries: the entering rows; the values of the returned operations are indices in it.
+    Attributes:
+        operations: the operations; their values are indices in `values`.
+        values: the values of the rows that are not direct.
+        arrivals: the arrivals of these values.
+        entries: the entering rows of these values.
     """
-    targets = windows.rows_of(refs_of([one.target for one in operations])).tolist()
-    others = [one.original or one.target for one in operations]
-    originals = windows.rows_of(refs_of(others)).tolist()
-    index_of = dict(zip(entries.tolist(), range(len(entries)), strict=True))
-    return [
-        RowOperation(target, None if one.original is None else original, index_of[one.value])
-        for one, target, original in zip(operations, targets, originals, strict=True)
-    ]
+
+    operations: list[RowOperation]
+    values: list[Any]
+    arrivals: list[Arrival]
+    entries: Ints
+
+    @classmethod
+    def of(
+        cls, windows: OpenWindows, batch: RowBatch, assignment: SessionAssignment
+    ) -> _RowOperations:
+        """Return the operations of the assignment's history."""
+        entries, operations = np.flatnonzero(~assignment.is_direct), assignment.history.operations
+        targets = windows.rows_of(refs_of([one.target for one in operations])).tolist()
+        others = [one.original or one.target for one in operations]
+        originals = windows.rows_of(refs_of(others)).tolist()
+        index_of = dict(zip(entries.tolist(), range(len(entries)), strict=True))
+        by_row = [
+            RowOperation(target, None if one.original is None else original, index_of[one.value])
+            for one, target, original in zip(operations, targets, originals, strict=True)
+        ]
+        return cls(by_row, *batch.objects(entries), entries)
 
 
 def retractions(
@@ -218,7 +239,9 @@ def add_with_updates(
         return []
     times_us = batch.entering.times_us.tolist()
     emissions = _emissions(operations, *_before(windows, operations), times_us)
-    results = _apply_operations(windows, batch, assignment, operations)
+    by_row = _RowOperations.of(windows, batch, assignment)
+    with batch.failures_at(by_row.entries):
+        results = [one.apply_each(*by_row[:3]) for one in windows.accumulators]
     causes = [one.operation for one in emissions]
     sessions = refs_of([one.session for one in emissions])
     spans = Spans.of([one.bounds for one in emissions])
@@ -280,23 +303,6 @@ def _emissions(
     return emissions
 
 
-def _apply_operations(
-    windows: OpenWindows,
-    batch: RowBatch,
-    assignment: SessionAssignment,
-    operations: list[SessionOperation],
-) -> list[list[Any]]:
-    """Apply operations, and return each aggregate's result for each operation."""
-    entries = np.flatnonzero(~assignment.is_direct)
-    values, arrivals = batch.objects(entries)
-    by_row = row_operations(windows, operations, entries)
-    try:
-        return [one.apply_each(by_row, values, arrivals) for one in windows.accumulators]
-    except FailedRow as error:
-        row = int(batch.entering.rows[entries[error.row]])
-        raise FailedRow(row) from error.__cause__
-
-
 class SessionWindows(Windowing):
     """Windows that last as long as values of a key keep arriving.
 
@@ -326,7 +332,7 @@ class SessionWindows(Windowing):
     def enter(self, state: ShardState, batch: RowBatch) -> UnassignedRows:
         entering = batch.entering
         if not len(entering.rows):
-            return UnassignedRows.none()
+            return UnassignedRows()
         assignment = assign_sessions(
             self._windower, state.windows, entering, self._reach_us, not self.is_late_at_once
         )
@@ -337,7 +343,7 @@ class SessionWindows(Windowing):
             self._add_with_updates(state, batch, assignment)
         else:
             batch.updates.extend(retractions(windows, entering, assignment.history))
-            SessionAdder(windows, batch, assignment).add()
+            add_values(windows, batch, assignment)
         if merges:
             rows = windows.rows_of(assignment.sessions)
         windows.ensure_spans().replace_rows(rows, assignment.spans)
@@ -348,15 +354,13 @@ class SessionWindows(Windowing):
             state.windows = windows.take(stays)
         late = np.array(assignment.history.late, np.int64)
         ids, counts = self.ids_at(entering.times_us[late])
-        return UnassignedRows(UnassignedRows.none().in_gap, late, ids, counts)
+        return UnassignedRows(NO_ROWS, late, ids, counts)
 
     def _add_with_updates(
         self, state: ShardState, batch: RowBatch, assignment: SessionAssignment
     ) -> None:
         """Add values to sessions, with a result for each value."""
-        entries = np.flatnonzero(assignment.is_direct)
-        groups = group_by_window(batch.entering, entries, assignment.ids[entries])
-        self.add_groups(state, batch, groups)
+        self.add_groups(state, batch, _grouped(batch, assignment, assignment.is_direct))
         batch.updates.extend(add_with_updates(state.windows, batch, assignment))
         if batch.needs_latest:
             rows = state.windows.rows_of(assignment.sessions)

@@ -6,6 +6,8 @@ An update is a result that a window emits before it closes, or the retraction of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,13 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from flow.columns.arrays import Ints, Mask, running_max
+from flow.columns.arrays import Ints, Mask, run_starts, running_max
+from flow.columns.chunks import pick
 from flow.instants import NEVER
 from flow_windowing.aggregates.aggregator import Aggregator, form_of
 from flow_windowing.columnar.admission.admitted_rows import EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
-from flow_windowing.columnar.aggregates.accumulators import Groups
-from flow_windowing.columnar.aggregates.forms import has_columns
+from flow_windowing.columnar.aggregates.accumulators import FailedRow, Groups
+from flow_windowing.columnar.aggregates.forms import has_kernel
 from flow_windowing.columnar.state.open_windows import (
     MergedIds,
     OpenWindows,
@@ -31,6 +34,8 @@ from flow_windowing.columnar.values.records import Values, object_reader
 from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.rules.settings import Emit, Timestamp, timestamp_of
+
+NO_ROWS: Ints = np.empty(0, np.int64)
 
 
 class Update(NamedTuple):
@@ -66,7 +71,10 @@ class Update(NamedTuple):
             self.ids[rows],
             (open_us[rows], close_us[rows]),
             self.latest_us[rows],
-            [_take(column, rows) for column in self.results],
+            [
+                column.take(pa.array(rows)) if isinstance(column, pa.Array) else pick(column, rows)
+                for column in self.results
+            ],
             None if self.merged_ids is None else self.merged_ids[rows],
             None if self.is_retraction is None else self.is_retraction[rows],
         )
@@ -89,12 +97,6 @@ def greatest_so_far(before: Ints, values: Ints, counts: Ints) -> Ints:
     """
     groups = np.repeat(np.arange(len(counts)), counts)
     return np.maximum(running_max(values, groups), before[groups])
-
-
-def _take(column: pa.Array | list[Any], rows: Ints) -> pa.Array | list[Any]:
-    if isinstance(column, pa.Array):
-        return column.take(pa.array(rows))
-    return [column[row] for row in rows.tolist()]
 
 
 class RowBatch(NamedTuple):
@@ -121,14 +123,8 @@ class RowBatch(NamedTuple):
 
     def groups(self, entries: Ints, starts: Ints) -> Groups:
         """Return entering rows, given by index and grouped by window, as input of aggregates."""
-        return Groups(
-            self.values,
-            self.entering.rows[entries],
-            starts,
-            object_reader(self.values),
-            self._arrival_columns,
-            self.is_in_arrival_order,
-        )
+        rows = self.entering.rows[entries]
+        return Groups(self.values, rows, starts, self._arrival_columns, self.is_in_arrival_order)
 
     def objects(self, entries: Ints) -> tuple[list[Any], list[Arrival]]:
         """Return the values of entering rows as Python objects, and their arrivals."""
@@ -139,6 +135,14 @@ class RowBatch(NamedTuple):
         )
         values = object_reader(self.values)(entering.rows[entries])
         return values, [Arrival(*one) for one in arrivals]
+
+    @contextmanager
+    def failures_at(self, entries: Ints) -> Iterator[None]:
+        """Raise a `FailedRow` of an index in `entries` as that of the entering row's value."""
+        try:
+            yield
+        except FailedRow as error:
+            raise FailedRow(int(self.entering.rows[entries[error.row]])) from error.__cause__
 
     def record_changes(
         self,
@@ -188,16 +192,10 @@ class UnassignedRows(NamedTuple):
         counts: the number of windows, with consecutive ids, that each late row misses.
     """
 
-    in_gap: Ints
-    late: Ints
-    ids: Ints
-    counts: Ints
-
-    @classmethod
-    def none(cls) -> UnassignedRows:
-        """Return no rows."""
-        empty = np.empty(0, np.int64)
-        return cls(empty, empty, empty, empty)
+    in_gap: Ints = NO_ROWS
+    late: Ints = NO_ROWS
+    ids: Ints = NO_ROWS
+    counts: Ints = NO_ROWS
 
 
 class WindowGroups(NamedTuple):
@@ -232,8 +230,7 @@ def group_by_window(entering: EnteringRows, entries: Ints, ids: Ints) -> WindowG
     order = window_order(slots, ids)
     if order is not None:
         entries, ids, slots = entries[order], ids[order], slots[order]
-    is_start = (slots[1:] != slots[:-1]) | (ids[1:] != ids[:-1])
-    starts = np.concatenate([np.zeros(min(len(ids), 1), np.int64), np.flatnonzero(is_start) + 1])
+    starts = run_starts(slots, ids)
     return WindowGroups(WindowRefs(slots[starts], ids[starts]), entries, starts)
 
 
@@ -314,14 +311,6 @@ class Windowing(ABC):
         least_us = -greatest_so_far(-first_us, -times_us, counts)
         return least_us, greatest_so_far(last_us, times_us, counts)
 
-    def _merged_ids_per_value(
-        self, windows: OpenWindows, rows: Ints, counts: Ints
-    ) -> MergedIds | None:
-        """Return the merged ids of each value's window; ``None`` if windows do not merge."""
-        return (
-            np.repeat(windows.ensure_spans().merged_ids[rows], counts) if self.may_merge else None
-        )
-
     def add_groups(self, state: ShardState, batch: RowBatch, groups: WindowGroups) -> None:
         """Add values to windows, and open windows that are not open.
 
@@ -338,6 +327,7 @@ class Windowing(ABC):
         else:
             results = [column.add_each(rows, of_aggregates) for column in windows.accumulators]
             counts, times_us = groups.counts, batch.entering.times_us[groups.entries]
+            merged = windows.ensure_spans().merged_ids[rows] if self.may_merge else None
             update = Update(
                 groups.entries,
                 np.repeat(groups.windows.slots, counts),
@@ -345,7 +335,7 @@ class Windowing(ABC):
                 self.bounds_per_value(windows, rows, batch, groups),
                 greatest_so_far(windows.latest_us[rows], times_us, counts),
                 results,
-                self._merged_ids_per_value(windows, rows, counts),
+                None if merged is None else np.repeat(merged, counts),
             )
             batch.updates.append(update.sort())
         batch.record_changes(windows, rows, groups)
@@ -391,7 +381,7 @@ class WindowPlan:
 
         The tuple is also empty if an aggregate reads a nested field.
         """
-        if not all(has_columns(one) for one in self.aggregators):
+        if not all(has_kernel(one) for one in self.aggregators):
             return ()
         read = (one.field_read for one in self.aggregators)
         fields = {field for field in read if isinstance(field, str)}

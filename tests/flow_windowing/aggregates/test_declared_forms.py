@@ -8,7 +8,7 @@ import pytest
 
 import flow_windowing as win
 from flow_windowing.aggregates.aggregator import Aggregator, Form, form_of
-from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free
+from flow_windowing.columnar.aggregates.forms import has_kernel, is_order_free
 from tests.support.columns import Epoch, Step, as_dicts, as_records, equal_rows, outcome
 
 DECLARED: dict[Any, tuple[bool, bool, bool, bool]] = {
@@ -45,7 +45,7 @@ DECLARED: dict[Any, tuple[bool, bool, bool, bool]] = {
 @pytest.mark.parametrize("aggregate", DECLARED, ids=repr)
 def test_an_aggregate_declares_its_columns_and_what_matters(aggregate: Any) -> None:
     assert DECLARED[aggregate] == (
-        has_columns(aggregate),
+        has_kernel(aggregate),
         is_order_free(aggregate),
         form_of(aggregate).ignores_arrival,
         aggregate.spans_keys,
