@@ -62,7 +62,7 @@ MINUTE_US = 60_000_000
 FIVE_MINUTES_US, FOUR_DAYS_US = 5 * MINUTE_US, 4 * 24 * 60 * MINUTE_US
 # With constant system time only events close windows, and no event is late.
 NOW = Moment(START_US)
-ASKED = ShardEpoch(NOW, NOW, end_of_input=False, wanted=frozenset({0}))
+ASKED = ShardEpoch(NOW, end_of_input=False, wanted=frozenset({0}))
 MANY = Events(ROWS, FIVE_MINUTES_US)
 KEYS = (("1k", FEW_KEYS), ("20k", ROWS))
 """The numbers of keys, each with its suffix in the names of kernels."""

@@ -71,8 +71,8 @@ class ShardEpoch(NamedTuple):
     """Parameters of an epoch for a shard.
 
     Attributes:
-        moment: the epoch's system time, with the stream progress after all of the epoch's rows.
-        before: the epoch's system time, with the stream progress before the epoch's rows.
+        moment: the epoch's system time, with the stream progress after all of the epoch's rows;
+            `Moment.before` has that before the rows.
         end_of_input: True if this is the last epoch of the input.
         wanted: numbers of the step's streams that have a reader; items of other streams need only
             be counted.
@@ -84,7 +84,6 @@ class ShardEpoch(NamedTuple):
     """
 
     moment: Moment
-    before: Moment
     end_of_input: bool
     wanted: frozenset[int]
     holding: frozenset[int] = frozenset()

@@ -86,7 +86,7 @@ class ShardIds(ShardLogic):
         self._add_loaded()
         self._epoch, self._moment = epoch, epoch.moment
         self._output = ShardOutput.empty(len(DEDUP_PORTS))
-        self._advance_to(epoch.before)
+        self._advance_to(epoch.moment.before)
         if rows is not None:
             self._add_rows(rows)
         self._advance_to(epoch.moment)
@@ -136,7 +136,7 @@ class ShardIds(ShardLogic):
         new = len(table.keys) - len(self._clocks)
         self._clocks = self._clocks.concat(self._clock.new_clocks(new))
         arriving = ArrivingRows.of(rows, table.keys, slots, sides=1)
-        admitted = self._clock.admit(self._clocks, arriving, self._epoch.before, self._moment)
+        admitted = self._clock.admit(self._clocks, arriving, self._moment)
         late = LateItems(self._output, self._epoch.wanted, sides=1)
         value_of = value_reader(rows.values)
         on_time = late.reject(

@@ -415,7 +415,7 @@ class OneKeyOverColumns:
             pa.array(["k"]), np.array([count]), np.arange(count), np.arange(count), list(values)
         )
         ports = frozenset({DOWN, LATE, CLOSED})
-        epoch = ShardEpoch(moment, moment.before, end, ports)
+        epoch = ShardEpoch(moment, end, ports)
         made = self._logic.run(rows if count else None, epoch)
         for port, chunks in enumerate(made.chunks):
             items = [item for chunk in chunks for item in as_pairs(chunk, "").values]

@@ -118,7 +118,7 @@ class KeyedStep:
         wanted = frozenset(at for at, down in enumerate(downs) if self._is_wanted(down))
         moment = time.moment
         holding = self.plan.holding.get(step_id, frozenset())
-        epoch = ShardEpoch(moment, moment.before, self.control.end_of_input, wanted, holding)
+        epoch = ShardEpoch(moment, self.control.end_of_input, wanted, holding)
         values = rows.values if rows is not None and isinstance(rows.values, list) else ()
         try:
             with unchanged(self.plan, step_id, values):

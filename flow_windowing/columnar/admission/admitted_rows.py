@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -74,7 +74,7 @@ class ArrivingRows(NamedTuple):
             counts,
             chosen,
             rows.order[chosen],
-            *(None if column is None else column[chosen] for column in rows[5:]),
+            *_chosen(rows[5:], chosen),
         )
 
     @property
@@ -91,16 +91,8 @@ class ArrivingRows(NamedTuple):
         """Return the rows in a mask, without the keys that have no other rows."""
         counts = np.bincount(self.run_of_row[is_chosen], minlength=len(self.counts))
         has_rows = np.flatnonzero(counts)
-        return self._replace(
-            slots=self.slots[has_rows],
-            counts=counts[has_rows],
-            numbers=self.numbers[is_chosen],
-            order=self.order[is_chosen],
-            progress_us=_chosen(self.progress_us, is_chosen),
-            bound_us=_chosen(self.bound_us, is_chosen),
-            own_progress_us=_chosen(self.own_progress_us, is_chosen),
-            sources=_chosen(self.sources, is_chosen),
-        )
+        of_keys = self.slots[has_rows], counts[has_rows]
+        return ArrivingRows(*self[:4], *of_keys, *_chosen(self[6:], is_chosen))
 
     def failure(self, row: int, rejected: RejectedValue) -> KeyFailure:
         """Return the failure of a row's key, by a value that the clock rejected."""
@@ -155,9 +147,7 @@ class EnteringRows(NamedTuple):
 
     def take(self, chosen: Ints | Mask) -> EnteringRows:
         """Return the chosen rows."""
-        sources = None if self.sources is None else self.sources[chosen]
-        rows, slots, times_us, numbers, watermark_us = (column[chosen] for column in self[:5])
-        return EnteringRows(rows, slots, times_us, numbers, watermark_us, sources)
+        return EnteringRows(*_chosen(self, chosen))
 
 
 def sorted_pairs(
@@ -188,8 +178,9 @@ def _without_sides(values: Values, sides: int) -> tuple[Values, Callable[[int], 
     return plain, plain.__getitem__
 
 
-def _chosen(column: Ints | None, is_chosen: Mask) -> Ints | None:
-    return None if column is None else column[is_chosen]
+def _chosen(columns: Iterable[Any], rows: Ints | Mask) -> Iterator[Any]:
+    """Yield the chosen rows of columns, ``None`` for a column that is ``None``."""
+    return (None if column is None else column[rows] for column in columns)
 
 
 Missed: TypeAlias = "Callable[[EnteringRows, list[Any]], Sequence[tuple[WindowMetadata, ...]]]"

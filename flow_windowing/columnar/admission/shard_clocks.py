@@ -207,14 +207,13 @@ class ShardClock(ABC, Generic[C]):
         """Return the clocks of new keys."""
 
     @abstractmethod
-    def admit(self, clocks: C, rows: ArrivingRows, before: Moment, after: Moment) -> AdmittedRows:
+    def admit(self, clocks: C, rows: ArrivingRows, moment: Moment) -> AdmittedRows:
         """Return the rows with a timestamp, and advance the clocks to the end of an epoch.
 
         Args:
             clocks: the clocks of all keys, which are changed.
             rows: the rows.
-            before: the moment before the rows.
-            after: the moment after the rows.
+            moment: the moment after the rows.
 
         Raises:
             KeyFailure: when a value has no timestamp, and the clock does not drop such values.
@@ -260,11 +259,9 @@ class SystemShardClock(ColumnClock):
     fields = frozenset()
 
     @override
-    def admit(
-        self, clocks: KeyColumns, rows: ArrivingRows, before: Moment, after: Moment
-    ) -> AdmittedRows:
-        count = len(rows.order)
-        return AdmittedRows(rows, np.full(count, after.now_us), np.full(count, before.now_us))
+    def admit(self, clocks: KeyColumns, rows: ArrivingRows, moment: Moment) -> AdmittedRows:
+        count, before_us = len(rows.order), moment.before.now_us
+        return AdmittedRows(rows, np.full(count, moment.now_us), np.full(count, before_us))
 
     @override
     def watermarks_us(self, clocks: KeyColumns, moment: Moment) -> Ints:
@@ -288,14 +285,12 @@ class EventShardClock(ColumnClock):
         self.fields = field_path(getter).record_fields if isinstance(getter, str) else None
 
     @override
-    def admit(
-        self, clocks: KeyColumns, rows: ArrivingRows, before: Moment, after: Moment
-    ) -> AdmittedRows:
-        admitted = self._with_times(rows)
-        refused = self._too_far_ahead(admitted.times_us, after)
-        if refused is not None:
+    def admit(self, clocks: KeyColumns, rows: ArrivingRows, moment: Moment) -> AdmittedRows:
+        admitted, limit_us = self._with_times(rows), self._clock.max_ahead_us
+        refused = admitted.times_us - moment.now_us > limit_us if limit_us < NEVER else None
+        if refused is not None and refused.any():
             admitted = admitted._replace(refusals=np.where(refused, _TOO_FAR_AHEAD, 0))
-        return self._advance(clocks, admitted, refused, before, after)
+        return self._advance(clocks, admitted, moment)
 
     def _with_times(self, rows: ArrivingRows) -> AdmittedRows:
         """Return the rows that have a timestamp, before the clock gives them watermarks."""
@@ -321,35 +316,21 @@ class EventShardClock(ColumnClock):
             rows, times = rows.where(kept), times[kept]
         return AdmittedRows(rows, times, no_watermarks, dropped=dropped, note=note)
 
-    def _too_far_ahead(self, times_us: Ints, moment: Moment) -> Mask | None:
-        """Return the mask of timestamps too far ahead of system time; ``None`` if none is."""
-        limit_us = self._clock.max_ahead_us
-        if limit_us >= NEVER:
-            return None
-        refused: Mask = times_us - moment.now_us > limit_us
-        return refused if refused.any() else None
-
-    def _advance(
-        self,
-        clocks: KeyColumns,
-        admitted: AdmittedRows,
-        refused: Mask | None,
-        before: Moment,
-        after: Moment,
-    ) -> AdmittedRows:
+    def _advance(self, clocks: KeyColumns, admitted: AdmittedRows, moment: Moment) -> AdmittedRows:
         """Return rows with watermarks, and advance the clocks of their keys."""
-        rows = admitted.arriving
+        rows, accepted = admitted.arriving, admitted.arriving.slots
         if not len(rows.slots):
             return admitted
         candidates = admitted.times_us - self._clock.wait_us
-        if refused is not None:
-            candidates = np.where(refused, NO_WATERMARK, candidates)
-        starts = rows.starts
-        greatest_us = np.maximum.reduceat(candidates, starts)
-        watermark_us = self._row_watermarks(clocks, rows, candidates, before)
+        if admitted.refusals is not None:
+            is_refused = admitted.refusals > 0
+            candidates = np.where(is_refused, NO_WATERMARK, candidates)
+            accepted = accepted[np.add.reduceat(~is_refused, rows.starts) > 0]
+        greatest_us = np.maximum.reduceat(candidates, rows.starts)
+        watermark_us = self._row_watermarks(clocks, rows, candidates, moment.before)
         admitted = admitted._replace(watermark_us=watermark_us)
-        is_accepted = None if refused is None else np.add.reduceat(~refused, starts) > 0
-        self._end_epoch(clocks, rows.slots, greatest_us, admitted.of_keys_us, is_accepted, after)
+        self._end_epoch(clocks, rows.slots, greatest_us, admitted.of_keys_us, moment)
+        clocks.last_value_us[accepted] = moment.running_us
         return admitted
 
     def _row_watermarks(
@@ -376,7 +357,6 @@ class EventShardClock(ColumnClock):
         slots: Ints,
         greatest_us: Ints,
         watermark_us: Ints,
-        is_accepted: Mask | None,
         moment: Moment,
     ) -> None:
         """Advance the clocks of the keys with rows to the end of an epoch.
@@ -386,7 +366,6 @@ class EventShardClock(ColumnClock):
             slots: the slots of the keys with rows.
             greatest_us: the greatest candidate of each of these keys, `NO_WATERMARK` without any.
             watermark_us: the watermark of each of these keys after its last row.
-            is_accepted: True for a key with a row that was not refused; ``None`` for all keys.
             moment: the moment after the rows.
         """
         free_us = self._free_us(clocks.take(slots), moment.inputs_us)
@@ -399,8 +378,6 @@ class EventShardClock(ColumnClock):
         moves = greatest_us > free_us
         clocks.base_us[slots[moves]] = greatest_us[moves]
         clocks.set_at_us[slots[moves]] = moment.running_us
-        accepted = slots if is_accepted is None else slots[is_accepted]
-        clocks.last_value_us[accepted] = moment.running_us
 
     @override
     def watermarks_us(self, clocks: KeyColumns, moment: Moment) -> Ints:
@@ -458,14 +435,7 @@ class StreamShardClock(EventShardClock):
         return np.full(len(clocks), moment.progress_us)
 
     @override
-    def _advance(
-        self,
-        clocks: KeyColumns,
-        admitted: AdmittedRows,
-        refused: Mask | None,
-        before: Moment,
-        after: Moment,
-    ) -> AdmittedRows:
+    def _advance(self, clocks: KeyColumns, admitted: AdmittedRows, moment: Moment) -> AdmittedRows:
         progress_us = admitted.arriving.progress_us
         if progress_us is None:
             raise TypeError("rows of a stream clock need progress_us, got None")
@@ -497,12 +467,11 @@ class LogicShardClock(ShardClock[KeyLogics]):
         return KeyLogics(self._clock.build, list(map(self._clock.build, snapshots)))
 
     @override
-    def admit(
-        self, clocks: KeyLogics, rows: ArrivingRows, before: Moment, after: Moment
-    ) -> AdmittedRows:
+    def admit(self, clocks: KeyLogics, rows: ArrivingRows, moment: Moment) -> AdmittedRows:
         count = len(rows.order)
         times_us, watermark_us = np.zeros(count, np.int64), np.zeros(count, np.int64)
         refusals, is_dropped, note = np.zeros(count, np.int64), np.zeros(count, np.bool_), ""
+        before = moment.before
         for row, run in enumerate(rows.run_of_row.tolist()):
             logic = clocks.logics[rows.slots[run]]
             value = rows.plain_of(int(rows.order[row]))
@@ -516,7 +485,7 @@ class LogicShardClock(ShardClock[KeyLogics]):
             times_us[row], watermark_us[row] = reading.timestamp_us, reading.watermark_us
             refusals[row] = REASONS.index(reading.refused)
         for slot in rows.slots.tolist():
-            clocks.logics[slot].settle(after)
+            clocks.logics[slot].settle(moment)
         dropped, kept = int(is_dropped.sum()), ~is_dropped
         if dropped:
             rows, refusals = rows.where(kept), refusals[kept]

@@ -134,14 +134,15 @@ class ClockedShard(ShardLogic):
         self._made = ShardOutput.empty(len(PORTS))
         self._late = LateItems(self._made, epoch.wanted, self._sides)
         self._begin_epoch()
-        self._advance_to(epoch.before, BEFORE_ITEMS)
+        self._advance_to(epoch.moment.before, BEFORE_ITEMS)
         if rows is not None:
             self._add_rows(rows)
         # Partitions may hold the watermark at the last row, and no longer after it; and the rows of
         # a step that reads results have not advanced its watermarks yet.
-        was_held = rows is not None and (rows.others_us is not None or epoch.before.judges_epoch)
-        if was_held or epoch.moment != epoch.before:
-            self._advance_to(epoch.moment, AFTER_ITEMS)
+        before, after = epoch.moment.before, epoch.moment
+        was_held = rows is not None and (rows.others_us is not None or before.judges_epoch)
+        if was_held or after != before:
+            self._advance_to(after, AFTER_ITEMS)
         self._end_epoch()
         if epoch.end_of_input:
             count = self._state.count
@@ -224,8 +225,8 @@ class ClockedShard(ShardLogic):
         pos_of_slot = np.full(state.count, AFTER_ITEMS)
         pos_of_slot[slots] = rows.pos[np.cumsum(rows.counts) - 1]
         arriving = ArrivingRows.of(rows, state.keys, slots, self._sides)
-        watermark_us = self._clock.watermarks_us(state.clocks, epoch.before).copy()
-        admitted = self._clock.admit(state.clocks, arriving, epoch.before, epoch.moment)
+        watermark_us = self._clock.watermarks_us(state.clocks, epoch.moment.before).copy()
+        admitted = self._clock.admit(state.clocks, arriving, epoch.moment)
         entering = self._late.reject(
             admitted,
             self._numbered(admitted),
@@ -265,7 +266,7 @@ class ClockedShard(ShardLogic):
         """Return admitted rows with their arrival numbers."""
         state, arriving = self._state, admitted.arriving
         slot_of_row = arriving.slots[arriving.run_of_row]
-        numbers = state.arrival_counts[slot_of_row] + numbers_in_runs(arriving.counts)
+        numbers = ranges(state.arrival_counts[arriving.slots], arriving.counts)
         state.arrival_counts[arriving.slots] += arriving.counts
         columns = (admitted.times_us, numbers, admitted.watermark_us, arriving.sources)
         return EnteringRows(arriving.order, slot_of_row, *columns)

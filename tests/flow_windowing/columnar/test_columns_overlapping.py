@@ -216,7 +216,7 @@ def epoch_of(count: int, from_us: int) -> ShardRows:
 
 def epoch_reading(*ports: int) -> ShardEpoch:
     now = Moment(START_US)
-    return ShardEpoch(now, now, end_of_input=False, wanted=frozenset(ports))
+    return ShardEpoch(now, end_of_input=False, wanted=frozenset(ports))
 
 
 def room_for(work: Callable[[], object]) -> int:

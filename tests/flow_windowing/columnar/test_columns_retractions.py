@@ -99,7 +99,7 @@ def run_epoch(logic: ShardLogic, now: int = 0, **seconds: list[int]) -> ShardOut
     counts = np.array([len(of_key) for of_key in seconds.values()])
     rows = ShardRows(pa.array(list(seconds)), counts, order, order, values)
     moment = Moment(START_US + now * 1_000_000)
-    return logic.run(rows, ShardEpoch(moment, moment, False, frozenset({DOWN})))
+    return logic.run(rows, ShardEpoch(moment, False, frozenset({DOWN})))
 
 
 def counts_by_window(made: ShardOutput) -> list[tuple[int, Any]]:
