@@ -69,10 +69,6 @@ def datetime_us(value: datetime) -> int:
     return datetime.__sub__(value, EPOCH) // _MICRO
 
 
-_PLAUSIBLE_US = 0
-"""The Unix epoch in µs: a unit smaller than seconds is suggested only for instants after it."""
-
-
 def instant_us(value: object) -> int:
     """Read an instant as microseconds since the Unix epoch.
 
@@ -132,7 +128,7 @@ def _in_range(micros: int, value: object) -> int:
 def _smaller_unit(micros: int) -> str:
     """Return a hint at the unit of a number too great for Unix seconds; empty if none fits."""
     for unit, per_second in (("milli", 1_000), ("micro", 1_000_000), ("nano", 1_000_000_000)):
-        if _PLAUSIBLE_US <= micros // per_second <= MAX_US:
+        if 0 <= micros // per_second <= MAX_US:  # An instant before 1970 is hardly meant.
             return f": divide it by {per_second:,} if it is a number of Unix {unit}seconds"
     return ""
 

@@ -36,50 +36,54 @@ AT_END = AFTER_ITEMS + 1
 """The position of items that the end of input emits."""
 
 
+class _Layout:
+    """Items in columns of equal length: lists, Arrow arrays or batches, and their positions."""
+
+    __slots__: tuple[str, ...] = ()
+
+    pos: Positions
+
+    def __len__(self) -> int:
+        return len(self.pos)
+
+    @property
+    def columns(self) -> list[Any]:
+        """The columns, in the order of the constructor's arguments."""
+        return [getattr(self, name) for name in self.__slots__]
+
+
 @dataclass(slots=True)
-class Items:
+class Items(_Layout):
     """Items as Python objects."""
 
     items: list[Any]
     pos: Positions
 
-    def __len__(self) -> int:
-        return len(self.items)
-
 
 @dataclass(slots=True)
-class Pairs:
+class Pairs(_Layout):
     """Keys and values as Python objects; every key is a `str`."""
 
     keys: list[str]
     values: list[Any]
     pos: Positions
 
-    def __len__(self) -> int:
-        return len(self.values)
-
 
 @dataclass(slots=True)
-class Records:
+class Records(_Layout):
     """Records as rows of an Arrow batch."""
 
     batch: pa.RecordBatch
     pos: Positions
 
-    def __len__(self) -> int:
-        return int(self.batch.num_rows)
-
 
 @dataclass(slots=True)
-class KeyedRecords:
+class KeyedRecords(_Layout):
     """Records as rows of an Arrow batch, each with a text key; keys may be dictionary-encoded."""
 
     keys: pa.Array
     batch: pa.RecordBatch
     pos: Positions
-
-    def __len__(self) -> int:
-        return int(self.batch.num_rows)
 
 
 Chunk: TypeAlias = Items | Pairs | Records | KeyedRecords
@@ -184,17 +188,13 @@ def take(chunk: Chunk, mask: npt.NDArray[np.bool_]) -> Chunk:
 
 def reorder(chunk: Chunk, order: npt.NDArray[np.intp]) -> Chunk:
     """Return the items of a chunk at the given indices, in the order of the indices."""
-    pos = chunk.pos[order]
-    match chunk:
-        case Items(items, _):
-            return Items(pick(items, order), pos)
-        case Pairs(keys, values, _):
-            return Pairs(pick(keys, order), pick(values, order), pos)
-        case Records(batch, _):
-            return Records(batch.take(pa.array(order)), pos)
-        case KeyedRecords(keys, batch, _):
-            indices = pa.array(order)
-            return KeyedRecords(keys.take(indices), batch.take(indices), pos)
+    return type(chunk)(*(_reordered(column, order) for column in chunk.columns))
+
+
+def _reordered(column: Any, order: npt.NDArray[np.intp]) -> Any:
+    if isinstance(column, list):
+        return pick(column, order)
+    return column[order] if isinstance(column, np.ndarray) else column.take(pa.array(order))
 
 
 def pick(values: Sequence[Any], order: npt.NDArray[np.intp]) -> list[Any]:
@@ -209,7 +209,7 @@ def in_order(chunks: list[Chunk]) -> list[Chunk]:
     """Concatenate adjacent chunks of the same layout, and sort items by position, stably."""
     joined = _join_adjacent(chunks)
     if len(joined) > 1 and not _is_ascending([chunk.pos for chunk in joined]):
-        joined = [_join_items([as_items(chunk) for chunk in joined])]
+        joined = [_join([as_items(chunk) for chunk in joined])]
     return [_sorted_chunk(chunk) for chunk in joined]
 
 
@@ -229,14 +229,11 @@ def order_of(numbers: Positions) -> npt.NDArray[np.intp]:
     [1, 3, 0, 2]
     """
     least, bits = int(numbers.min(initial=0)), len(numbers).bit_length()
-    if (int(numbers.max(initial=0)) - least).bit_length() + bits > _BITS:
+    if (int(numbers.max(initial=0)) - least).bit_length() + bits > 63:
         return np.argsort(numbers, kind="stable")
     tagged = ((numbers - least) << bits) | np.arange(len(numbers))
     tagged.sort()
     return tagged & ((1 << bits) - 1)
-
-
-_BITS = 63
 
 
 def _is_ascending(runs: list[Positions]) -> bool:
@@ -258,38 +255,30 @@ def _join_adjacent(chunks: list[Chunk]) -> list[Chunk]:
 
 
 def _same_layout(left: Chunk, right: Chunk) -> bool:
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, (Records, KeyedRecords)) and isinstance(right, (Records, KeyedRecords)):
+    if isinstance(left, (Records, KeyedRecords)) and isinstance(right, type(left)):
         return bool(left.batch.schema.equals(right.batch.schema, check_metadata=True))
-    return True
+    return type(left) is type(right)
 
 
 def _join(run: list[Any]) -> Chunk:
     if len(run) == 1:
         only: Chunk = run[0]
         return only
-    match run[0]:
-        case Items():
-            return _join_items(run)
-        case Pairs():
-            keys = [key for chunk in run for key in chunk.keys]
-            values = [value for chunk in run for value in chunk.values]
-            return Pairs(keys, values, _join_pos(run))
-        case Records():
-            return Records(join_batches([chunk.batch for chunk in run]), _join_pos(run))
+    columns = zip(*(chunk.columns for chunk in run), strict=True)
+    joined: Chunk = type(run[0])(*map(_concatenated, columns))
+    return joined
+
+
+def _concatenated(parts: Sequence[Any]) -> Any:
+    match parts[0]:
+        case list():
+            return list(itertools.chain.from_iterable(parts))
+        case np.ndarray():
+            return np.concatenate(parts)
+        case pa.RecordBatch():
+            return join_batches(list(parts))
         case _:
-            keys = pa.concat_arrays([chunk.keys for chunk in run])
-            batch = join_batches([chunk.batch for chunk in run])
-            return KeyedRecords(keys, batch, _join_pos(run))
-
-
-def _join_items(run: list[Items]) -> Items:
-    return Items([item for chunk in run for item in chunk.items], _join_pos(run))
-
-
-def _join_pos(run: Sequence[Chunk]) -> Positions:
-    return np.concatenate([chunk.pos for chunk in run])
+            return pa.concat_arrays(parts)
 
 
 def _split_pairs(items: list[Any], pos: Positions, step_id: str) -> Pairs:
@@ -336,19 +325,12 @@ def key_array(keys: list[str], step_id: str) -> pa.Array:
     try:
         return pa.array(keys, pa.string())
     except (UnicodeEncodeError, pa.ArrowInvalid) as error:
-        for key in keys:
-            _check_utf8(key, step_id, error)
-        raise
-
-
-def _check_utf8(key: str, step_id: str, cause: Exception) -> None:
-    """Raise a `StepError` if a key has no UTF-8 form, such as a lone surrogate."""
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        raise step_error(
-            step_id, "a key must be text that UTF-8 can hold", key=key, has_item=False
-        ) from cause
+        # A lone surrogate has no UTF-8 form.
+        unfit = [key for key in keys if key.encode(errors="replace").decode() != key]
+        if not unfit:
+            raise
+        problem = "a key must be text that UTF-8 can hold"
+        raise step_error(step_id, problem, key=unfit[0], has_item=False) from error
 
 
 def null_mask(array: pa.Array) -> npt.NDArray[np.bool_]:

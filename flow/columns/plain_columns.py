@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise, repeat
 from operator import attrgetter, is_, itemgetter
 from typing import Any, TypeAlias
@@ -127,18 +127,7 @@ class PlainColumns:
 
     def value(self, row: int) -> Any:
         """Return the value of one row as a new Python object."""
-        fields, is_present = list[Any](), True
-        for letter, column in zip(self.letters, self.columns, strict=True):
-            if letter == "?":
-                is_present = bool(column[row])
-                continue
-            fields.append(_scalar(letter, column[row]) if is_present else None)
-            is_present = True
-        if self.shape is None:
-            return fields[0]
-        if isinstance(self.shape, int):
-            return tuple(fields)
-        return dict(zip(self.shape, fields, strict=True))
+        return self.take(slice(row, row + 1)).values()[0]
 
     def _fields(self) -> Iterator[list[Any]]:
         """Yield the values of each field as a list, shape (values,)."""
@@ -238,12 +227,6 @@ _COLUMNS: dict[str, Callable[[Sequence[Any]], Column | None]] = {
 
 def _times(column: Column) -> list[datetime]:
     return [EPOCH + since for since in column.view("m8[us]").tolist()]
-
-
-def _scalar(letter: str, cell: Any) -> Any:
-    if letter == "s":
-        return cell
-    return EPOCH + timedelta(microseconds=int(cell)) if letter == "m" else cell.item()
 
 
 def _bytes_of_texts(texts: list[str]) -> tuple[bytes, bytes]:

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flow.columns.arrays import Ints
 from flow.columns.chunks import (
     AFTER_ITEMS,
     MAX_SOURCES,
@@ -40,7 +42,7 @@ from flow.columns.chunks import (
     radix_order,
     reorder,
 )
-from flow.columns.plain_columns import Plain, PlainColumns
+from flow.columns.plain_columns import PlainColumns
 from flow.columns.record_batches import view_of
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.plan.plan import Edge
@@ -111,11 +113,8 @@ def from_batch(batch: pa.RecordBatch) -> Iterator[Packet]:
 
 
 def _batch(rows: list[Packet]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    arrays = [
-        pa.array(column, field.type) for column, field in zip(columns, PACKET_SCHEMA, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=PACKET_SCHEMA)
+    columns = dict(zip(Packet._fields, zip(*rows, strict=True), strict=True))
+    return pa.RecordBatch.from_pydict(columns, schema=PACKET_SCHEMA)
 
 
 def encode_whole(chunk: Chunk, step_id: str) -> bytes:
@@ -175,11 +174,9 @@ def decode(payload: bytes) -> Chunk:
         pos, keys, values = pickle.loads(body)
         return Pairs(keys, values, np.frombuffer(pos, np.int64))
     if form == b"P":
-        keys, counts, pos, content = pickle.loads(body)
-        values = _values(content)
-        repeats = np.frombuffer(counts, np.int64).tolist()
-        key_of_each = [key for key, count in zip(keys, repeats, strict=True) for _ in range(count)]
-        return Pairs(key_of_each, values, np.frombuffer(pos, np.int64))
+        keys, counts, values, positions = _grouped(body)
+        key_of_each = [key for key, count in zip(keys, counts, strict=True) for _ in range(count)]
+        return Pairs(key_of_each, values, positions)
     if form in (b"R", b"K"):
         return _from_ipc(body)
     raise EngineError(f"a packet of unknown form {form!r}: do all workers run the same version?")
@@ -199,14 +196,19 @@ def decode_runs(payload: bytes, step_id: str) -> Iterator[Run]:
         chunk = as_pairs(decode(payload), step_id)
         yield from _group(chunk)
         return
-    keys, counts, pos_bytes, content = pickle.loads(memoryview(payload)[1:])
-    values = _values(content)
-    pos = np.frombuffer(pos_bytes, np.int64).tolist()
-    start = 0
-    for key, count in zip(keys, np.frombuffer(counts, np.int64).tolist(), strict=True):
+    keys, counts, values, positions = _grouped(memoryview(payload)[1:])
+    pos, start = positions.tolist(), 0
+    for key, count in zip(keys, counts, strict=True):
         end = start + count
         yield Run(key, values[start:end], pos[start:end])
         start = end
+
+
+def _grouped(body: memoryview) -> tuple[list[str], list[int], list[Any], Positions]:
+    """Return the keys, the number of values of each, the values and positions of form ``P``."""
+    keys, counts, pos, content = pickle.loads(body)
+    values = content if isinstance(content, list) else PlainColumns.decoded(content).values()
+    return keys, np.frombuffer(counts, np.int64).tolist(), values, np.frombuffer(pos, np.int64)
 
 
 def _group(chunk: Pairs) -> Iterator[Run]:
@@ -223,12 +225,11 @@ def _group(chunk: Pairs) -> Iterator[Run]:
 def _encode_pairs(chunk: Pairs, shards: int, step_id: str) -> Iterator[tuple[int, bytes]]:
     coded = key_array(chunk.keys, step_id).dictionary_encode()
     codes = coded.indices.to_numpy().astype(np.int64)
-    keys = coded.dictionary.to_pylist()
     shard_of_key = shard_of(hash_keys(coded.dictionary), shards)
-    key_rank = np.argsort(np.argsort(shard_of_key, kind="stable"), kind="stable")
-    keys = pick(keys, np.argsort(shard_of_key, kind="stable"))
-    ranks = key_rank[codes]
-    order = np.argsort(ranks, kind="stable")
+    keys_in_order = radix_order(shard_of_key, shards)
+    keys = pick(coded.dictionary.to_pylist(), keys_in_order)
+    ranks = _inverse(keys_in_order)[codes]
+    order = radix_order(ranks, len(keys))
     # Pickling dicts takes less time than making columns of them.
     pickles = any(type(value) is dict for value in chunk.values[:1])
     columns = None if pickles else PlainColumns.of(chunk.values)
@@ -237,21 +238,28 @@ def _encode_pairs(chunk: Pairs, shards: int, step_id: str) -> Iterator[tuple[int
     values = pick(chunk.values, order) if columns is None else []
     pos = chunk.pos[order]
     counts = np.bincount(ranks, minlength=len(keys)).astype(np.int64)
-    key_ends = np.cumsum(np.bincount(shard_of_key, minlength=shards))
     value_ends = np.concatenate([[0], np.cumsum(counts)])
-    first = 0
-    for shard, last in enumerate(key_ends.tolist()):
-        if last > first:
-            start, end = int(value_ends[first]), int(value_ends[last])
-            part = values[start:end]
-            plain = part if columns is None else columns.take(slice(start, end)).encoded()
-            content = (keys[first:last], counts[first:last].tobytes(), pos[start:end].tobytes())
-            yield shard, b"P" + _pickled((*content, plain), part, step_id)
-        first = last
+    for shard, first, last in _slices(shard_of_key, shards):
+        start, end = int(value_ends[first]), int(value_ends[last])
+        part = values[start:end]
+        plain = part if columns is None else columns.take(slice(start, end)).encoded()
+        content = (keys[first:last], counts[first:last].tobytes(), pos[start:end].tobytes())
+        yield shard, b"P" + _pickled((*content, plain), part, step_id)
 
 
-def _values(content: list[Any] | Plain) -> list[Any]:
-    return content if isinstance(content, list) else PlainColumns.decoded(content).values()
+def _inverse(order: npt.NDArray[np.intp]) -> npt.NDArray[np.int32]:
+    """Return the permutation that undoes another."""
+    inverse = np.empty(len(order), np.int32)
+    inverse[order] = np.arange(len(order))
+    return inverse
+
+
+def _slices(shard_of_each: Ints, shards: int) -> Iterator[tuple[int, int, int]]:
+    """Yield each shard that has something, with its begin and end in order of shards."""
+    ends = np.cumsum(np.bincount(shard_of_each, minlength=shards)).tolist()
+    for shard, (start, end) in enumerate(pairwise([0, *ends])):
+        if end > start:
+            yield shard, start, end
 
 
 def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, bytes]]:
@@ -268,22 +276,15 @@ def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[in
     keys_in_order = radix_order(shard_of_key, shards)
     shard_of_row = shard_of_key[codes]
     order = radix_order(shard_of_row, shards)
-    rank_of_key = np.empty(len(keys_in_order), np.int32)
-    rank_of_key[keys_in_order] = np.arange(len(keys_in_order))
-    ranks, pos = rank_of_key[codes[order]], chunk.pos[order]
+    ranks, pos = _inverse(keys_in_order)[codes[order]], chunk.pos[order]
     keys, batch = coded.dictionary.take(pa.array(keys_in_order)), chunk.batch.take(pa.array(order))
-    key_ends = np.cumsum(np.bincount(shard_of_key, minlength=shards)).tolist()
-    row_ends = np.cumsum(np.bincount(shard_of_row, minlength=shards)).tolist()
-    key = row = 0
-    for shard, (key_end, row_end) in enumerate(zip(key_ends, row_ends, strict=True)):
-        if row_end > row:
-            is_small = key_end - key < 1 << 15
-            integer = np.int16 if is_small else np.int32
-            numbers = pa.array((ranks[row:row_end] - key).astype(integer))
-            row_keys = pa.DictionaryArray.from_arrays(numbers, keys.slice(key, key_end - key))
-            part = _ipc(batch.slice(row, row_end - row), pos[row:row_end], row_keys)
-            yield shard, b"K" + part
-        key, row = key_end, row_end
+    key_bounds = {shard: bounds for shard, *bounds in _slices(shard_of_key, shards)}
+    for shard, start, end in _slices(shard_of_row, shards):
+        first, last = key_bounds[shard]
+        integer = np.int16 if last - first < 1 << 15 else np.int32
+        numbers = pa.array((ranks[start:end] - first).astype(integer))
+        row_keys = pa.DictionaryArray.from_arrays(numbers, keys.slice(first, last - first))
+        yield shard, b"K" + _ipc(batch.slice(start, end - start), pos[start:end], row_keys)
 
 
 _SAMPLE = 16_384
@@ -303,13 +304,9 @@ def _encode_each_key(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, by
     rows = radix_order(shard_of_row, shards)
     order, pos = pa.array(rows), chunk.pos[rows]
     keys, batch = chunk.keys.take(order), chunk.batch.take(order)
-    start = 0
-    for shard, end in enumerate(np.cumsum(np.bincount(shard_of_row, minlength=shards)).tolist()):
-        if end > start:
-            count = end - start
-            part = _ipc(batch.slice(start, count), pos[start:end], keys.slice(start, count))
-            yield shard, b"K" + part
-        start = end
+    for shard, start, end in _slices(shard_of_row, shards):
+        part = batch.slice(start, end - start), pos[start:end], keys.slice(start, end - start)
+        yield shard, b"K" + _ipc(*part)
 
 
 def _pickled(content: Any, values: list[Any], step_id: str) -> bytes:
@@ -320,7 +317,7 @@ def _pickled(content: Any, values: list[Any], step_id: str) -> bytes:
             _check_pickle(value, step_id)
         raise step_error(
             step_id, f"made items that pickle refuses: {error_message(error)}", has_item=False
-        ) from (error)
+        ) from error
 
 
 def _check_pickle(value: Any, step_id: str) -> None:

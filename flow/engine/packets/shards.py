@@ -17,18 +17,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flow.columns.arrays import Ints
+
 DEFAULT_SHARDS = 16
 """The number of shards of a new checkpoint, unless it has more partitions."""
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Text: TypeAlias = npt.NDArray[np.uint8]
-Places: TypeAlias = npt.NDArray[np.int64]
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
 _MIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
 _SHIFT = np.uint64(33)
-_HALF = np.uint64(32)
 
 
 def hash_keys(keys: pa.Array) -> Hashes:
@@ -58,7 +58,7 @@ _SHORT = 64
 """The greatest length, in bytes, of a key that `_sums_of_short` adds up."""
 
 
-def _sums_of_short(text: Text, starts: Places, lengths: Places) -> Hashes:
+def _sums_of_short(text: Text, starts: Ints, lengths: Ints) -> Hashes:
     """Return the polynomials of keys, uint64, shape (keys,); a step adds one byte of all keys."""
     longest_first = np.argsort((_SHORT - lengths).astype(np.uint16), kind="stable")
     firsts = starts[longest_first]
@@ -74,7 +74,7 @@ def _sums_of_short(text: Text, starts: Places, lengths: Places) -> Hashes:
     return in_order
 
 
-def _sums_of_long(text: Text, starts: Places, lengths: Places) -> Hashes:
+def _sums_of_long(text: Text, starts: Ints, lengths: Ints) -> Hashes:
     """Return the polynomials of keys, uint64, shape (keys,); one step adds all bytes of all."""
     ends = np.cumsum(lengths)
     indices = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
@@ -83,14 +83,14 @@ def _sums_of_long(text: Text, starts: Places, lengths: Places) -> Hashes:
     return np.add.reduceat(terms, ends - lengths)
 
 
-def shard_of(hashes: Hashes, shards: int) -> npt.NDArray[np.int64]:
+def shard_of(hashes: Hashes, shards: int) -> Ints:
     """Return the shard of each hash, int64, shape (hashes,)."""
     return ((hashes & np.uint64(0xFFFFFFFF)) % np.uint64(shards)).astype(np.int64)
 
 
-def segment_of(hashes: Hashes, segments: int) -> npt.NDArray[np.int64]:
+def segment_of(hashes: Hashes, segments: int) -> Ints:
     """Return the segment of each hash, by linear hashing over `segments` segments."""
-    high = (hashes >> _HALF).astype(np.int64)
+    high = (hashes >> np.uint64(32)).astype(np.int64)
     power = 1 << max(0, (segments - 1).bit_length())
     wide = high & (power - 1)
     return np.where(wide < segments, wide, high & (power // 2 - 1) if power > 1 else 0)
@@ -112,11 +112,8 @@ def _mix(hashes: Hashes) -> Hashes:
     return hashes
 
 
-Slots: TypeAlias = tuple[int, ...]
-
-
 @lru_cache(maxsize=8)
-def group_ids(shards: int, partitions: int) -> Slots:
+def group_ids(shards: int, partitions: int) -> tuple[int, ...]:
     """Return a grouping key for each shard, by which Spark spreads shards evenly over partitions.
 
     Spark chooses the partition of an integer key by its own 32-bit Murmur3 hash with seed 42. Shard
