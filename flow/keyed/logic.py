@@ -222,7 +222,7 @@ class Progress(ABC):
     measure of its values. The progress of the stream is the least progress of the partitions that
     have sent a value, and never decreases. In a step with a measure
 
-    - the logic receives each value as a `Stamped`;
+    - the logic receives each value as a `StampedValue`;
     - `Moment.progress_us` in `on_notify` is the stream's progress before the epoch's values if the
       key was due before them, and after all of them otherwise, as in all other calls;
     - `notify_at_us` is in the units of `measure`: the logic is called once the stream's progress
@@ -264,7 +264,7 @@ class Progress(ABC):
         return None
 
 
-class Bounded(NamedTuple):
+class BoundedValue(NamedTuple):
     """A value with watermark bounds, for a step whose watermarks source partitions may hold.
 
     Attributes:
@@ -280,7 +280,7 @@ class Bounded(NamedTuple):
     source: int = -1
 
 
-class Stamped(NamedTuple):
+class StampedValue(NamedTuple):
     """A value with the progress of its stream, for a step that measures progress.
 
     Attributes:

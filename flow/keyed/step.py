@@ -127,7 +127,7 @@ class LogicBuilder:
     def holds(self) -> Progress | None:
         """The measure by which source partitions that are behind hold the step's watermarks.
 
-        If the step's sources have several partitions, the engine wraps each value in a `Bounded`.
+        If the step's sources have several partitions, the logic gets each value as `BoundedValue`.
         """
         return None
 

@@ -9,7 +9,7 @@ from flow.keyed.logic import (
     Keep,
     Progress,
     RejectedValue,
-    Stamped,
+    StampedValue,
     StatefulBatchLogic,
     StatefulLogic,
 )
@@ -75,7 +75,7 @@ __all__ = [
     "Progress",
     "RejectedValue",
     "Retry",
-    "Stamped",
+    "StampedValue",
     "StateCounts",
     "StatefulBatchLogic",
     "StatefulLogic",

@@ -16,10 +16,10 @@ from flow.keyed.logic import (
     COUNTED,
     DISCARD,
     KEEP,
-    Bounded,
+    BoundedValue,
     Counted,
     Keep,
-    Stamped,
+    StampedValue,
     StatefulBatchLogic,
 )
 from flow_windowing.clocks.clock import Clock, DroppedValue
@@ -82,10 +82,10 @@ class ClockedDriver(StatefulBatchLogic[Any, tuple[int, Any], S], Generic[S]):
         self._moment = moment
         before = moment.before
         for value in values:
-            if isinstance(value, Bounded):
+            if isinstance(value, BoundedValue):
                 plain, bound_us, progress_us, self._source = value
                 self._add_value(plain, replace(before, bound_us=bound_us, progress_us=progress_us))
-            elif isinstance(value, Stamped):
+            elif isinstance(value, StampedValue):
                 self._add_value(value.value, replace(before, progress_us=value.progress_us))
             else:
                 self._add_value(value, before)

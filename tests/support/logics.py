@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from flow.instants import NEVER, Moment
-from flow.keyed.logic import Progress, Stamped
+from flow.keyed.logic import Progress, StampedValue
 from flow.keyed.step import LogicBuilder
 from flow.operators import DISCARD, KEEP, Keep, StatefulBatchLogic, StatefulLogic
 
@@ -80,13 +80,15 @@ class Waypoint(NamedTuple):
     at: int
 
 
-class Traveller(StatefulLogic[Stamped, tuple[Any, int], int]):
+class Traveller(StatefulLogic[StampedValue, tuple[Any, int], int]):
     """Logic that emits its calls with the stream progress at the call."""
 
     def __init__(self, due: int) -> None:
         self._due = due
 
-    def on_item(self, value: Stamped, moment: Moment) -> tuple[Iterable[tuple[Any, int]], Keep]:
+    def on_item(
+        self, value: StampedValue, moment: Moment
+    ) -> tuple[Iterable[tuple[Any, int]], Keep]:
         plain = value.value
         if isinstance(plain, Waypoint):
             self._due = plain.at

@@ -22,7 +22,7 @@ from flow.engine.progress.meter import Marks
 from flow.engine.progress.stream_progress import Sent, StepProgress, Timeline
 from flow.engine.state.step_state import StepState
 from flow.instants import NEVER, NO_PROGRESS, Moment
-from flow.keyed.logic import Bounded, Stamped
+from flow.keyed.logic import BoundedValue, StampedValue
 from flow.keyed.state import DueLimit
 from flow.keyed.step import Stateful
 
@@ -89,7 +89,7 @@ class StepTime:
             stamps = np.array([stamp for run in runs for _, stamp in run.values], np.int64)
             reached = iter(self.reached(dest, origin, pos, stamps).tolist())
             return [
-                run._replace(values=[Stamped(value, next(reached)) for value, _ in run.values])
+                run._replace(values=[StampedValue(value, next(reached)) for value, _ in run.values])
                 for run in runs
             ]
         bounds = self.bounds(pos)
@@ -97,7 +97,7 @@ class StepTime:
             return runs
         each = zip(*(column.tolist() for column in bounds), strict=True)
         return [
-            run._replace(values=[Bounded(value, *next(each)) for value in run.values])
+            run._replace(values=[BoundedValue(value, *next(each)) for value in run.values])
             for run in runs
         ]
 

@@ -20,11 +20,11 @@ from flow.keyed.logic import (
     COUNTED,
     DISCARD,
     KEEP,
-    Bounded,
+    BoundedValue,
     FailedCall,
     OneToOneLogic,
     RejectedValue,
-    Stamped,
+    StampedValue,
     StatefulBatchLogic,
     StatefulLogic,
     detach_items,
@@ -78,7 +78,7 @@ def _received(edges: tuple[Edge, ...], packet: Packet, time: StepTime | None) ->
 
 
 def _sided(value: Any, side: int) -> Any:
-    if isinstance(value, (Stamped, Bounded)):
+    if isinstance(value, (StampedValue, BoundedValue)):
         return value._replace(value=(side, value.value))
     return (side, value)
 
@@ -89,16 +89,16 @@ def _merged(key: str, runs: list[Run]) -> Run:
     if any(left.pos[-1] > right.pos[0] for left, right in itertools.pairwise(runs)):
         order = sorted(range(len(pos)), key=pos.__getitem__)
         values, pos = [values[at] for at in order], [pos[at] for at in order]
-    return Run(key, _monotonic(values) if isinstance(values[0], Stamped) else values, pos)
+    return Run(key, _monotonic(values) if isinstance(values[0], StampedValue) else values, pos)
 
 
-def _monotonic(values: list[Stamped]) -> list[Stamped]:
+def _monotonic(values: list[StampedValue]) -> list[StampedValue]:
     """Return a key's values with stamps that never decrease.
 
     Items of several partitions can share a position; each is stamped by its own partition.
     """
     progress = itertools.accumulate((value.progress_us for value in values), max)
-    return [Stamped(one.value, reached) for one, reached in zip(values, progress, strict=True)]
+    return [StampedValue(one.value, reached) for one, reached in zip(values, progress, strict=True)]
 
 
 Logic = Any
@@ -375,4 +375,4 @@ def without_stamps(item: Any) -> Any:
     """Return a value, or a list of values, without the engine's stamps and bounds."""
     if type(item) is list:
         return [without_stamps(value) for value in item]
-    return item.value if isinstance(item, (Stamped, Bounded)) else item
+    return item.value if isinstance(item, (StampedValue, BoundedValue)) else item
