@@ -3,6 +3,7 @@
 Start with `Dataflow`, the operators in `flow.operators`, and `run`.
 """
 
+from flow.background import BackgroundRun, RunState
 from flow.config.flow_config import FlowConfig
 from flow.dataflow import Dataflow, KeyedStream, Step, Stream
 from flow.durations import Duration
@@ -22,10 +23,9 @@ from flow.errors import (
     TimestampError,
     UnusedStepWarning,
 )
+from flow.execution import run
 from flow.frames.to_dataframe import to_dataframe
 from flow.instants import Instant, Moment
-from flow.running import run
-from flow.runs.background import BackgroundRun, RunState
 
 __version__ = "0.1.0.dev0"
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import flow.operators as op
 from flow.cli.command_line import CommandError, CommandParser, print_error
-from flow.config.effective import EffectiveConfig, of_arguments
+from flow.config.flow_config import EffectiveConfig, of_arguments
 from flow.connectors.files import JsonLinesSource, ParquetSink, TextSink
 from flow.dataflow import Dataflow
 from flow.engine.spark.session.versions import installed_version
 from flow.engine.temporary import temporary_directory
 from flow.errors import FlowError
-from flow.running import run_configured
+from flow.execution import run_configured
 from recovery import RecoveryConfig
 
 

@@ -1,19 +1,19 @@
 """The command ``python -m flow.run module:flow``: run a flow; see `flow.cli.run_command`.
 
-The function ``flow.run`` is in `flow.running`.
+The function ``flow.run`` is in `flow.execution`.
 """
 
 import sys
 
 from flow.cli.command_line import exit_if_hidden
-from flow.running import run
+from flow.execution import run
 
 if __name__ == "__main__":
     exit_if_hidden()
-    # The command imports the package, so the check has to come before this import.
     from flow.cli.run_command import main
+    from recovery import RecoveryConfig
 
-    sys.exit(main())
+    sys.exit(main(RecoveryConfig))
 else:
     from types import ModuleType
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from typing_extensions import override
 
-from flow.operators.joins import EmitMode, InsertMode
+from flow.operators.key_join import EmitMode, InsertMode
 from flow_windowing.aggregates.folding import Entry, OrderKey
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import WindowLogic

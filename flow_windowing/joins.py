@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from flow.checks import check_choice
-from flow.dataflow import KeyedStream, Stream
+from flow.dataflow import KeyedStream, Stream, add_step
 from flow.durations import Duration
 from flow.errors import DurationError, FlowBuildError, FlowTypeError, shorten
 from flow.keyed.step import Stateful
-from flow.operators.building import add_step
-from flow.operators.joins import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
+from flow.operators.key_join import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
 from flow_windowing.aggregates.folding import FoldingBuilder, OneOfEachSide
 from flow_windowing.asof import rules as asof
 from flow_windowing.asof.join import AsofJoin

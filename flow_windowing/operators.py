@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from flow.dataflow import KeyedStream, Stream
+from flow.dataflow import KeyedStream, Stream, check_callable
 from flow.errors import FlowBuildError, FlowTypeError, shorten
-from flow.operators.building import check_callable
-from flow.operators.stateful import Greater, Lesser
+from flow.operators.folds import Greater, Lesser
 from flow.operators.stateless import key_on
 from flow_windowing.aggregates.aggregator import Aggregator, Field
 from flow_windowing.aggregates.collections import COLLECTORS

@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from flow.checks import check_whole
-from flow.dataflow import KeyedStream
+from flow.dataflow import KeyedStream, add_step, flow_of
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.keyed.step import Stateful
-from flow.operators.batching import Bucket, Combine, Rekey
-from flow.operators.building import add_step, flow_of
+from flow.operators.stateless import Bucket, Combine, Rekey
 from flow.operators.stateless import map as map_items
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import Partials

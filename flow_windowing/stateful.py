@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from flow.checks import check_choice
-from flow.dataflow import KeyedStream
+from flow.dataflow import KeyedStream, add_step, check_callable
 from flow.durations import Duration
 from flow.errors import FlowTypeError, shorten
 from flow.keyed.step import Stateful
-from flow.operators.building import add_step, check_callable
-from flow.operators.expiring import Expirable, TtlFrom, check_ttl
-from flow.operators.stateful_maps import flat_map_builder, map_builder
+from flow.operators.stateful_steps import (
+    Expirable,
+    TtlFrom,
+    check_ttl,
+    flat_map_builder,
+    map_builder,
+)
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.contract.metadata import LateValue
 from flow_windowing.object.state_by_time import StateByTime

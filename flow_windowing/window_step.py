@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from flow.checks import check_choice, check_flag
-from flow.dataflow import KeyedStream
+from flow.dataflow import KeyedStream, add_step
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.keyed.step import Stateful
-from flow.operators.building import add_step
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import DiscardingBuilder, FoldingBuilder
 from flow_windowing.clocks.clock import Clock

@@ -94,7 +94,7 @@ def test_the_picture_of_a_flow_escapes_markup_in_names() -> None:
 
 
 def test_tools_print_names_harmlessly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from recovery.cli.commands import _print
+    from recovery.__main__ import _print
 
     _print(f"step {EVIL}")
     _print(json.dumps({"key": EVIL}))

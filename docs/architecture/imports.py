@@ -20,10 +20,11 @@ PACKAGES = ("flow", "flow_windowing", "recovery")
 BASE, RUN, COMMANDS = "flow.base", "flow.run", "commands"
 
 ROOMS: Mapping[str, str] = {
-    **dict.fromkeys(("flow", "flow.running"), RUN),
-    **dict.fromkeys(("flow.run", "flow.prepare", "recovery.__main__"), COMMANDS),
+    **dict.fromkeys(("flow", "flow.execution", "flow.background"), RUN),
+    **dict.fromkeys(("flow.run", "flow.prepare"), COMMANDS),
     **dict.fromkeys(("flow.visualize", "flow.visualize.__main__"), COMMANDS),
-    **dict.fromkeys(("flow.doctor", "flow.doctor.__main__"), COMMANDS),
+    **dict.fromkeys(("flow.doctor", "flow.doctor.__main__", "flow.doctor.findings"), COMMANDS),
+    **dict.fromkeys(("recovery.__main__", "recovery.checkpoint_page"), COMMANDS),
 }
 """The rooms of modules by role. All other modules directly in ``flow/`` are in the base."""
 

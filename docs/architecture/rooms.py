@@ -8,10 +8,8 @@ from architecture.imports import When, circles, reachable, room_graph
 
 ROLES: Mapping[str, str] = {
     "commands": "python -m …",
-    "recovery.cli": "commands of the tools",
     "flow.cli": "arguments, loading a flow",
-    "flow.run": "run(flow): checks, engine",
-    "flow.runs": "runs in the background",
+    "flow.run": "run(flow), also in the background",
     "flow.frames": "streams as data frames",
     "recovery": "checkpoints: identity, tools",
     "flow.testing": "TestDriver, test sources",

@@ -16,7 +16,7 @@ from flow.columns.chunks import Items
 from flow.engine.calls.chunk_calls import ChunkCalls, call_ids
 from flow.engine.epoch.context import TaskContext
 from flow.instants import Moment
-from flow.operators.calling import MapAsync
+from flow.operators.async_calls import MapAsync
 from timelines.chart import ROW, TOP, WIDTH, Axis
 from timelines.svg import Drawing
 

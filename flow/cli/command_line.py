@@ -1,4 +1,8 @@
-"""Parsers of command lines, types of arguments, and messages on standard error."""
+"""Parsers of command lines, options for the fields of a configuration, and error messages.
+
+An option keeps its text; `flow.config.flow_config` reads and checks it as the text of an
+environment variable.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,18 @@ import argparse
 import os
 import sys
 from importlib.util import find_spec
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from flow import __version__
+from flow.config.flow_config import (
+    FIELD,
+    ConfigField,
+    EffectiveConfig,
+    Form,
+    MakeRecovery,
+    of_environment,
+    of_options,
+)
 from flow.errors import printable
 
 FLOW_FORM = "MODULE:FLOW"
@@ -96,3 +109,37 @@ def exit_if_hidden() -> None:
             f"{spec.origin} hides the package 'recovery', which is installed with flow: rename "
             "that file, or run the command in another folder"
         )
+
+
+def add_option(parser: argparse.ArgumentParser, field: ConfigField) -> None:
+    """Add the option of a field to a parser; the option is ``None`` if it is not given."""
+    text = field.meaning.replace("`", "").replace("%", "%%")
+    if field.default_text:
+        text += f" (default: {field.default_text.replace('`', '')})"
+    if field.form is Form.FLAG:
+        action = argparse.BooleanOptionalAction
+        parser.add_argument(field.option, action=action, default=None, help=text)
+    elif field.form is Form.MANY:
+        text += "; give it again for more"
+        parser.add_argument(field.option, metavar=field.metavar, action="append", help=text)
+    elif field.form is Form.OPTIONAL:
+        text += f"; without a value, {field.bare}"
+        option: dict[str, Any] = {"metavar": field.metavar, "nargs": "?", "const": field.bare}
+        parser.add_argument(field.option, help=text, **option)
+    else:
+        parser.add_argument(field.option, metavar=field.metavar, help=text)
+
+
+def config_of(options: argparse.Namespace, make_recovery: MakeRecovery) -> EffectiveConfig:
+    """Return the configuration of a parsed command line and of environment variables.
+
+    Args:
+        options: the parsed command line.
+        make_recovery: returns the recovery settings for the directory of a checkpoint.
+
+    Raises:
+        FlowError: if a value is wrong; the error names the option or the variable.
+    """
+    given = {name: value for name, value in vars(options).items() if name in FIELD}
+    first = of_options(given, make_recovery)
+    return EffectiveConfig(first, of_environment(os.environ, make_recovery, first))

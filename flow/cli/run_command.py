@@ -21,31 +21,36 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from flow.cli.command_line import CommandError, FlowParser, print_error, print_message
-from flow.cli.config_options import add_option, config_of
+from flow.cli.command_line import (
+    CommandError,
+    FlowParser,
+    add_option,
+    config_of,
+    print_error,
+    print_message,
+)
 from flow.cli.loading import load_flow
-from flow.config.effective import EffectiveConfig, listing
-from flow.config.flow_config import FIELDS
+from flow.config.config_problems import advice
+from flow.config.flow_config import FIELDS, EffectiveConfig, MakeRecovery, listing
 from flow.config.machine import this_machine
-from flow.config.problems import advice
 from flow.dataflow import Dataflow
 from flow.engine.feed.feed import StopFlag
 from flow.errors import FlowBuildError, FlowError, UnusedStepWarning, printable
+from flow.execution import run_configured
+from flow.process import print_text, stopping_on_signals
 from flow.reports.failure_text import describe_failure, users_trace
 from flow.reports.progress import Progress, StatusLine
 from flow.reports.summary_table import summary_table
-from flow.running import run_configured
-from flow.signals import stopping_on_signals
-from flow.standard_output import print_text
 
 if TYPE_CHECKING:
     from flow.engine.epoch.summary import Summary
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(make_recovery: MakeRecovery, argv: Sequence[str] | None = None) -> int:
     """Run the flow that a command line names.
 
     Args:
+        make_recovery: returns the recovery settings for the directory of a checkpoint.
         argv: the arguments; by default, those of this process.
 
     Returns:
@@ -56,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with line.below_output() if line else contextlib.nullcontext(), _short_warnings():
         try:
             options = parser.parse_args(argv)
-            effective = _config(options)
+            effective = _config(options, make_recovery)
             if options.show_config:
                 _show(effective)
                 return 0
@@ -92,10 +97,10 @@ def _parser() -> FlowParser:
     return parser
 
 
-def _config(options: argparse.Namespace) -> EffectiveConfig:
+def _config(options: argparse.Namespace, make_recovery: MakeRecovery) -> EffectiveConfig:
     """Return the effective configuration; an error about a value points to the help."""
     try:
-        return config_of(options)
+        return config_of(options, make_recovery)
     except FlowError as error:
         raise CommandError(f"{error} (--help says more)") from error
 

@@ -20,9 +20,8 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.backlog import behind_text
 from flow.columns.arrow_types import RecordBatch
-from flow.errors import FlowBuildError, SourceError, TimestampError, printable, shorten
+from flow.errors import FlowBuildError, SourceError, TimestampError, behind_text, printable, shorten
 from flow.instants import Instant, Moment, instant_us
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.errors import FlowTypeError, SinkError, shorten
-from flow.standard_output import print_text
+from flow.process import print_text
 
 X = TypeVar("X")
 

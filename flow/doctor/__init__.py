@@ -1,1 +1,1 @@
-"""The command ``python -m flow.doctor``: check that flows can run here; see `flow.cli.doctor`."""
+"""The command ``python -m flow.doctor``: check that flows can run here; see `__main__`."""

@@ -38,7 +38,7 @@ from flow.engine.tables.table_files import MemoryTables, TableVersion
 from flow.errors import FlowBuildError
 from flow.garbage import collecting_seldom
 from flow.instants import NEVER, Moment
-from flow.standard_output import print_text
+from flow.process import print_text
 
 
 @dataclass(frozen=True)

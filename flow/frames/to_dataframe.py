@@ -7,15 +7,17 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from flow.config.effective import (
+from flow.config.flow_config import (
+    FIELD,
+    FIELDS,
     EffectiveConfig,
+    FlowConfig,
     Layer,
     of_arguments,
     of_environment,
     recovery_of_program,
 )
-from flow.config.flow_config import FIELD, FIELDS, FlowConfig
-from flow.config.sessions import session_for
+from flow.config.spark_session import session_for
 from flow.dataflow import Dataflow, Stream
 from flow.engine.epoch.context import Stats
 from flow.engine.feed.clocks import FixedTime, wall_time
@@ -25,7 +27,7 @@ from flow.engine.plan.portability import check_portable
 from flow.errors import FlowTypeError, shorten
 from flow.instants import Instant, instant_us
 from flow.operators.edges import output
-from flow.operators.trying import Raises
+from flow.operators.stateless import Raises
 from flow.reports.loss_warnings import DropWarnings
 
 if TYPE_CHECKING:

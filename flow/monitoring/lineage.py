@@ -16,7 +16,7 @@ from flow.engine.epoch.summary import Summary
 from flow.engine.plan.compiler import compile_flow
 from flow.errors import FlowBuildError, FlowError, StepError, brief, error_message, package_of_extra
 from flow.operators.edges import Input, Output
-from flow.operators.tables import LookupTable
+from flow.operators.keyed_tables import LookupTable
 from flow.reports.failure_text import describe_failure
 
 if TYPE_CHECKING:

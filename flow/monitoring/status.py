@@ -19,7 +19,7 @@ from flow.engine.epoch.summary import WatermarkLag
 from flow.engine.plan.plan import Plan
 from flow.keyed.step import Stateful
 from flow.operators.edges import Input, Output
-from flow.operators.tables import LookupTable
+from flow.operators.keyed_tables import LookupTable
 from flow.reports.graph import levels_in, operator_name, path_of
 
 

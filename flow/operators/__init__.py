@@ -15,24 +15,36 @@ from flow.keyed.logic import (
 )
 from flow.keyed.state import StateCounts
 from flow.keyed.step import LogicBuilder
-from flow.operators.batching import map_batches, records
-from flow.operators.calling import CallId, Retry, TTLCache, call_id, enrich_cached, map_async
+from flow.operators.async_calls import CallId, Retry, TTLCache, call_id, enrich_cached, map_async
 from flow.operators.edges import input, output, try_input
-from flow.operators.expiring import ExpiringOut
-from flow.operators.joins import join
-from flow.operators.stateful import (
+from flow.operators.folds import (
     collect,
     count_final,
     fold_final,
     max_final,
     min_final,
     reduce_final,
+)
+from flow.operators.key_join import join
+from flow.operators.keyed_tables import (
+    KeyedTable,
+    filter_with,
+    flat_map_with,
+    lookup_table,
+    map_with,
+    table,
+)
+from flow.operators.stateful_steps import (
+    ExpiringOut,
     stateful,
     stateful_batch,
+    stateful_flat_map,
+    stateful_map,
 )
-from flow.operators.stateful_maps import stateful_flat_map, stateful_map
 from flow.operators.stateless import (
     BranchOut,
+    ItemError,
+    TryOut,
     branch,
     filter,
     filter_map,
@@ -45,20 +57,15 @@ from flow.operators.stateless import (
     key_on,
     key_rm,
     map,
+    map_batches,
     map_value,
     map_window,
     merge,
+    raises,
+    records,
     redistribute,
+    try_map,
 )
-from flow.operators.tables import (
-    KeyedTable,
-    filter_with,
-    flat_map_with,
-    lookup_table,
-    map_with,
-    table,
-)
-from flow.operators.trying import ItemError, TryOut, raises, try_map
 
 __all__ = [
     "COUNTED",

@@ -16,7 +16,7 @@ from flow.connectors.kafka.sink import KafkaSink
 from flow.connectors.source import BadInput
 from flow.dataflow import Stream
 from flow.errors import FlowTypeError, brief, shorten
-from flow.operators.trying import ItemError
+from flow.operators.stateless import ItemError
 
 __all__ = ["dead_letters"]
 

@@ -11,10 +11,9 @@ from typing_extensions import override
 from flow.connectors.items import from_items
 from flow.connectors.sink import Sink
 from flow.connectors.source import Source
-from flow.dataflow import Dataflow, Operator, Stream, streams_of
+from flow.dataflow import Dataflow, Operator, Stream, add_step, streams_of
 from flow.errors import FlowBuildError, FlowTypeError, shorten
-from flow.operators.building import add_step
-from flow.operators.trying import TryOut
+from flow.operators.stateless import TryOut
 
 X = TypeVar("X")
 

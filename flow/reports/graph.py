@@ -14,7 +14,7 @@ from flow.engine.plan.compiler import assign_levels, find_feeds, find_reads
 from flow.engine.plan.plan import Plan
 from flow.keyed.step import KeyByKey, Lowering, Stateful
 from flow.operators.edges import Input, Output
-from flow.operators.tables import Table
+from flow.operators.keyed_tables import Table
 
 _NOT_PLAIN = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .-]")
 """Characters with a meaning in Mermaid, or in the Markdown of its labels."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flow.backlog import behind_text
 from flow.dataflow import Dataflow
 from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.engine.epoch.summary import Summary
 from flow.engine.plan.plan import Plan
-from flow.errors import printable
+from flow.errors import behind_text, printable
 from flow.operators.edges import Input
 from flow.reports.loss_warnings import wait_advice
 

@@ -12,7 +12,7 @@ from email.message import Message
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote
 
-from flow.config.web_address import WebAddress, web_address
+from flow.config.flow_config import WebAddress, web_address
 from flow.errors import FlowBuildError
 
 TOKEN_VARIABLE = "FLOW_WEB_TOKEN"

@@ -22,7 +22,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from flow.config.web_address import WebAddress, web_address
+from flow.config.flow_config import WebAddress, web_address
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowBuildError

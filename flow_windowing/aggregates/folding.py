@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 from typing_extensions import override
 
 from flow.keyed.logic import detach
-from flow.operators.joins import InsertMode
+from flow.operators.key_join import InsertMode
 from flow_windowing.aggregates.aggregator import Aggregator, Form, called
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import EpochWindowLogic

@@ -11,13 +11,12 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from typing_extensions import override
 
 from flow.checks import check_getter
-from flow.dataflow import KeyedStream
+from flow.dataflow import KeyedStream, add_step
 from flow.durations import Duration
 from flow.errors import FlowTypeError, shorten
 from flow.instants import MAX_US, MIN_US, Moment, from_us
 from flow.keyed.step import OverColumns, Stateful
-from flow.operators.building import add_step
-from flow.operators.expiring import check_ttl
+from flow.operators.stateful_steps import check_ttl
 from flow_windowing.clocks.clock import Clock, ClockedBuilder, check_clock
 from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
 from flow_windowing.contract.metadata import LateValue

@@ -18,7 +18,7 @@ from flow.instants import NEVER, Moment, from_us
 from flow.keyed.logic import DISCARD, KEEP, Keep, RejectedValue
 from flow.keyed.state import StateCounter, StateCounts
 from flow.keyed.step import KeyByKey, Lowering, TimedResults
-from flow.operators.expiring import Expirable, TtlFrom
+from flow.operators.stateful_steps import Expirable, TtlFrom
 from flow_windowing.clocks.clock import Clock, ClockedBuilder, check_clock
 from flow_windowing.object.clocked_driver import ClockedDriver
 from flow_windowing.rules.settings import DOWN, EXPIRED, settings_of

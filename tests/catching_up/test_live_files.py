@@ -15,7 +15,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, run
 from flow.connectors.files import JsonLinesSource
-from flow.running import StopFlag
+from flow.execution import StopFlag
 from flow.testing import TestingSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -21,7 +21,7 @@ from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import JsonLinesSource
 from flow.connectors.source import Source
 from flow.engine.epoch.context import LateSource
-from flow.running import StopFlag
+from flow.execution import StopFlag
 from flow.testing import ABORT, TestingSink, TestingSource
 from recovery import RecoveryConfig
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import flow.cli.run_command
-import flow.running
-from flow.cli.run_command import main
-from tests.support.commandline import FLOW, ErrorOutput, Runs, Write
+import flow.execution
+from tests.support.commandline import FLOW, ErrorOutput, Runs, Write, run_main
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def error_output(capsys: pytest.CaptureFixture[str]) -> ErrorOutput:
     """Runs the command, checks its exit code and that it prints nothing, and returns its errors."""
 
     def run(code: int, *arguments: str) -> str:
-        assert main(arguments) == code
+        assert run_main(arguments) == code
         out, err = capsys.readouterr()
         assert out == ""
         return err

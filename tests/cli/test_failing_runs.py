@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flow.cli.run_command import main
 from flow.errors import FlowBuildError, FlowError, SourceError, StepError
-from tests.support.commandline import FLOW, ErrorOutput, Runs, Write
+from tests.support.commandline import FLOW, ErrorOutput, Runs, Write, run_main
 
 
 def test_a_step_that_failed_is_said_with_the_users_exception(
@@ -77,7 +76,7 @@ def test_other_warnings_are_shown_as_ever(runs: Runs) -> None:
     code = "import warnings\nwarnings.warn('mind this', stacklevel=1)\n" + FLOW.format(name="a")
     Path("warning_module.py").write_text(code)
     with pytest.warns(UserWarning, match="mind this"):
-        assert main(["warning_module:flow", "--quiet"]) == 0
+        assert run_main(["warning_module:flow", "--quiet"]) == 0
 
 
 def run_beside(file: str, folder: Path, *arguments: str) -> str:

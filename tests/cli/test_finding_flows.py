@@ -11,8 +11,7 @@ import pytest
 
 from flow.cli.command_line import CommandError
 from flow.cli.loading import load_flow
-from flow.cli.run_command import main
-from tests.support.commandline import ErrorOutput, Write
+from tests.support.commandline import ErrorOutput, Write, run_main
 
 FACTORIES = """\
 from flow import Dataflow
@@ -208,7 +207,7 @@ def test_closed_standard_streams_lead_nowhere(monkeypatch: pytest.MonkeyPatch) -
     for name in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
     with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
+        run_main(["--help"])
     assert sys.stdout.name == sys.stderr.name == sys.stdin.name == os.devnull
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         stream.close()

@@ -9,10 +9,9 @@ from collections import Counter
 import pytest
 
 from flow import EpochReport
-from flow.cli.run_command import main
 from flow.config.flow_config import FIELDS
 from recovery import RecoveryConfig
-from tests.support.commandline import ErrorOutput, Runs, without_other_handlers
+from tests.support.commandline import ErrorOutput, Runs, run_main, without_other_handlers
 
 
 @pytest.mark.parametrize(
@@ -32,17 +31,17 @@ from tests.support.commandline import ErrorOutput, Runs, without_other_handlers
     ],
 )
 def test_an_option_reaches_the_run(runs: Runs, option: str, name: str, value: object) -> None:
-    assert main(["mine:flow", option]) == 0
+    assert run_main(["mine:flow", option]) == 0
     assert runs.arguments[name] == value
 
 
 def test_settings_add_up_and_the_last_of_a_name_counts(runs: Runs) -> None:
-    main(["mine:flow", "--conf", "spark.a=1", "--conf", "spark.b=2", "--conf", "spark.a=3"])
+    run_main(["mine:flow", "--conf", "spark.a=1", "--conf", "spark.b=2", "--conf", "spark.a=3"])
     assert runs.arguments["conf"] == {"spark.a": "3", "spark.b": "2"}
 
 
 def test_what_is_not_given_is_what_run_does_by_itself(runs: Runs) -> None:
-    main(["mine:flow"])
+    run_main(["mine:flow"])
     assert set(runs.arguments) == {"flow", "on_epoch", "stop"}
     assert runs.arguments["flow"].flow_id == "mine"
 
@@ -53,7 +52,7 @@ def test_an_option_has_priority_over_its_variable(
     monkeypatch.setenv("FLOW_SHARDS", "8")
     monkeypatch.setenv("FLOW_PARTITIONS", "8")
     monkeypatch.setenv("FLOW_RECOVERY", "state/mine")
-    main(["mine:flow", "--shards=4"])
+    run_main(["mine:flow", "--shards=4"])
     assert (runs.arguments["shards"], runs.arguments["partitions"]) == (4, 8)
     assert runs.arguments["recovery"] == RecoveryConfig("state/mine")
 
@@ -72,7 +71,7 @@ def test_show_config_prints_values_with_their_origins_and_advice_and_runs_nothin
 ) -> None:
     monkeypatch.setenv("FLOW_MASTER", "local[1]")
     arguments = ["mine:flow", "--show-config", "--shards=4", "--partitions=8"]
-    assert main([*arguments, "--conf=spark.a=red\x1b[31m", "--conf=spark.my.password=1"]) == 0
+    assert run_main([*arguments, "--conf=spark.a=red\x1b[31m", "--conf=spark.my.password=1"]) == 0
     rows = capsys.readouterr().out.splitlines()
     shown = {row.split("  ")[0]: row.split() for row in rows}
     assert shown["master"] == ["master", "local[1]", "FLOW_MASTER"]
@@ -148,7 +147,7 @@ def test_a_flow_is_required(error_output: ErrorOutput) -> None:
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["--help"])
+        run_main(["--help"])
     assert left.value.code == 0
     shown = capsys.readouterr().out
     options = [field.option for field in FIELDS]
@@ -176,5 +175,5 @@ def test_a_module_that_sets_up_logging_has_its_way_and_logging_is_left_as_it_was
         logger.removeHandler(handler)
     assert own == ["epoch 1"]
     before = list(logger.handlers), logger.level
-    main(["mine:flow"])
+    run_main(["mine:flow"])
     assert (list(logger.handlers), logger.level) == before

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-import flow.signals
-from flow.signals import STOP_MESSAGE, own_handlers_kept, plainly_interrupted, stopping_on_signals
+import flow.process
+from flow.process import STOP_MESSAGE, own_handlers_kept, plainly_interrupted, stopping_on_signals
 from tests.support.faults import Child, no_leftovers
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
@@ -235,4 +235,4 @@ def test_a_batch_is_interrupted_as_any_python_program(
     assert batch.output.startswith("Traceback (most recent call last):\n")
     assert batch.output.endswith("\nKeyboardInterrupt\n")
     assert "py4j" not in batch.output
-    assert flow.signals.__file__ in batch.output
+    assert flow.process.__file__ in batch.output

@@ -10,20 +10,19 @@ import pytest
 import flow
 import flow.prepare
 import flow.visualize
-import recovery.cli
-from flow.cli import run_command
-from flow.cli.doctor import command as doctor
+import recovery.__main__
+from tests.support.commandline import doctor_main, run_main
 
-COMMANDS = [
-    run_command.main,
-    flow.visualize.main,
-    flow.prepare.main,
-    doctor.main,
-    recovery.cli.main,
-]
+COMMANDS = {
+    "run": run_main,
+    "visualize": flow.visualize.main,
+    "prepare": flow.prepare.main,
+    "doctor": doctor_main,
+    "recovery": recovery.__main__.main,
+}
 
 
-@pytest.mark.parametrize("main", COMMANDS, ids=lambda main: str(main.__module__))
+@pytest.mark.parametrize("main", COMMANDS.values(), ids=COMMANDS)
 def test_a_command_prints_the_version(
     main: Callable[[Sequence[str]], int], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,15 +15,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 import flow.cli.run_command
-import flow.running
-from flow.cli.run_command import main
-from tests.support.commandline import ErrorOutput, Runs, Write
+import flow.execution
+from tests.support.commandline import ErrorOutput, Runs, Write, run_main
 
 
 def test_the_run_is_in_a_thread_and_this_one_free_for_signals(runs: Runs) -> None:
     threads: list[threading.Thread] = []
     runs.action = lambda: threads.append(threading.current_thread())
-    main(["mine:flow", "--quiet"])
+    run_main(["mine:flow", "--quiet"])
     assert threads != [threading.main_thread()]
 
 
@@ -100,7 +99,7 @@ def test_ctrl_c_lets_a_live_flow_finish_the_epoch_in_hand(
 
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()
-    assert main(["live:flow", "--shards=2"]) == 0
+    assert run_main(["live:flow", "--shards=2"]) == 0
     interrupting.join()
     out, err = capsys.readouterr()
     # Each epoch prints two numbers: what was begun was done.
@@ -124,7 +123,7 @@ def test_ctrl_c_lets_a_live_flow_finish_the_epoch_in_hand_and_nothing_else_is_pr
             [sys.executable, "-m", "flow.run", "live:flow", "--master=local[1]", "--shards=2"],
             stdout=out_file,
             stderr=err_file,
-            env={**os.environ, "PYTHONPATH": str(Path(flow.running.__file__).parents[1])},
+            env={**os.environ, "PYTHONPATH": str(Path(flow.execution.__file__).parents[1])},
             start_new_session=True,
         )
     try:

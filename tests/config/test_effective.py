@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from flow import FlowConfig
-from flow.config.effective import (
+from flow.config.flow_config import (
+    FIELDS,
     EffectiveConfig,
     listing,
     of_arguments,
@@ -17,7 +18,6 @@ from flow.config.effective import (
     of_program,
     recovery_of_program,
 )
-from flow.config.flow_config import FIELDS
 from flow.errors import FlowBuildError
 from recovery import RecoveryConfig
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from flow.config.effective import EffectiveConfig, of_arguments
+from flow.config.config_problems import advice
+from flow.config.flow_config import EffectiveConfig, of_arguments
 from flow.config.machine import Machine
-from flow.config.problems import advice
 
 GIB = 1 << 30
 LARGE = Machine(cpus=8, memory=64 * GIB)

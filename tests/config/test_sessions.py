@@ -11,10 +11,15 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import Dataflow, FlowBuildError, run
-from flow.config.effective import EffectiveConfig, of_arguments, of_environment, recovery_of_program
-from flow.config.flow_config import FlowConfig
-from flow.config.problems import with_jvm, with_session
-from flow.config.sessions import session_for, session_named
+from flow.config.config_problems import with_jvm, with_session
+from flow.config.flow_config import (
+    EffectiveConfig,
+    FlowConfig,
+    of_arguments,
+    of_environment,
+    recovery_of_program,
+)
+from flow.config.spark_session import session_for, session_named
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.spark.session import session

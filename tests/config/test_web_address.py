@@ -7,7 +7,7 @@ import re
 import pytest
 
 from flow import FlowConfig
-from flow.config.web_address import WebAddress, web_address
+from flow.config.flow_config import WebAddress, web_address
 from flow.errors import FlowBuildError, FlowTypeError
 
 

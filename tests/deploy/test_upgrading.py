@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from flow.cli.run_command import main as run_main
-from recovery.cli import main as recovery_main
+from recovery.__main__ import main as recovery_main
+from tests.support.commandline import run_main
 
 PAGE = Path(__file__).parents[2] / "docs/how_to/upgrading.md"
 

@@ -21,7 +21,7 @@ from flow.connectors.sink import to_record
 from flow.engine.steps import pipeline
 from flow.engine.steps.kernels import run_step
 from flow.errors import FlowBuildError, FlowTypeError, StepError
-from flow.operators.batching import ToRecords
+from flow.operators.stateless import ToRecords
 from flow.testing import key_by_key, run_once
 from flow_windowing import WindowMetadata
 from tests.support.one_stream import driver

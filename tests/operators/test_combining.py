@@ -12,7 +12,7 @@ import pytest
 from flow.columns.chunks import Chunk, KeyedRecords, Pairs
 from flow.errors import StepError
 from flow.keyed.logic import RejectedValue
-from flow.operators.batching import Bucket, Combine
+from flow.operators.stateless import Bucket, Combine
 from tests.support.one_stream import made
 
 KEYS = [f"user-{number}" for number in range(2_000)]

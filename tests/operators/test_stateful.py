@@ -9,13 +9,13 @@ import pytest
 
 import flow.operators as op
 from flow import Dataflow, Stream
+from flow.dataflow import add_step
 from flow.engine.epoch.context import Control
 from flow.engine.local import LocalEngine, Part
 from flow.errors import StepError
 from flow.instants import Moment, datetime_us
 from flow.keyed.step import Stateful
 from flow.operators import StatefulLogic
-from flow.operators.building import add_step
 from flow.testing import TestDriver, TestingSink, TestingSource
 from tests.support.logics import BatchTotal, Diary
 from tests.support.one_stream import TEN, Build, a_flow, driver

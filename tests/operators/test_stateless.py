@@ -12,7 +12,7 @@ import flow.operators as op
 from flow import Dataflow, StepError, Stream
 from flow.columns.chunks import Items, KeyedRecords, Pairs, Records
 from flow.dataflow import Operator
-from flow.operators.calling import TTLCache
+from flow.operators.async_calls import TTLCache
 from flow.operators.stateless import Branch, Filter, KeyOn, KeyRm, Map, Merge
 from flow.testing import Part, TestDriver, TestingSink, TestingSource, run_once
 from tests.support.one_stream import Build, driver, made, step

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from recovery.cli import main
+from recovery.__main__ import main
 from tests.recovery.kept_flow import run_on
 
 

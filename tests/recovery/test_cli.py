@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.cli import main
+from recovery.__main__ import main
 from tests.recovery.damage import cut_off
 from tests.support.strict_python import strict_python
 

@@ -14,8 +14,8 @@ import pytest
 from flow.engine.checkpoint.lock import Lease
 from flow.errors import FlowBuildError
 from flow.monitoring.status import RunState, RunStatus
-from recovery.cli import main
-from recovery.cli.page import run_status, serve
+from recovery.__main__ import main
+from recovery.checkpoint_page import run_status, serve
 from recovery.reading.checkpoint import open_checkpoint
 from tests.support.browsing import Browser, headless_chromium
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+import flow.execution
 import flow.operators as op
-import flow.running
 from flow import Dataflow
+from flow.dataflow import add_step
 from flow.engine.epoch.context import LateSource, Stats
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.plan.compiler import compile_flow
@@ -24,7 +25,6 @@ from flow.engine.spark.session import session
 from flow.errors import EngineError, SourceError, StepError
 from flow.instants import from_us, instant_us
 from flow.keyed.step import Stateful
-from flow.operators.building import add_step
 from flow.reports.failure_text import describe_failure, users_place, users_trace
 from flow.reports.loss_warnings import DropWarnings, LateWarnings
 from flow.reports.progress import Progress, StatusLine
@@ -276,8 +276,8 @@ def run_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             arguments[-1](0, stats, None)
             return Summary("example", "batch")
 
-        monkeypatch.setattr(flow.running, "_run_batch", batch)
-        flow.running.run(ran, spark=object(), **options)  # type: ignore[call-overload]
+        monkeypatch.setattr(flow.execution, "_run_batch", batch)
+        flow.execution.run(ran, spark=object(), **options)  # type: ignore[call-overload]
 
     return run
 
@@ -495,9 +495,9 @@ def test_an_exception_without_user_frames_is_shown_whole() -> None:
     broken = Dataflow("broken")
     del broken.__dict__["_steps"]  # which users cannot do
     with pytest.raises(AttributeError) as caught:
-        flow.running.run(broken)
+        flow.execution.run(broken)
     error = caught.value
     assert error.__traceback__ is not None
     error.__traceback__ = error.__traceback__.tb_next
-    assert "flow/running.py" in users_trace(error)
+    assert "flow/execution.py" in users_trace(error)
     assert users_place(error) == ""

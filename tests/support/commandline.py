@@ -5,13 +5,22 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+import flow.doctor.__main__ as doctor
 from flow import Dataflow
-from flow.config.effective import EffectiveConfig
+from flow.cli import run_command
+from flow.config.flow_config import EffectiveConfig
 from flow.engine.epoch.summary import Summary
+from recovery import RecoveryConfig
+
+run_main = partial(run_command.main, RecoveryConfig)
+"""The command ``python -m flow.run``."""
+doctor_main = partial(doctor.main, RecoveryConfig)
+"""The command ``python -m flow.doctor``."""
 
 Write = Callable[..., None]
 ErrorOutput = Callable[..., str]

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pytest
 
 from flow import Dataflow, Summary
-from flow.config.web_address import WebAddress
+from flow.config.flow_config import WebAddress
 from flow.engine.plan.compiler import compile_flow
 from flow.monitoring.recorder import Recorder
 from flow.views import ViewSink

@@ -13,7 +13,7 @@ import pytest
 
 import flow.web.hub
 from flow import run
-from flow.config.web_address import WebAddress
+from flow.config.flow_config import WebAddress
 from flow.errors import FlowBuildError, StepError
 from flow.web.access import TOKEN_VARIABLE, Access
 from flow.web.hub import Hub

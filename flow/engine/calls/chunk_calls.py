@@ -19,8 +19,8 @@ from flow.engine.calls.resources import Identity, event_loop, resources_of_proce
 from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.failures import portable
 from flow.errors import RAISED, brief, step_error
-from flow.operators.calling import CURRENT_CALL, CallId, MapAsync
-from flow.operators.trying import ItemError
+from flow.operators.async_calls import CURRENT_CALL, CallId, MapAsync
+from flow.operators.stateless import ItemError
 
 X = TypeVar("X")
 

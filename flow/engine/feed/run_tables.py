@@ -29,8 +29,8 @@ from flow.engine.tables.table_files import (
 )
 from flow.errors import RAISED, FlowError, StepError, brief
 from flow.operators.edges import Input
-from flow.operators.tables import LookupTable
-from flow.standard_output import print_text
+from flow.operators.keyed_tables import LookupTable
+from flow.process import print_text
 
 if TYPE_CHECKING:
     from flow.engine.checkpoint.storage import Storage

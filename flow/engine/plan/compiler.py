@@ -15,11 +15,9 @@ from flow.errors import FlowBuildError, UnusedStepWarning
 from flow.fields import field_path
 from flow.keyed.logic import LATE_PORT
 from flow.keyed.step import OverColumns, Stateful, TimedResults
-from flow.operators.batching import Bucket
 from flow.operators.edges import Input, Output
-from flow.operators.stateless import Inspect, KeyOn, Redistribute
-from flow.operators.tables import Table, TableReader
-from flow.operators.trying import Raises
+from flow.operators.keyed_tables import Table, TableReader
+from flow.operators.stateless import Bucket, Inspect, KeyOn, Raises, Redistribute
 
 
 def compile_flow(flow: Dataflow) -> Plan:

@@ -18,8 +18,8 @@ from flow.dataflow import Step, StreamId
 from flow.engine.epoch.failures import naming
 from flow.errors import SourceError
 from flow.keyed.step import Stateful
-from flow.operators.batching import MapBatches, ToRecords
 from flow.operators.edges import Input
+from flow.operators.keyed_tables import FilterWith, Table, TableReader
 from flow.operators.stateless import (
     Branch,
     Filter,
@@ -28,10 +28,11 @@ from flow.operators.stateless import (
     KeyOn,
     KeyRm,
     Map,
+    MapBatches,
     Merge,
     Redistribute,
+    ToRecords,
 )
-from flow.operators.tables import FilterWith, Table, TableReader
 
 _SAME = (Filter, FilterWith, Branch, Inspect, Redistribute)
 """Operators whose streams have the items of the stream that they read."""

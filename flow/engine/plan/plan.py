@@ -20,7 +20,7 @@ from flow.errors import EngineError
 from flow.instants import NEVER
 from flow.keyed.step import Lowering, Stateful, runs_key_by_key
 from flow.operators.edges import Input
-from flow.operators.tables import LookupTable, Table
+from flow.operators.keyed_tables import LookupTable, Table
 
 
 class EdgeKind(Enum):

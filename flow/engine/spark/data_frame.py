@@ -24,7 +24,7 @@ from flow.engine.spark.session.failures import jvm_needed
 from flow.engine.spark.shipping import FailingLayout, LastStage, Layout, raising
 from flow.engine.steps.outputs import rows_of, unpacked_by_slice
 from flow.errors import EngineError
-from flow.standard_output import print_text
+from flow.process import print_text
 
 OnStats = Callable[[Stats], None]
 """A function that gets the statistics of each task of a data frame's last stage."""

@@ -28,7 +28,7 @@ from flow.engine.plan.plan import Edge, Plan
 from flow.engine.spark.shipping import Layout
 from flow.engine.steps.outputs import rows_of, sink_of, unpacked
 from flow.errors import RAISED, FlowBuildError, FlowError, SinkError, StepError, first_line
-from flow.standard_output import print_text
+from flow.process import print_text
 
 _REFUSED = re.compile(rf"^{SinkError.__module__}\.{SinkError.__name__}: (.*)", re.MULTILINE)
 """Message of a `SinkError` of a worker, in Spark's error: an item does not fit the data frame."""

@@ -30,7 +30,7 @@ from flow.engine.spark.shipping import Layout, ShippedPlan
 from flow.engine.steps.reading import read_batches, source_of
 from flow.errors import FlowBuildError, SourceError
 from flow.operators.edges import Input
-from flow.operators.tables import TableReader
+from flow.operators.keyed_tables import TableReader
 
 _ORIGINS = 1 << 16
 """The number of origins for the tasks of each data frame, which follow those of other inputs."""

@@ -23,7 +23,7 @@ from flow.columns.record_batches import join_batches, value_columns
 from flow.connectors.formats.columns import inferred_columns
 from flow.connectors.sink import to_record
 from flow.errors import RAISED, SinkError, StepError, brief, first_line, shorten
-from flow.operators.batching import MapBatches
+from flow.operators.stateless import MapBatches
 
 _FIX = "map the items to records whose fields have one type each before the step"
 

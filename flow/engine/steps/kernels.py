@@ -44,11 +44,26 @@ from flow.errors import RAISED, EngineError, StepError, brief, shorten, step_err
 from flow.fields import field_path
 from flow.instants import instant_us
 from flow.keyed.logic import RejectedValue
-from flow.operators.batching import Bucket, Combine, MapBatches, Rekey, ToRecords
-from flow.operators.calling import EnrichCached, MapAsync, TTLCache
-from flow.operators.stateless import Branch, Filter, FlatMap, Inspect, KeyOn, KeyRm, Map, Merge
-from flow.operators.tables import FilterWith, FlatMapWith, Getter, MapWith, Table, TableReader
-from flow.operators.trying import ItemError, Raises, TryMap
+from flow.operators.async_calls import EnrichCached, MapAsync, TTLCache
+from flow.operators.keyed_tables import FilterWith, FlatMapWith, Getter, MapWith, Table, TableReader
+from flow.operators.stateless import (
+    Branch,
+    Bucket,
+    Combine,
+    Filter,
+    FlatMap,
+    Inspect,
+    ItemError,
+    KeyOn,
+    KeyRm,
+    Map,
+    MapBatches,
+    Merge,
+    Raises,
+    Rekey,
+    ToRecords,
+    TryMap,
+)
 
 StepOutput = list[Chunk | None]
 """Output of a step for a chunk: a chunk for each of its ports."""

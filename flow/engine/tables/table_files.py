@@ -24,7 +24,7 @@ from flow.dataflow import Step
 from flow.engine.tables.contents import Change, Contents, History, Newest, value_of
 from flow.errors import CheckpointError, EngineError, StepError, error_message, first_line, shorten
 from flow.format_version import Seal
-from flow.operators.tables import Table
+from flow.operators.keyed_tables import Table
 
 if TYPE_CHECKING:
     from flow.engine.checkpoint.storage import Storage

@@ -11,6 +11,7 @@ import pytest
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, Stream
+from flow.dataflow import add_step
 from flow.engine.plan.compiler import (
     PASSES,
     assign_levels,
@@ -19,8 +20,7 @@ from flow.engine.plan.compiler import (
     leave_out_unused,
 )
 from flow.engine.plan.plan import Plan
-from flow.operators.batching import Rekey
-from flow.operators.building import add_step
+from flow.operators.stateless import Rekey
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import Collect, Count, EventClock, Sum, SystemClock, TumblingWindower
 

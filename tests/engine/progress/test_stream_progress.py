@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import flow.operators as op
 from flow import Dataflow, KeyedStream, Stream
+from flow.dataflow import add_step
 from flow.engine.local import Part
 from flow.errors import StepError
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.keyed.step import Stateful
-from flow.operators.building import add_step
 from flow.testing import TestDriver
 from tests.support.logics import Journey, Mileage, Traveller, Waypoint
 from tests.support.one_stream import a_flow

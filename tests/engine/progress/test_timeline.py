@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import flow.operators as op
 from flow import Dataflow
-from flow.dataflow import Step, StreamId
+from flow.dataflow import Step, StreamId, add_step
 from flow.engine.epoch.context import Control
 from flow.engine.packets.packets import PROGRESS, Packet
 from flow.engine.plan.plan import Edge, EdgeKind, Plan
@@ -23,7 +23,6 @@ from flow.engine.state.key_states import SegmentedStates
 from flow.engine.state.store import PROGRESS_SEGMENT, MemoryStore
 from flow.instants import NO_PROGRESS, Moment
 from flow.keyed.step import Stateful
-from flow.operators.building import add_step
 from flow.testing import TestingSource
 from tests.support.logics import Journey, Mileage, Traveller
 from tests.support.segments import CountingStore

@@ -20,7 +20,7 @@ from flow.engine.tables.table_files import (
     TableLog,
     TableVersion,
 )
-from flow.operators.tables import Table
+from flow.operators.keyed_tables import Table
 from tests.support.sampling import sampled
 
 STEP = Step("rules", Table(), ())

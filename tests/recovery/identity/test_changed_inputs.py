@@ -19,7 +19,7 @@ from flow.connectors.files import JsonLinesSource
 from flow.connectors.source import Json, PartitionedSource, Source
 from flow.engine.plan.compiler import compile_flow
 from flow.errors import FlowTypeError
-from flow.running import StopFlag
+from flow.execution import StopFlag
 from flow.testing import TestingSink
 from recovery import RecoveryConfig
 from recovery.identity.fingerprint import Effect, compare, fingerprint, input_continues

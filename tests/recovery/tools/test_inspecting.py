@@ -13,8 +13,8 @@ import pytest
 import flow.operators as op
 import flow_windowing as win
 from flow import CheckpointError, Dataflow
+from flow.execution import StopFlag
 from flow.instants import datetime_us
-from flow.running import StopFlag
 from flow.testing import TestingSink, TestingSource
 from recovery import inspect
 from tests.recovery.checkpoints import run_flow

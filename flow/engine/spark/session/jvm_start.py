@@ -20,7 +20,7 @@ from typing import Any
 from pyspark import SparkConf, SparkContext, java_gateway
 
 from flow.engine.temporary import ProcessDirectory, process_directory
-from flow.signals import interrupts_deferred
+from flow.process import interrupts_deferred
 
 SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
 """The environment variable with options of a JVM that PySpark starts."""

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from flow.cli.doctor import network
-from flow.cli.doctor.network import kafka_findings, master_findings
-from tests.cli.doctor.findings import OK, PROBLEM, WARNING, is_last
+from flow.doctor import findings
+from flow.doctor.findings import kafka_findings, master_findings
+from tests.doctor.findings import OK, PROBLEM, WARNING, is_last
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_port_that_does_not_answer_as_a_broker_is_a_problem(
     listener: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("confluent_kafka")
-    monkeypatch.setattr(network, "METADATA_SECONDS", 0.5)
+    monkeypatch.setattr(findings, "METADATA_SECONDS", 0.5)
     text = f"{listener} accepts connections and does not answer: "
     assert is_last(kafka_findings(listener, {}), PROBLEM, text)
 
@@ -86,7 +86,7 @@ def test_a_wrong_property_is_named(listener: str) -> None:
 def test_without_the_client_brokers_are_not_asked(
     listener: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network, "find_spec", lambda _: None)
+    monkeypatch.setattr(findings, "find_spec", lambda _: None)
     assert is_last(kafka_findings(listener, {}), WARNING, "", "pip install 'flow-windows[kafka]'")
 
 
@@ -100,7 +100,7 @@ def test_an_advertised_address_that_is_not_reached_is_a_problem(
         brokers[number] = SimpleNamespace(id=number, host=host, port=int(port))
     known = SimpleNamespace(brokers=brokers, topics={"a": 1})
     admin = SimpleNamespace(list_topics=lambda timeout: known)
-    monkeypatch.setattr(network, "make_admin", lambda *_: admin)
+    monkeypatch.setattr(findings, "make_admin", lambda *_: admin)
     _, answer, advertised = kafka_findings(listener, {})
     assert answer.text == f"{listener} answers: 2 brokers, 1 topics"
     text = f"broker 1 tells clients to use {closed}, which cannot be"

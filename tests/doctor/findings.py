@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flow.cli.doctor.finding import Finding, Level
+from flow.doctor.findings import Finding, Level
 
 OK, WARNING, PROBLEM = Level.OK, Level.WARNING, Level.PROBLEM
 

@@ -1,4 +1,6 @@
-"""Signal handling: a first Ctrl-C or SIGTERM stops after the current epoch, a second at once.
+"""The process of a run: its signals and its standard output.
+
+A first Ctrl-C or SIGTERM stops a run after the current epoch, a second at once.
 
 A handler that the program has set stays in place. The handler that PySpark sets, when the main
 thread makes a session, does not count as set by the program.
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from flow.errors import StepError
+from flow.errors import SinkError, StepError
 
 STOP_MESSAGE = "stopping after the current epoch; a second Ctrl-C stops at once"
 
@@ -137,3 +139,23 @@ def _print(text: str) -> None:
     with contextlib.suppress(Exception):
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
+
+
+def print_text(text: str) -> None:
+    """Print text at once; a character that standard output cannot encode becomes an escape.
+
+    Closed standard output takes nothing, as for Python's own `print`.
+
+    Raises:
+        SinkError: the program that reads standard output, such as ``head``, has ended.
+    """
+    if sys.stdout is None:
+        return
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        sys.stdout.write(f"{text}\n".encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would flush what is left as it ends, and print a second error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SinkError("the program that reads standard output has ended") from None

@@ -1,4 +1,4 @@
-"""Operators with state per key; `flow.keyed.logic` has the contract of custom logic."""
+"""Folds of the values of a key: lists of values, and results at the end of the input."""
 
 from __future__ import annotations
 
@@ -10,51 +10,18 @@ from typing import Any, ClassVar, TypeVar
 from typing_extensions import override
 
 from flow.checks import check_whole
-from flow.dataflow import KeyedStream, Stream
+from flow.dataflow import KeyedStream, Stream, add_step, check_callable
 from flow.durations import Duration, natural_us
 from flow.errors import shorten
 from flow.instants import NEVER, Moment, from_us
-from flow.keyed.logic import DISCARD, KEEP, Keep, StatefulBatchLogic, StatefulLogic
+from flow.keyed.logic import DISCARD, KEEP, Keep, StatefulLogic
 from flow.keyed.step import Stateful
-from flow.operators.building import add_step, check_callable
 from flow.operators.stateless import map as map_items
 
 X = TypeVar("X")
 V = TypeVar("V")
 W = TypeVar("W")
 S = TypeVar("S")
-
-
-def stateful_batch(
-    step_id: str,
-    up: KeyedStream[V],
-    builder: Callable[[S | None], StatefulBatchLogic[V, W, S]],
-) -> KeyedStream[W]:
-    """Run custom logic for each key, with all values of an epoch at once.
-
-    Args:
-        step_id: the step's id, unique in the flow.
-        up: the keyed stream to read.
-        builder: called with a key's snapshot, or ``None`` for a new key; returns its logic.
-    """
-    check_callable(step_id, "builder", builder)
-    return add_step(step_id, Stateful(builder, "stateful_batch"), up)[0]
-
-
-def stateful(
-    step_id: str,
-    up: KeyedStream[V],
-    builder: Callable[[S | None], StatefulLogic[V, W, S]],
-) -> KeyedStream[W]:
-    """Run custom logic for each key, value by value.
-
-    Args:
-        step_id: the step's id, unique in the flow.
-        up: the keyed stream to read.
-        builder: called with a key's snapshot, or ``None`` for a new key; returns its logic.
-    """
-    check_callable(step_id, "builder", builder)
-    return add_step(step_id, Stateful(builder, "stateful"), up)[0]
 
 
 def collect(

@@ -14,12 +14,20 @@ from typing_extensions import override
 
 from flow.checks import check_getter, check_whole
 from flow.connectors.source import Source
-from flow.dataflow import Dataflow, KeyedStream, Operator, Stream, StreamId
+from flow.dataflow import (
+    Dataflow,
+    KeyedStream,
+    Operator,
+    Stream,
+    StreamId,
+    add_step,
+    check_callable,
+    flow_of,
+)
 from flow.durations import Duration, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.keyed.step import Stateful
-from flow.operators.building import add_step, check_callable, flow_of
-from flow.operators.calling import MapAsync
+from flow.operators.async_calls import MapAsync
 from flow.operators.stateless import Redistribute
 
 X = TypeVar("X")

@@ -85,7 +85,7 @@ def test_the_speed_ups_are_switched_off_in_this_process_and_in_workers(
 def test_a_new_session_logs_advice(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("flow.config.sessions.this_machine", lambda: Machine(2, 8 << 30))
+    monkeypatch.setattr("flow.config.spark_session.this_machine", lambda: Machine(2, 8 << 30))
     with caplog.at_level(logging.WARNING, "flow"):
         start(config=FlowConfig(driver_memory="16g"))
     (record,) = caplog.records

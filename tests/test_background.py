@@ -25,8 +25,8 @@ from flow import (
     Summary,
     run,
 )
+from flow.background import OnEpoch
 from flow.reports.progress import CellInterrupted, CellLine
-from flow.runs.background import OnEpoch
 from flow.testing import TestingSink, TestingSource
 from tests.support.clock import Clock
 
@@ -193,7 +193,7 @@ def test_a_line_changes_at_most_four_times_a_second_and_ends_with_the_last_text(
 def test_an_interrupt_of_a_cell_stops_the_run_and_a_second_one_stops_waiting(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flow.runs.background.in_notebook", lambda: True)
+    monkeypatch.setattr("flow.background.in_notebook", lambda: True)
     run = BackgroundRun(numbers(), work)
     wait, interrupts = run._ended.wait, iter([KeyboardInterrupt, KeyboardInterrupt])
 

@@ -10,16 +10,16 @@ from types import ModuleType
 
 import pytest
 
-from flow.cli.doctor import installation
-from flow.cli.doctor.finding import Level
-from flow.cli.doctor.installation import (
+from flow.doctor import findings
+from flow.doctor.findings import (
+    Level,
     java_findings,
     package_findings,
     pyspark_findings,
     python_findings,
 )
 from flow.engine.spark.session.versions import SparkVersion, installed_version
-from tests.cli.doctor.findings import OK, PROBLEM, WARNING, is_last
+from tests.doctor.findings import OK, PROBLEM, WARNING, is_last
 
 HOST = socket.gethostname()
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -77,7 +77,7 @@ def test_the_version_of_pyspark_is_judged(
     version: SparkVersion, level: Level, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    monkeypatch.setattr(installation, "installed_version", lambda: version)
+    monkeypatch.setattr(findings, "installed_version", lambda: version)
     (found,) = pyspark_findings()
     assert is_last([found], level, "", text)
 
@@ -86,8 +86,8 @@ def test_a_spark_home_of_another_version_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    monkeypatch.setattr(installation, "_version", lambda _: "4.3.0")
-    monkeypatch.setattr(installation, "installed_version", lambda: SparkVersion(4, 3))
+    monkeypatch.setattr(findings, "_version", lambda _: "4.3.0")
+    monkeypatch.setattr(findings, "installed_version", lambda: SparkVersion(4, 3))
     (tmp_path / "jars").mkdir()
     assert list(pyspark_findings())[1].text.startswith(f"{tmp_path} has no jars of Spark: unset")
     (tmp_path / "jars" / "spark-core_2.13-4.1.1.jar").touch()
@@ -100,7 +100,7 @@ def versions(**known: str) -> Callable[[str], str | None]:
 
 
 def test_an_extra_that_is_installed_in_part_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "_version", versions(confluent_kafka="2.9", psycopg="3.2"))
+    monkeypatch.setattr(findings, "_version", versions(confluent_kafka="2.9", psycopg="3.2"))
     kafka, postgres, sketches = package_findings()
     assert kafka.level is WARNING
     assert kafka.text == (

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from flow.cli.doctor import disks
-from flow.cli.doctor.disks import (
+from flow.doctor import findings
+from flow.doctor.findings import (
     FileSystem,
+    Level,
     checkpoint_findings,
     file_system_of,
     temporary_findings,
     try_renames,
 )
-from flow.cli.doctor.finding import Level
-from tests.cli.doctor.findings import OK, PROBLEM, WARNING, is_last
+from tests.doctor.findings import OK, PROBLEM, WARNING, is_last
 
 GIB = 1 << 30
 
@@ -37,7 +37,7 @@ def test_the_temporary_directory_is_judged(
 ) -> None:
     monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(disks, "file_system_of", lambda _: system)
+    monkeypatch.setattr(findings, "file_system_of", lambda _: system)
     assert is_last(temporary_findings({}), level, "", text)
     assert list(tmp_path.iterdir()) == []
 
@@ -78,7 +78,7 @@ def test_without_a_temporary_directory_the_variable_to_set_is_named(
 def test_the_checkpoints_file_system_is_judged(
     system: FileSystem, level: Level, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disks, "file_system_of", lambda _: system)
+    monkeypatch.setattr(findings, "file_system_of", lambda _: system)
     assert is_last(checkpoint_findings(str(tmp_path / "deep" / "state"), True), level, "", text)
     assert list(tmp_path.iterdir()) == []
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from flow.cli.doctor.command import configuration_findings, machine_findings
-from flow.cli.doctor.finding import Level
-from flow.config.effective import EffectiveConfig, of_arguments
+from flow.config.flow_config import EffectiveConfig, of_arguments
+from flow.doctor.__main__ import configuration_findings, machine_findings
+from flow.doctor.findings import Level
 from recovery import RecoveryConfig
-from tests.cli.doctor.findings import OK, PROBLEM, WARNING, is_last
+from tests.doctor.findings import OK, PROBLEM, WARNING, is_last
 
 
 def effective(**arguments: Any) -> EffectiveConfig:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from flow.config.web_address import web_address
+from flow.config.flow_config import web_address
 from flow.engine.checkpoint.lock import Lease
 from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.monitoring.status import ErrorStatus, RunState, RunStatus, StepStatus, graph_from_json

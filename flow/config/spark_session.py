@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flow.config.effective import DEFAULT, EffectiveConfig
-from flow.config.flow_config import FIELD
+from flow.config.config_problems import advice, with_jvm, with_session
+from flow.config.flow_config import DEFAULT, FIELD, EffectiveConfig
 from flow.config.machine import this_machine
-from flow.config.problems import advice, with_jvm, with_session
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowBuildError
-from flow.signals import own_handlers_kept
+from flow.process import own_handlers_kept
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from flow.cli.doctor import command
-from flow.cli.doctor.finding import Finding, ok, problem, warning
-from flow.cli.doctor.spark_run import ITEMS, small_flow
+import flow.doctor.__main__ as doctor
 from flow.config.flow_config import FIELDS
+from flow.doctor.__main__ import ITEMS, small_flow
+from flow.doctor.findings import Finding, ok, problem, warning
 from flow.testing import TestDriver
+from tests.support.commandline import doctor_main
 
 Capture = pytest.CaptureFixture[str]
 LINE = re.compile(r"(ok|warning|problem) +\S.*")
@@ -23,10 +24,11 @@ LINE = re.compile(r"(ok|warning|problem) +\S.*")
 
 def run_doctor(*arguments: str, program: str = "", **environ: str) -> tuple[int, list[str], str]:
     """Run the doctor in a process of its own; return exit code, lines, and standard error."""
-    start = f"from flow.cli.doctor.command import main; sys.exit(main({list(arguments)!r}))"
+    start = "from tests.support.commandline import doctor_main as main; "
+    start += f"sys.exit(main({list(arguments)!r}))"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; {program}\n{start}"],
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[3]), **environ},
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2]), **environ},
         capture_output=True,
         text=True,
         check=False,
@@ -37,7 +39,7 @@ def run_doctor(*arguments: str, program: str = "", **environ: str) -> tuple[int,
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts one check in the place of all."""
-    return lambda check: monkeypatch.setattr(command, "_checks", lambda *_: [("Java", check)])
+    return lambda check: monkeypatch.setattr(doctor, "_checks", lambda *_: [("Java", check)])
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_a_problem_alone_gives_exit_code_1(
     capsys: Capture,
 ) -> None:
     checks(lambda: findings)
-    assert command.main(["--no-spark"]) == code
+    assert doctor_main(["--no-spark"]) == code
     assert capsys.readouterr().out.splitlines() == [each.line() for each in findings] + [last]
 
 
@@ -68,7 +70,7 @@ def test_a_check_that_fails_is_a_problem_of_one_line_without_a_trace(
         raise OSError("red \x1b[31m\nline")
 
     checks(failing)
-    assert command.main(["--no-spark"]) == 1
+    assert doctor_main(["--no-spark"]) == 1
     out, err = capsys.readouterr()
     assert out.splitlines()[1] == (
         "problem  Java               the check itself failed: OSError: red \\x1b[31m line"
@@ -80,8 +82,8 @@ def test_spark_is_not_started_after_a_problem_that_it_would_meet(
     checks: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     checks(lambda: [problem("Java", "none")])
-    monkeypatch.setattr(command, "spark_findings", lambda _: pytest.fail("Spark was started"))
-    assert command.main([]) == 1
+    monkeypatch.setattr(doctor, "spark_findings", lambda _: pytest.fail("Spark was started"))
+    assert doctor_main([]) == 1
     assert "warning  Spark              not started, because of" in capsys.readouterr().out
 
 
@@ -96,7 +98,7 @@ def test_spark_is_not_started_after_a_problem_that_it_would_meet(
 def test_a_wrong_option_gives_exit_code_2(
     arguments: list[str], message: str, capsys: Capture
 ) -> None:
-    assert command.main(arguments) == 2
+    assert doctor_main(arguments) == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
@@ -104,13 +106,13 @@ def test_a_wrong_variable_gives_exit_code_2(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setenv("FLOW_DRAIN", "yes")
-    assert command.main([]) == 2
+    assert doctor_main([]) == 2
     assert capsys.readouterr().err == "error: FLOW_DRAIN must be 'on' or 'off', got 'yes'\n"
 
 
 def test_help_names_every_field(capsys: Capture) -> None:
     with pytest.raises(SystemExit):
-        command.main(["--help"])
+        doctor_main(["--help"])
     shown = capsys.readouterr().out
     assert [field.option for field in FIELDS if field.option not in shown] == []
 
@@ -139,7 +141,7 @@ def test_a_small_flow_runs_on_a_session_that_is_stopped(
 ) -> None:
     stops: list[bool] = []
     monkeypatch.setattr(spark, "stop", lambda: stops.append(True))
-    assert command.main(["--recovery", str(tmp_path / "state")]) == 0
+    assert doctor_main(["--recovery", str(tmp_path / "state")]) == 0
     output = capsys.readouterr()
     *_, started, ran, _ = output.out.splitlines()
     assert re.match(r"(ok|warning) +Spark +version [\d.]+ starts in [\d.]+ s", started)

@@ -13,11 +13,10 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
-from flow.dataflow import Operator, Stream
+from flow.dataflow import Operator, Stream, add_step, check_callable
 from flow.durations import Duration, duration_us, natural_us, positive_us
 from flow.errors import FlowError, FlowTypeError, shorten
-from flow.operators.building import add_step, check_callable
-from flow.operators.trying import TryOut
+from flow.operators.stateless import TryOut
 
 X = TypeVar("X")
 Y = TypeVar("Y")

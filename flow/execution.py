@@ -12,17 +12,21 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
+from flow.background import BackgroundRun, OnEpoch
 from flow.checks import check_flag, wrong_type
-from flow.config.effective import (
+from flow.config.flow_config import (
+    FIELD,
     EffectiveConfig,
+    EngineName,
+    FlowConfig,
+    Trigger,
+    missing_package,
     of_arguments,
     of_environment,
     of_program,
     recovery_of_program,
 )
-from flow.config.flow_config import FIELD, EngineName, FlowConfig, Trigger
-from flow.config.sessions import session_for
-from flow.config.web_address import missing_package
+from flow.config.spark_session import session_for
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
 from flow.engine.checkpoint.recovery import Recovery
@@ -36,10 +40,9 @@ from flow.engine.plan.portability import check_portable
 from flow.engine.steps.reading import source_of
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, from_us, instant_us
+from flow.process import plainly_interrupted, stopping_on_signals
 from flow.reports.loss_warnings import DropWarnings, HoldWarnings, LateWarnings
 from flow.reports.progress import CellLine
-from flow.runs.background import BackgroundRun, OnEpoch
-from flow.signals import plainly_interrupted, stopping_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

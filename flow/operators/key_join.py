@@ -8,14 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args, overload
 
 from flow.checks import check_choice
-from flow.dataflow import KeyedStream
+from flow.dataflow import KeyedStream, add_step
 from flow.durations import Duration
 from flow.errors import FlowBuildError, shorten
 from flow.instants import Moment
 from flow.keyed.logic import DISCARD, KEEP, Keep
 from flow.keyed.step import Stateful
-from flow.operators.building import add_step
-from flow.operators.expiring import Expirable, ExpiringOut, TtlFrom, add_expiring, check_no_ttl_from
+from flow.operators.stateful_steps import (
+    Expirable,
+    ExpiringOut,
+    TtlFrom,
+    add_expiring,
+    check_no_ttl_from,
+)
 
 InsertMode: TypeAlias = Literal["first", "last", "product"]
 """The values of a side that a join holds: the first, the last, or all of them."""

@@ -1,1 +1,0 @@
-"""The checks of ``python -m flow.doctor``, a module for each subject."""

@@ -1,1 +1,0 @@
-"""Runs: in the background, and the reports after their epochs."""
