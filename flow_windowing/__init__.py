@@ -1,28 +1,41 @@
 """Windowing: clocks, windowers, and operators. Use as ``import flow_windowing as win``."""
 
-from flow_windowing import hidden_flow as _hidden_flow  # noqa: F401  (checks the package `flow`)
+# ruff: noqa: E402  (a file of the user that hides the package `flow` is named before its imports)
 
-# isort: split
+from importlib.util import find_spec as _find_spec
+
+_FOUND = _find_spec("flow")
+if _FOUND is not None and _FOUND.submodule_search_locations is None:
+    raise ImportError(
+        f"{_FOUND.origin} hides the package 'flow', which is installed: rename that file, or run "
+        "the program in another folder",
+        name="flow",
+        path=_FOUND.origin,
+    )
+
 from flow.checks import no_attribute
 from flow.instants import NEVER
 from flow_windowing.aggregates.aggregator import Aggregator, aggregate
-from flow_windowing.aggregates.approximate.distinct import ApproxCountDistinct
 from flow_windowing.aggregates.collections import Collect, CollectUnique
+from flow_windowing.aggregates.distinct_sketch import ApproxCountDistinct
 from flow_windowing.aggregates.distributions import ApproxQuantile, Quantile, StdDev
-from flow_windowing.aggregates.extremes import Earliest, First, Last, Latest, Max, Min
+from flow_windowing.aggregates.extreme_values import Earliest, First, Last, Latest, Max, Min
 from flow_windowing.aggregates.numbers import Count, CountDistinct, Mean, Sum
 from flow_windowing.aggregates.rankings import ApproxTopK, MaxK, MaxKUnique, MinK, MinKUnique, TopK
-from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, Reading, SystemClock
-from flow_windowing.clocks.datetime_clock import DatetimeClockLogic
+from flow_windowing.all_keys import aggregate_window_all, top_n
+from flow_windowing.clocks.clock import (
+    Clock,
+    ClockLogic,
+    DatetimeClockLogic,
+    DroppedValue,
+    Reading,
+    SystemClock,
+)
 from flow_windowing.clocks.event_clock import EventClock
-from flow_windowing.contract.arrival import Arrival
-from flow_windowing.contract.joined_pair import JoinedPair
-from flow_windowing.contract.logic import EpochWindowLogic, WindowLogic
-from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
-from flow_windowing.contract.panes import AfterWatermark, Early, Late, Pane, PaneTiming
 from flow_windowing.deduplication.operator import DedupOut, dedup
 from flow_windowing.joins import join_asof, join_interval, join_window
 from flow_windowing.operators import (
+    WindowOut,
     aggregate_window,
     collect_window,
     count_window,
@@ -34,17 +47,32 @@ from flow_windowing.operators import (
     sum_window,
     window,
 )
-from flow_windowing.over_all_keys import aggregate_window_all, top_n
+from flow_windowing.rules.metadata import (
+    JoinedPair,
+    LateReason,
+    LateValue,
+    Pane,
+    PaneTiming,
+    Retracted,
+    WindowMetadata,
+)
+from flow_windowing.rules.triggers import AfterWatermark, Early, Late
 from flow_windowing.rules.watermark import NO_WATERMARK
-from flow_windowing.stateful import TimedStateOut, stateful_flat_map, stateful_map
-from flow_windowing.window_step import WindowOut
+from flow_windowing.rules.window_logic import Arrival, EpochWindowLogic, WindowLogic
+from flow_windowing.timed_state import TimedStateOut, stateful_flat_map, stateful_map
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.windowers.calendar import CalendarWindower
 from flow_windowing.windowers.counts import CountWindower
-from flow_windowing.windowers.datetime_windower import DatetimeWindower
 from flow_windowing.windowers.event_sliding import EventSlidingWindower
-from flow_windowing.windowers.sessions import SessionWindower
-from flow_windowing.windowers.windower import Filled, IndexedLogic, Opened, Windower, WindowerLogic
+from flow_windowing.windowers.session_windower import SessionWindower
+from flow_windowing.windowers.windower import (
+    DatetimeWindower,
+    Filled,
+    IndexedLogic,
+    Opened,
+    Windower,
+    WindowerLogic,
+)
 
 __all__ = [
     "NEVER",

@@ -1,4 +1,4 @@
-"""The window logic of a join on the object path."""
+"""The window logic of a join that runs key by key."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing_extensions import override
 
 from flow.operators.key_join import EmitMode, InsertMode
 from flow_windowing.aggregates.folding import Entry, OrderKey
-from flow_windowing.contract.arrival import Arrival
-from flow_windowing.contract.logic import WindowLogic
+from flow_windowing.rules.window_logic import Arrival, WindowLogic
 
 Sides: TypeAlias = list[list[Entry]]
 """The entries of each side, sorted by their order key; empty for a side without a value."""

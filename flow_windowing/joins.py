@@ -12,18 +12,18 @@ from flow.errors import DurationError, FlowBuildError, FlowTypeError, shorten
 from flow.keyed.step import Stateful
 from flow.operators.key_join import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
 from flow_windowing.aggregates.folding import FoldingBuilder, OneOfEachSide
-from flow_windowing.asof import rules as asof
-from flow_windowing.asof.join import AsofJoin
-from flow_windowing.asof.rules import AsofEmit, Direction
 from flow_windowing.clocks.clock import Clock
-from flow_windowing.contract.joined_pair import JoinedPair
-from flow_windowing.contract.logic import WindowLogic
-from flow_windowing.interval.join import IntervalJoin
-from flow_windowing.interval.rules import How
-from flow_windowing.interval.time_join import TimeJoinBuilder
 from flow_windowing.join_logic import JoinBuilder
-from flow_windowing.rules.settings import PORTS, Timestamp
-from flow_windowing.window_step import WindowOut, add_window, check_ordered
+from flow_windowing.operators import WindowOut, add_window, check_ordered
+from flow_windowing.rules.metadata import PORTS, JoinedPair
+from flow_windowing.rules.triggers import Timestamp
+from flow_windowing.rules.window_logic import WindowLogic
+from flow_windowing.time_joins import asof_matching as asof
+from flow_windowing.time_joins.asof_join import AsofJoin
+from flow_windowing.time_joins.asof_matching import AsofEmit, Direction
+from flow_windowing.time_joins.interval_join import IntervalJoin
+from flow_windowing.time_joins.interval_matching import How
+from flow_windowing.time_joins.join_shard import TimeJoinBuilder
 from flow_windowing.windowers.windower import Windower
 
 

@@ -20,6 +20,8 @@ from flow.keyed.state import BlockReader, StateCounter
 from flow.keyed.step import KeyByKey, Lowering, OverColumns, TimedResults
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now
+from flow_windowing.by_key.pane_driver import PaneDriver
+from flow_windowing.by_key.window_driver import WindowDriver, WindowingConfig
 from flow_windowing.clocks.clock import ClockedBuilder
 from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
 from flow_windowing.columnar.aggregates.forms import has_kernel, is_order_free, reads_a_field
@@ -31,18 +33,15 @@ from flow_windowing.columnar.windows.indexed_windows import AlignedWindows, Cale
 from flow_windowing.columnar.windows.session_windows import SessionWindows
 from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.columnar.windows.windowing import Windowing, WindowPlan
-from flow_windowing.contract.panes import AfterWatermark
 from flow_windowing.join_logic import JoinBuilder
-from flow_windowing.object.driver import WindowDriver, WindowingConfig
-from flow_windowing.object.pane_driver import PaneDriver
 from flow_windowing.result_columns import columns_of_port
-from flow_windowing.rules.key_state import DriverState, counts_of
-from flow_windowing.rules.settings import LATE
-from flow_windowing.rules.waiting import WaitQueue
+from flow_windowing.rules.key_state import DriverState, WaitQueue, counts_of
+from flow_windowing.rules.metadata import LATE
+from flow_windowing.rules.triggers import AfterWatermark
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.windowers.calendar import CalendarWindower
 from flow_windowing.windowers.counts import CountWindower
-from flow_windowing.windowers.sessions import SessionWindower
+from flow_windowing.windowers.session_windower import SessionWindower
 from flow_windowing.windowers.windower import Windower
 
 _GREATEST_OVERLAP = 64

@@ -19,9 +19,9 @@ from flow.columns.known_columns import (
 )
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials
-from flow_windowing.contract.panes import AfterWatermark
-from flow_windowing.object.driver import WindowingConfig
-from flow_windowing.rules.settings import CLOSED, DOWN
+from flow_windowing.by_key.window_driver import WindowingConfig
+from flow_windowing.rules.metadata import CLOSED, DOWN
+from flow_windowing.rules.triggers import AfterWatermark
 
 _TIME = pa.timestamp("us", "UTC")
 _IDS = pa.list_(pa.int64())

@@ -51,7 +51,7 @@ from flow_windowing import (
     TumblingWindower,
 )
 from flow_windowing.columnar.aggregates.sums import group_totals
-from flow_windowing.rules.settings import Emit
+from flow_windowing.rules.triggers import Emit
 from flow_windowing.windowers.windower import Windower
 
 Work: TypeAlias = Callable[[], object]

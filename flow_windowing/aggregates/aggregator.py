@@ -34,7 +34,7 @@ from flow.fields import field_path
 from flow.instants import Instant, instant_us
 from flow.keyed.logic import FailedCall
 from flow.operators import RejectedValue
-from flow_windowing.contract.arrival import Arrival
+from flow_windowing.rules.window_logic import Arrival
 
 
 @dataclass(frozen=True, kw_only=True)

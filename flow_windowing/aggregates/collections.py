@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from flow_windowing.aggregates.aggregator import AT_ONCE, Aggregator, FieldAggregator
 from flow_windowing.aggregates.value_order import key_of
-from flow_windowing.contract.arrival import Arrival
+from flow_windowing.rules.window_logic import Arrival
 
 S = TypeVar("S")
 

@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow_windowing.aggregates.aggregator import FieldAggregator, Form, UnfitError, described
-from flow_windowing.contract.arrival import Arrival
+from flow_windowing.rules.window_logic import Arrival
 
 Moments: TypeAlias = tuple[int, float, float]
 """The count of numbers, their mean, and the sum of the squares of their distances from it."""

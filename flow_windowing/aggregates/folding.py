@@ -16,9 +16,8 @@ from typing_extensions import override
 from flow.keyed.logic import detach
 from flow.operators.key_join import InsertMode
 from flow_windowing.aggregates.aggregator import Aggregator, Form, called
-from flow_windowing.contract.arrival import Arrival
-from flow_windowing.contract.logic import EpochWindowLogic
-from flow_windowing.rules.settings import Emission
+from flow_windowing.rules.triggers import Emission
+from flow_windowing.rules.window_logic import Arrival, EpochWindowLogic
 
 
 @dataclass(frozen=True)

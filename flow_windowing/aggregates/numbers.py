@@ -22,7 +22,7 @@ from flow_windowing.aggregates import exact_totals
 from flow_windowing.aggregates.aggregator import CountForm, FieldAggregator, Form, MeanForm, SumForm
 from flow_windowing.aggregates.exact_totals import Total, total_of, with_number
 from flow_windowing.aggregates.value_order import key_of
-from flow_windowing.contract.arrival import Arrival
+from flow_windowing.rules.window_logic import Arrival
 
 
 @dataclass(frozen=True, repr=False)

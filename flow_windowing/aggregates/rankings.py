@@ -26,7 +26,7 @@ from flow.checks import check_whole
 from flow.errors import FlowBuildError
 from flow_windowing.aggregates.aggregator import FieldAggregator, Form
 from flow_windowing.aggregates.value_order import compare, key_of
-from flow_windowing.contract.arrival import Arrival
+from flow_windowing.rules.window_logic import Arrival
 
 S = TypeVar("S")
 

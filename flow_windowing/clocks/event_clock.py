@@ -23,7 +23,7 @@ from flow.keyed.logic import Progress
 from flow.operators import RejectedValue
 from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, Reading
 from flow_windowing.clocks.timestamp_columns import read_times
-from flow_windowing.contract.metadata import LateReason
+from flow_windowing.rules.metadata import LateReason
 from flow_windowing.rules.watermark import (
     LEAST_TAKEN,
     NO_WATERMARK,

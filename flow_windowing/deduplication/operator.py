@@ -19,11 +19,11 @@ from flow.keyed.step import OverColumns, Stateful
 from flow.operators.stateful_steps import check_ttl
 from flow_windowing.clocks.clock import Clock, ClockedBuilder, check_clock
 from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
-from flow_windowing.contract.metadata import LateValue
 from flow_windowing.deduplication.ids import IdOf
 from flow_windowing.deduplication.segments import IdState
 from flow_windowing.deduplication.shard import ShardIds
-from flow_windowing.rules.settings import DEDUP_PORTS, DOWN, DUPLICATES, LATE, settings_of
+from flow_windowing.rules.metadata import DEDUP_PORTS, DOWN, DUPLICATES, LATE, LateValue
+from flow_windowing.rules.triggers import settings_of
 
 
 @dataclass(frozen=True)

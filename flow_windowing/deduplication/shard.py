@@ -49,7 +49,7 @@ from flow_windowing.deduplication.segments import (
     read_segments,
     writer_of,
 )
-from flow_windowing.rules.settings import DEDUP_PORTS, DOWN, DUPLICATES
+from flow_windowing.rules.metadata import DEDUP_PORTS, DOWN, DUPLICATES
 
 
 class ShardIds(ShardLogic):

@@ -1,1 +1,1 @@
-"""Rules that both paths share, key by key and over columns."""
+"""Concepts that both paths share, key by key and over columns."""

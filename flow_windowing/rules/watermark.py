@@ -19,7 +19,7 @@ from flow.columns.arrays import Ints, Mask, round_up
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import Counted
 from flow.keyed.state import held_due_us
-from flow_windowing.contract.metadata import LateReason
+from flow_windowing.rules.metadata import LateReason
 
 NO_WATERMARK = -NEVER
 """The watermark before the first value."""

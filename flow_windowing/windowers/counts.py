@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from flow.checks import check_flag, check_whole
 from flow.instants import NEVER
-from flow_windowing.contract.metadata import WindowMetadata
+from flow_windowing.rules.metadata import WindowMetadata
 from flow_windowing.windowers.windower import Opened, Windower, WindowerLogic
 
 CountState: TypeAlias = tuple[int, dict[int, tuple[int, int]]]

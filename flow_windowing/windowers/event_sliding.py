@@ -17,7 +17,7 @@ from typing_extensions import override
 from flow.checks import check_flag
 from flow.durations import Duration
 from flow.instants import NEVER
-from flow_windowing.contract.metadata import WindowMetadata
+from flow_windowing.rules.metadata import WindowMetadata
 from flow_windowing.windowers.windower import Filled, GraceWindower, Opened, WindowerLogic, span_us
 
 EventSlidingState: TypeAlias = tuple[list[int], list[int]]

@@ -11,10 +11,9 @@ from flow.engine.progress.stream_progress import StepProgress
 from flow.errors import FlowError
 from flow.instants import MIN_US, NEVER, NO_PROGRESS, Moment, datetime_us, from_us
 from flow_windowing import Windower
-from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.interval.rules import RIGHT
-from flow_windowing.rules.key_state import DriverState, IntervalState, mark_of, side_of
-from flow_windowing.rules.waiting import Waiting
+from flow_windowing.rules.key_state import DriverState, IntervalState, Waiting, mark_of, side_of
+from flow_windowing.rules.metadata import WindowMetadata
+from flow_windowing.time_joins.interval_matching import RIGHT
 from recovery.reading.epoch_state import EpochState
 from recovery.reading.inert import load_inert
 from recovery.reading.rendering import Json, plain, time_text

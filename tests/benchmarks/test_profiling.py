@@ -13,7 +13,7 @@ EPOCH = {
     ],
 }
 SEEN = [
-    ["windows", "flow_windowing/object/driver.py:on_batch", 3.0, 1.5],
+    ["windows", "flow_windowing/by_key/window_driver.py:on_batch", 3.0, 1.5],
     ["sink", "connectors/sink.py:to_record", 1.0, 0.25],
     ["sink", "files/file_sinks.py:write_parts", 1.0, 0.25],
     ["waiting for a task", "get_init_message", 60.0, 0.5],
@@ -43,7 +43,7 @@ def test_epochs_and_purposes_are_summed_and_shown_as_shares() -> None:
 def test_functions_are_in_order_of_their_time_at_work() -> None:
     places = report(Figure(2.0, {"seen": SEEN})).rpartition("called from there:\n")[2]
     assert [line.split()[0] for line in places.splitlines()] == [
-        "flow_windowing/object/driver.py:on_batch",
+        "flow_windowing/by_key/window_driver.py:on_batch",
         "connectors/sink.py:to_record",
         "files/file_sinks.py:write_parts",
     ]

@@ -17,11 +17,10 @@ from flow import Dataflow, KeyedStream
 from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.engine.state.step_state import Header
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
-from flow_windowing.interval.time_join import TimeJoinBuilder
+from flow_windowing.by_key.state_by_time import TimedState
 from flow_windowing.lowering import DriverBuilder
-from flow_windowing.object.state_by_time import TimedState
-from flow_windowing.rules.key_state import DriverState, IntervalState
-from flow_windowing.rules.waiting import WaitQueue
+from flow_windowing.rules.key_state import DriverState, IntervalState, WaitQueue
+from flow_windowing.time_joins.join_shard import TimeJoinBuilder
 from recovery.reading.epoch_state import decode_segment, load_snapshot
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

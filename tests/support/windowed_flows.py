@@ -28,7 +28,7 @@ from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing.aggregates.collections import IntoList
 from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
-from flow_windowing.rules.settings import CLOSED, DOWN, LATE
+from flow_windowing.rules.metadata import CLOSED, DOWN, LATE
 
 SECOND = 1_000_000
 ORIGIN = datetime(2023, 10, 29, 22, 59, 40, tzinfo=UTC)

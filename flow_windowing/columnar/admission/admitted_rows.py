@@ -15,8 +15,7 @@ from flow.instants import MIN_US
 from flow.keyed.logic import Counted, RejectedValue
 from flow.keyed.shard_logic import KeyFailure, ShardOutput, ShardRows
 from flow_windowing.columnar.values.records import Values
-from flow_windowing.contract.metadata import LateReason, LateValue, WindowMetadata
-from flow_windowing.rules.settings import LATE
+from flow_windowing.rules.metadata import LATE, LateReason, LateValue, WindowMetadata
 from flow_windowing.rules.watermark import REASONS, counted_late, is_behind
 
 

@@ -23,7 +23,7 @@ from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, SystemC
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.clocks.timestamp_columns import read_times
 from flow_windowing.columnar.admission.admitted_rows import AdmittedRows, ArrivingRows
-from flow_windowing.contract.metadata import LateReason
+from flow_windowing.rules.metadata import LateReason
 from flow_windowing.rules.watermark import (
     COLUMNS,
     LEAST_TAKEN,

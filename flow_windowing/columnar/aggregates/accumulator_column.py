@@ -21,7 +21,7 @@ from flow_windowing.columnar.aggregates.accumulators import (
 )
 from flow_windowing.columnar.aggregates.forms import FORM_OF_KIND, has_kernel, kernel_for
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
-from flow_windowing.contract.arrival import Arrival
+from flow_windowing.rules.window_logic import Arrival
 
 
 class AccumulatorColumn:

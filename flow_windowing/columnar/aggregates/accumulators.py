@@ -26,7 +26,7 @@ from flow.columns.record_batches import as_objects
 from flow.fields import field_path
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.columnar.values.records import Values, object_reader
-from flow_windowing.contract.arrival import Arrival
+from flow_windowing.rules.window_logic import Arrival
 
 EncodedAccumulators: TypeAlias = tuple[Any, ...]
 """Accumulators as plain data: their kind, then the kind's columns."""

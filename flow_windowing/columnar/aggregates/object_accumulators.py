@@ -42,7 +42,7 @@ from flow_windowing.columnar.values.encoding import (
     encode_values,
     lazy_values,
 )
-from flow_windowing.contract.arrival import Arrival
+from flow_windowing.rules.window_logic import Arrival
 
 _FEW = 8
 """The greatest number of items of a state that is folded in sweeps; more are faster in `reduce`."""

@@ -34,8 +34,7 @@ from flow_windowing.columnar.values.encoding import (
     pickle_values,
     slice_values,
 )
-from flow_windowing.rules.key_state import DriverState, IntervalState
-from flow_windowing.rules.waiting import Waiting, WaitQueue
+from flow_windowing.rules.key_state import DriverState, IntervalState, Waiting, WaitQueue
 from flow_windowing.rules.watermark import NO_WATERMARK
 
 

@@ -44,8 +44,7 @@ from flow_windowing.columnar.values.blocks import (
     move_to_blocks,
     with_blocks,
 )
-from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.rules.settings import PORTS
+from flow_windowing.rules.metadata import PORTS, WindowMetadata
 
 
 class ClockedShard(ShardLogic):

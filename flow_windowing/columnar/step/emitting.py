@@ -14,8 +14,7 @@ from flow_windowing.columnar.admission.admitted_rows import sorted_pairs
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.windows.window_view import METADATA, WindowView, metadata_of, values_of
 from flow_windowing.columnar.windows.windowing import Update, Windowing, WindowPlan
-from flow_windowing.contract.metadata import Retracted, WindowMetadata
-from flow_windowing.rules.settings import CLOSED, DOWN
+from flow_windowing.rules.metadata import CLOSED, DOWN, Retracted, WindowMetadata
 
 
 class Emitter:

@@ -24,8 +24,8 @@ from flow_windowing.columnar.step.emitting import Emitter, missed_windows
 from flow_windowing.columnar.values.buffered_values import BufferedValues, objects_of
 from flow_windowing.columnar.values.records import Values, fields_as_records, object_reader
 from flow_windowing.columnar.windows.windowing import RowBatch, WindowPlan
-from flow_windowing.contract.metadata import LateReason, WindowMetadata
-from flow_windowing.rules.settings import owes_updates
+from flow_windowing.rules.metadata import LateReason, WindowMetadata
+from flow_windowing.rules.triggers import owes_updates
 from flow_windowing.rules.watermark import has_closed
 
 

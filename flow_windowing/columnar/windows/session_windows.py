@@ -33,9 +33,9 @@ from flow_windowing.columnar.windows.windowing import (
     Windowing,
     group_by_window,
 )
-from flow_windowing.contract.arrival import Arrival
-from flow_windowing.rules.settings import Emit
-from flow_windowing.windowers.sessions import SessionWindower
+from flow_windowing.rules.triggers import Emit
+from flow_windowing.rules.window_logic import Arrival
+from flow_windowing.windowers.session_windower import SessionWindower
 
 
 def add_values(windows: OpenWindows, batch: RowBatch, assignment: SessionAssignment) -> None:

@@ -14,7 +14,7 @@ from flow.columns.arrays import Ints
 from flow.columns.record_batches import RowView, as_objects, register, with_view
 from flow.instants import MAX_US, MIN_US, from_us
 from flow_windowing.columnar.state.open_windows import MergedIds
-from flow_windowing.contract.metadata import WindowMetadata
+from flow_windowing.rules.metadata import WindowMetadata
 
 KIND = "window"
 _ID, _OPEN, _CLOSE, _MERGED, _TIMESTAMP = "id", "open", "close", "merged", "timestamp"

@@ -32,8 +32,8 @@ from flow_windowing.columnar.state.open_windows import (
 from flow_windowing.columnar.state.shard_state import ShardState, StateForm, WindowKind
 from flow_windowing.columnar.values.records import Values, object_reader
 from flow_windowing.columnar.windows.window_view import ResultColumn
-from flow_windowing.contract.arrival import Arrival
-from flow_windowing.rules.settings import Emit, Timestamp, timestamp_of
+from flow_windowing.rules.triggers import Emit, Timestamp, timestamp_of
+from flow_windowing.rules.window_logic import Arrival
 
 NO_ROWS: Ints = np.empty(0, np.int64)
 

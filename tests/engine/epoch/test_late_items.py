@@ -12,7 +12,7 @@ from flow.dataflow import Step
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.late_items import MAX_ITEMS, MAX_WINDOWS, LateItem, late_sample
 from flow.testing import TestingSource
-from flow_windowing.contract.metadata import LateReason, LateValue, WindowMetadata
+from flow_windowing.rules.metadata import LateReason, LateValue, WindowMetadata
 
 S = 1_000_000
 

@@ -30,7 +30,7 @@ from flow_windowing import (
     Arrival,
     aggregate,
 )
-from flow_windowing.aggregates.approximate.distinct import canonical_text
+from flow_windowing.aggregates.distinct_sketch import canonical_text
 from flow_windowing.aggregates.value_order import key_of
 from tests.support.sampling import sampled
 

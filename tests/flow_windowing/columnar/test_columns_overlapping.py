@@ -25,7 +25,8 @@ from flow_windowing.columnar.admission.admitted_rows import EnteringRows
 from flow_windowing.columnar.windows import indexed_windows
 from flow_windowing.columnar.windows.indexed_windows import WindowRanges, tiles_of
 from flow_windowing.lowering import DriverBuilder
-from flow_windowing.rules.settings import CLOSED, DOWN, LATE, Emit
+from flow_windowing.rules.metadata import CLOSED, DOWN, LATE
+from flow_windowing.rules.triggers import Emit
 from flow_windowing.windowers.windower import Windower
 from tests.support.columns import (
     EDGES,

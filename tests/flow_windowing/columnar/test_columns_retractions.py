@@ -18,7 +18,7 @@ from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.columnar.state.segments import SegmentContent
 from flow_windowing.columnar.state.snapshots import split_by_key
 from flow_windowing.lowering import DriverBuilder
-from flow_windowing.rules.settings import DOWN
+from flow_windowing.rules.metadata import DOWN
 from tests.support.columns import as_records, rows_at
 from tests.support.window_flow import START
 

@@ -14,7 +14,7 @@ import pytest
 import flow.operators as op
 import flow_windowing as win
 import flow_windowing.join_logic
-import flow_windowing.rules.waiting
+import flow_windowing.rules.key_state
 from flow.instants import Moment
 from flow.testing import TestDriver
 from flow_windowing import EventClock, TumblingWindower
@@ -41,7 +41,7 @@ def values_pickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         return values
 
     monkeypatch.setattr(
-        flow_windowing.rules.waiting, "pickle", SimpleNamespace(dumps=dumps, loads=loads)
+        flow_windowing.rules.key_state, "pickle", SimpleNamespace(dumps=dumps, loads=loads)
     )
     return counted
 

@@ -11,8 +11,8 @@ import flow_windowing as win
 from flow.instants import NEVER, Moment
 from flow.testing import TestDriver
 from flow_windowing import AfterWatermark, Early, EventClock, Late, TumblingWindower
-from flow_windowing.object import pane_driver
-from flow_windowing.object.clocked_driver import ClockedDriver
+from flow_windowing.by_key import pane_driver
+from flow_windowing.by_key.clocked_driver import ClockedDriver
 from tests.support.windowed_flows import OneKey, collecting, windowed_flow
 
 SECOND = 1_000_000

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from flow.errors import DurationError, FlowBuildError, FlowTypeError
 from flow.instants import EPOCH, MAX_US, MIN_US, NEVER, instant_us
-from flow_windowing.contract.metadata import WindowMetadata
+from flow_windowing.rules.metadata import WindowMetadata
 from flow_windowing.windowers.calendar import (
     CalendarUnit,
     CalendarWindower,

@@ -157,9 +157,9 @@ def test_truncated_bytes_are_an_error(keep: int) -> None:
 
 
 SHARED = [
-    "flow_windowing.contract.metadata.WindowMetadata",
-    "flow_windowing.contract.metadata.LateReason",
-    "flow_windowing.object.driver.DriverState",
+    "flow_windowing.rules.metadata.WindowMetadata",
+    "flow_windowing.rules.metadata.LateReason",
+    "flow_windowing.by_key.window_driver.DriverState",
     *("collections.Counter", "collections.OrderedDict", "fractions.Fraction", "uuid.UUID"),
     *("datetime.datetime", "builtins.getattr", "builtins.list"),
 ]

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from flow.instants import NEVER, Moment
-from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.interval.rules import LEFT, RIGHT
-from flow_windowing.rules.key_state import DriverState, IntervalState, tag_of
-from flow_windowing.rules.waiting import Waiting, WaitQueue
+from flow_windowing.rules.key_state import DriverState, IntervalState, Waiting, WaitQueue, tag_of
+from flow_windowing.rules.metadata import WindowMetadata
+from flow_windowing.time_joins.interval_matching import LEFT, RIGHT
 from recovery.reading.windows import WindowingStep, waiting_values, windower_of
 
 

@@ -15,8 +15,8 @@ from flow.checks import check_flag
 from flow.durations import Duration, natural_us
 from flow.errors import FlowBuildError
 from flow.instants import NEVER
-from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.rules.settings import Timestamp
+from flow_windowing.rules.metadata import WindowMetadata
+from flow_windowing.rules.triggers import Timestamp
 from flow_windowing.rules.watermark import has_closed
 from flow_windowing.windowers.windower import LONGEST_US, GraceWindower, Opened, WindowerLogic
 

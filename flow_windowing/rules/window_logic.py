@@ -1,18 +1,32 @@
-"""The contract of window logics."""
+"""The contract of window logics, and the arrival of a value that a logic receives."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from flow.errors import RAISED, brief
 from flow.keyed.logic import FailedCall, RejectedValue
-from flow_windowing.contract.arrival import Arrival
 
 V = TypeVar("V")
 W = TypeVar("W")
 S = TypeVar("S")
+
+
+class Arrival(NamedTuple):
+    """The arrival of a value.
+
+    Attributes:
+        timestamp_us: the timestamp, in microseconds since the Unix epoch.
+        number: the arrival number: the number of values of the key that arrived before.
+        entered: the entry number: the number of values of the key that entered windows before. It
+            differs from the arrival number where values are buffered to enter in timestamp order.
+    """
+
+    timestamp_us: int
+    number: int
+    entered: int
 
 
 class WindowLogic(ABC, Generic[V, W, S]):

@@ -18,11 +18,11 @@ from typing_extensions import override
 
 from flow.instants import NEVER, Moment
 from flow_windowing.aggregates.folding import FoldingLogic
-from flow_windowing.contract.logic import Calling, WindowLogic
-from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.contract.panes import AfterWatermark, Pane, PaneTiming
-from flow_windowing.object.driver import WindowDriver, WindowingConfig
+from flow_windowing.by_key.window_driver import WindowDriver, WindowingConfig
 from flow_windowing.rules.key_state import DriverState
+from flow_windowing.rules.metadata import Pane, PaneTiming, WindowMetadata
+from flow_windowing.rules.triggers import AfterWatermark
+from flow_windowing.rules.window_logic import Calling, WindowLogic
 
 
 @dataclass(slots=True)

@@ -1,76 +1,26 @@
-"""Triggers and panes: the times at which a window emits before, at and after its end.
+"""Times at which windows emit: `emit`, triggers, timestamps, and the settings stored with state.
 
 A window with a trigger emits *panes*. The watermark passes the end of a window at its close time,
 without grace. A trigger is configuration, the value of ``emit`` of a windowing operator.
+
+The settings of a step are stored as text with the state. Clock and windower determine the system
+time at which a window closes, and `emit` the time at which it emits. If a flow restarts with other
+settings than its state was written with, the due times in the state are out of date. The engine
+compares the texts and, if they differ, runs all keys once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import timedelta
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 from flow.checks import KnownArguments, check_flag, check_whole
 from flow.durations import Duration, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
-
-
-class PaneTiming(Enum):
-    """The time of a pane, relative to the time at which the watermark passes the window's end.
-
-    Attributes:
-        EARLY: before the watermark passed the end.
-        ON_TIME: as the watermark passed the end.
-        LATE: after that, for values in the grace of the window.
-    """
-
-    EARLY = "early"
-    ON_TIME = "on_time"
-    LATE = "late"
-
-
-@dataclass(frozen=True, slots=True)
-class Pane:
-    """One emission of a window with a trigger.
-
-    Attributes:
-        index: the number of panes that the window emitted before.
-        timing: the time of the pane, relative to the end of the window.
-        is_last: True if the window closed with this pane. A window whose last pane was emitted
-            before its grace was over closes without another pane.
-
-    >>> Pane(0, PaneTiming.EARLY).is_first
-    True
-    """
-
-    index: int
-    timing: PaneTiming
-    is_last: bool = False
-
-    @property
-    def is_first(self) -> bool:
-        """True for the first pane of a window."""
-        return self.index == 0
-
-    def as_record(self) -> dict[str, Any]:
-        """Return the pane as columns, for sinks that write tables."""
-        return {
-            "pane_index": self.index,
-            "pane_timing": self.timing.value,
-            "pane_is_last": self.is_last,
-        }
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as a call of the class, like `WindowMetadata`."""
-        return Pane, (self.index, self.timing, self.is_last)
-
-    def __repr__(self) -> str:
-        """Return an expression that evaluates to the pane, without defaults."""
-        last = ", is_last=True" if self.is_last else ""
-        return f"Pane({self.index}, {self.timing}{last})"
-
 
 _RULE_NAMES = {
     "period": "use every=, the time after the first value of a pane",
@@ -190,3 +140,81 @@ class AfterWatermark(KnownArguments):
 
 Trigger: TypeAlias = "Early | Late | AfterWatermark"
 """A trigger as operators take it; a rule alone stands for an `AfterWatermark` with the rule."""
+
+
+Emit: TypeAlias = Literal["close", "epoch", "update"]
+"""The time at which a window emits: as it closes; also at the end of each epoch that changes it; or
+only after every value."""
+
+
+Emission: TypeAlias = Emit | AfterWatermark
+"""The time at which a window emits, also by a trigger."""
+
+
+_PLAIN = (str, bool, int, float, timedelta, type(None))
+
+
+def settings_of(emit: Emission, clock: object, windower: object) -> str:
+    """Return the time of emission and the plain values of clock and windower as JSON.
+
+    >>> from flow_windowing import SystemClock, SessionWindower
+    >>> settings_of("close", SystemClock(), SessionWindower("5m"))
+    '["close", {}, {"gap": "5m", "inclusive": "True", "grace": "None"}]'
+    """
+    return json.dumps([str(emit), _plain_values(clock), _plain_values(windower)])
+
+
+def owes_updates(before: str | None, emit: Emission) -> bool:
+    """Return True if restored windows owe an update, as `emit` changed to "update".
+
+    With "close" or a trigger before, windows have values that they have not emitted, and with
+    "update" they emit nothing as they close.
+
+    Args:
+        before: the settings that the state was written with; empty or ``None`` if they are unknown
+            or have not changed.
+        emit: the current setting.
+    """
+    if not before or emit != "update":
+        return False
+    return json.loads(before)[0] not in {"update", "epoch"}
+
+
+def _plain_values(config: object) -> dict[str, str]:
+    """Return the fields of a clock or windower as texts by name, without those of other types.
+
+    Functions, for example, are left out, as they cannot be compared between runs.
+    """
+    if not is_dataclass(config):
+        return {}
+    values = ((one.name, getattr(config, one.name)) for one in fields(config))
+    return {name: str(value) for name, value in values if isinstance(value, _PLAIN)}
+
+
+Timestamp: TypeAlias = Literal["open", "close", "last"]
+"""The time of a window in its metadata: open time, close time, or greatest timestamp."""
+
+T = TypeVar("T")
+
+
+def timestamp_of(
+    choice: Timestamp | None, open_time: T, close_time: T, last_time: Callable[[], T]
+) -> T | None:
+    """Return the timestamp of a window, or of many in columns.
+
+    Args:
+        choice: the time to return; ``None`` for no timestamp.
+        open_time: the open time.
+        close_time: the close time.
+        last_time: returns the greatest timestamp in the window, or the close time of a window that
+            opened before the step recorded timestamps.
+    """
+    match choice:
+        case "open":
+            return open_time
+        case "close":
+            return close_time
+        case "last":
+            return last_time()
+        case None:
+            return None

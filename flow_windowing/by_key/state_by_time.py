@@ -19,10 +19,11 @@ from flow.keyed.logic import DISCARD, KEEP, Keep, RejectedValue
 from flow.keyed.state import StateCounter, StateCounts
 from flow.keyed.step import KeyByKey, Lowering, TimedResults
 from flow.operators.stateful_steps import Expirable, TtlFrom
+from flow_windowing.by_key.clocked_driver import ClockedDriver
 from flow_windowing.clocks.clock import Clock, ClockedBuilder, check_clock
-from flow_windowing.object.clocked_driver import ClockedDriver
-from flow_windowing.rules.settings import DOWN, EXPIRED, settings_of
-from flow_windowing.rules.waiting import Waiting, WaitQueue, WaitState, count_waiting
+from flow_windowing.rules.key_state import Waiting, WaitQueue, WaitState, count_waiting
+from flow_windowing.rules.metadata import DOWN, EXPIRED
+from flow_windowing.rules.triggers import settings_of
 from flow_windowing.rules.watermark import is_behind
 
 

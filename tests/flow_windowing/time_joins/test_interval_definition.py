@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flow.instants import datetime_us
-from flow_windowing.interval.join import IntervalJoin
+from flow_windowing.time_joins.interval_join import IntervalJoin
 from tests.support.interval_flows import (
     bounds,
     clock_of,

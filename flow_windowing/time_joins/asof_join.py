@@ -24,17 +24,26 @@ from flow.instants import NEVER
 from flow.keyed.logic import RejectedValue
 from flow.keyed.shard_logic import KeyFailure
 from flow.keyed.step import OverColumns, TimedResults
-from flow_windowing.asof.matching import AsofRows, partners_at_arrival
-from flow_windowing.asof.rules import DIRECTIONS, EMITS, HOWS, AsOf, AsofEmit, Direction, How
 from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.columnar.admission.admitted_rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
 from flow_windowing.columnar.values.blocks import TAGS, least_of_blocks_us
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.interval.rules import GREATEST_US, LEFT, RIGHT
-from flow_windowing.interval.time_join import JoinedRows, JoinShard, TimeJoinBuilder
 from flow_windowing.rules.key_state import number_of, side_of
-from flow_windowing.rules.settings import settings_of
+from flow_windowing.rules.triggers import settings_of
+from flow_windowing.time_joins.asof_matching import (
+    DIRECTIONS,
+    EMITS,
+    HOWS,
+    AsOf,
+    AsofEmit,
+    AsofRows,
+    Direction,
+    How,
+    partners_at_arrival,
+)
+from flow_windowing.time_joins.interval_matching import GREATEST_US, LEFT, RIGHT
+from flow_windowing.time_joins.join_shard import JoinedRows, JoinShard, TimeJoinBuilder
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from flow_windowing.aggregates.aggregator import EdgeForm, ExtremeForm, FieldAggregator
 from flow_windowing.aggregates.value_order import compare
-from flow_windowing.contract.arrival import Arrival
+from flow_windowing.rules.window_logic import Arrival
 
 P = TypeVar("P")
 

@@ -23,8 +23,7 @@ from flow.keyed.logic import (
     StatefulBatchLogic,
 )
 from flow_windowing.clocks.clock import Clock, DroppedValue
-from flow_windowing.contract.metadata import LateReason, LateValue, WindowMetadata
-from flow_windowing.rules.settings import LATE
+from flow_windowing.rules.metadata import LATE, LateReason, LateValue, WindowMetadata
 from flow_windowing.rules.watermark import counted_late
 
 S = TypeVar("S")

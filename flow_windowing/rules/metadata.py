@@ -1,4 +1,4 @@
-"""Metadata of windows, late values and retractions: the values on the streams of a step."""
+"""Streams of a step: metadata of windows, panes, late values, retractions and joined pairs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,87 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import total_ordering
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from flow.instants import MIN_US, from_us
-from flow_windowing.contract.panes import Pane
 
 V = TypeVar("V")
+L = TypeVar("L")
+R = TypeVar("R")
+
+PORTS = ("down", "late", "closed")
+
+
+DOWN, LATE, CLOSED = range(len(PORTS))
+
+
+DEDUP_PORTS = ("down", "late", "duplicates")
+"""The streams of a deduplicating step; the first two have the numbers of a windowing step."""
+
+
+DUPLICATES = 2
+
+
+STATE_PORTS = ("down", "late", "expired")
+"""The streams of a map with a state that expires by event time."""
+
+
+EXPIRED = 2
+
+
+class PaneTiming(Enum):
+    """The time of a pane, relative to the time at which the watermark passes the window's end.
+
+    Attributes:
+        EARLY: before the watermark passed the end.
+        ON_TIME: as the watermark passed the end.
+        LATE: after that, for values in the grace of the window.
+    """
+
+    EARLY = "early"
+    ON_TIME = "on_time"
+    LATE = "late"
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """One emission of a window with a trigger.
+
+    Attributes:
+        index: the number of panes that the window emitted before.
+        timing: the time of the pane, relative to the end of the window.
+        is_last: True if the window closed with this pane. A window whose last pane was emitted
+            before its grace was over closes without another pane.
+
+    >>> Pane(0, PaneTiming.EARLY).is_first
+    True
+    """
+
+    index: int
+    timing: PaneTiming
+    is_last: bool = False
+
+    @property
+    def is_first(self) -> bool:
+        """True for the first pane of a window."""
+        return self.index == 0
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the pane as columns, for sinks that write tables."""
+        return {
+            "pane_index": self.index,
+            "pane_timing": self.timing.value,
+            "pane_is_last": self.is_last,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a call of the class, like `WindowMetadata`."""
+        return Pane, (self.index, self.timing, self.is_last)
+
+    def __repr__(self) -> str:
+        """Return an expression that evaluates to the pane, without defaults."""
+        last = ", is_last=True" if self.is_last else ""
+        return f"Pane({self.index}, {self.timing}{last})"
 
 
 @total_ordering
@@ -180,3 +255,22 @@ class Retracted(Generic[V]):
     """The mark by which sinks recognise a retraction."""
 
     value: V
+
+
+class JoinedPair(NamedTuple, Generic[L, R]):
+    """A left and a right value, which `join_interval` and `join_asof` emit together.
+
+    It is a tuple, so that it can be unpacked: ``key, (window, (left, right)) = item``. Sinks of
+    tables, and `flow.operators.records`, make the columns ``left`` and ``right`` of it.
+
+    Attributes:
+        left: the left value; ``None`` for a right value without a partner.
+        right: the right value; ``None`` for a left value without a partner.
+
+    >>> pair = JoinedPair({"price": 5}, None)
+    >>> pair.left["price"], pair == ({"price": 5}, None)
+    (5, True)
+    """
+
+    left: L
+    right: R

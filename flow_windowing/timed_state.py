@@ -17,10 +17,9 @@ from flow.operators.stateful_steps import (
     flat_map_builder,
     map_builder,
 )
+from flow_windowing.by_key.state_by_time import StateByTime
 from flow_windowing.clocks.clock import Clock
-from flow_windowing.contract.metadata import LateValue
-from flow_windowing.object.state_by_time import StateByTime
-from flow_windowing.rules.settings import STATE_PORTS
+from flow_windowing.rules.metadata import STATE_PORTS, LateValue
 
 V = TypeVar("V")
 W = TypeVar("W")

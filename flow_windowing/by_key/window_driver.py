@@ -24,24 +24,20 @@ from typing_extensions import override
 from flow.errors import RAISED, shorten
 from flow.instants import NEVER, Moment, datetime_us, from_us
 from flow.keyed.logic import FailedCall, RejectedValue, detach_items
+from flow_windowing.by_key.clocked_driver import ClockedDriver
 from flow_windowing.clocks.clock import Clock, check_clock
-from flow_windowing.contract.arrival import Arrival
-from flow_windowing.contract.logic import Calling, EpochWindowLogic, WindowLogic
-from flow_windowing.contract.metadata import LateReason, Retracted, WindowMetadata
-from flow_windowing.contract.panes import AfterWatermark
-from flow_windowing.object.clocked_driver import ClockedDriver
-from flow_windowing.rules.key_state import DriverState, RetainedValue
-from flow_windowing.rules.settings import (
-    CLOSED,
-    DOWN,
+from flow_windowing.rules.key_state import DriverState, RetainedValue, Waiting, WaitQueue
+from flow_windowing.rules.metadata import CLOSED, DOWN, LateReason, Retracted, WindowMetadata
+from flow_windowing.rules.triggers import (
+    AfterWatermark,
     Emission,
     Timestamp,
     owes_updates,
     settings_of,
     timestamp_of,
 )
-from flow_windowing.rules.waiting import Waiting, WaitQueue
 from flow_windowing.rules.watermark import is_behind
+from flow_windowing.rules.window_logic import Arrival, Calling, EpochWindowLogic, WindowLogic
 from flow_windowing.windowers.windower import Filled, Opened, Windower, check_windower
 
 WindowBuilder: TypeAlias = Callable[[Any], WindowLogic[Any, Any, Any]]
@@ -59,7 +55,7 @@ class WindowingConfig:
         ordered: True if values enter windows in timestamp order.
         sides: number of streams that the step reads; with more than one, values are
             ``(side, value)``.
-        emit: the time at which windows emit; see `flow_windowing.rules.settings`.
+        emit: the time at which windows emit; see `flow_windowing.rules.triggers`.
         timestamp: the timestamp that metadata carries; ``None`` for none.
 
     Raises:

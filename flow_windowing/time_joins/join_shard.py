@@ -31,11 +31,9 @@ from flow_windowing.columnar.values.buffered_values import BufferedValues, Retai
 from flow_windowing.columnar.values.encoding import decode_lazy
 from flow_windowing.columnar.values.records import Values, plain_records
 from flow_windowing.columnar.windows.window_view import METADATA, metadata_of, not_retracted
-from flow_windowing.contract.joined_pair import JoinedPair
-from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.interval.rules import LEFT, RIGHT, Interval
 from flow_windowing.rules.key_state import IntervalState, counts_of, side_of, tag_of
-from flow_windowing.rules.settings import CLOSED, DOWN
+from flow_windowing.rules.metadata import CLOSED, DOWN, JoinedPair, WindowMetadata
+from flow_windowing.time_joins.interval_matching import LEFT, RIGHT, Interval
 
 KIND = "joined pair"
 _SIDES = _LEFT, _RIGHT = "left", "right"

@@ -18,7 +18,7 @@ import numpy as np
 from typing_extensions import override
 
 from flow.checks import check_choice
-from flow.columns.arrays import Ints, Mask, distinct, ranges
+from flow.columns.arrays import Ints, Mask
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, shorten
 from flow.instants import NEVER
@@ -28,10 +28,22 @@ from flow_windowing.columnar.admission.admitted_rows import ArrivingRows, Enteri
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
 from flow_windowing.columnar.values.blocks import TAGS, least_of_blocks_us
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.interval.rules import GREATEST_US, HOWS, LEFT, RIGHT, How, Interval
-from flow_windowing.interval.time_join import JoinedRows, JoinShard, TimeJoinBuilder
 from flow_windowing.rules.key_state import mark_of, number_of, side_of, tag_of
-from flow_windowing.rules.settings import CLOSED, settings_of
+from flow_windowing.rules.metadata import CLOSED
+from flow_windowing.rules.triggers import settings_of
+from flow_windowing.time_joins.interval_matching import (
+    GREATEST_US,
+    HOWS,
+    LEFT,
+    RIGHT,
+    How,
+    Interval,
+    SidedRows,
+    evicted_at,
+    expiry_us,
+    pairs_of,
+)
+from flow_windowing.time_joins.join_shard import JoinedRows, JoinShard, TimeJoinBuilder
 
 _EVICTED, _PAIRED, _LEFT_AT_ONCE = range(3)
 """The order of the items that one row causes."""
@@ -137,7 +149,7 @@ class ShardJoin(JoinShard):
     def _due_of_blocks_us(self) -> Ints:
         # `NEVER` and a time after or before it do not overflow.
         least_us: Ints = self._state.blocks["least_us"]
-        due_us: Ints = _expires_us(self._interval, side_of(TAGS), least_us).min(1, initial=NEVER)
+        due_us: Ints = expiry_us(self._interval, side_of(TAGS), least_us).min(1, initial=NEVER)
         return due_us
 
     @override
@@ -225,10 +237,10 @@ class ShardJoin(JoinShard):
         """
         rows = _rows_of(values)
         expires_us = rows.expires_us(self._interval)
-        pairs = _pairs_of(self._interval, rows, own >= 0)
+        pairs = pairs_of(self._interval, rows, own >= 0)
         is_matched = mark_of(values.numbers).astype(np.bool_)
         is_matched[pairs.first] = is_matched[pairs.second] = True
-        leaves = _evicted_at(rows.slots, expires_us, own, entering.slots, entering.watermark_us)
+        leaves = evicted_at(rows.slots, expires_us, own, entering.slots, entering.watermark_us)
         evicted = np.flatnonzero(leaves >= 0)
         stages = np.where(leaves == own, _LEFT_AT_ONCE, _EVICTED)
         by_expiry = _Order(leaves, stages, expires_us, rows.numbers)
@@ -253,15 +265,15 @@ class ShardJoin(JoinShard):
         values.numbers = tag_of(rows.numbers, rows.sides, is_matched.astype(np.int64))
         return values.take(np.flatnonzero(leaves < 0))
 
-    def _emit_closed_rows(self, rows: _JoinRows, evicted: Ints, pos_of_slot: Ints) -> None:
+    def _emit_closed_rows(self, rows: SidedRows, evicted: Ints, pos_of_slot: Ints) -> None:
         """Emit the windows of the left values among evicted values."""
         left = evicted[rows.sides[evicted] == LEFT]
         self._emit_closed(rows.slots[left], rows.times_us[left], pos_of_slot)
 
 
-def _rows_of(values: BufferedValues) -> _JoinRows:
+def _rows_of(values: BufferedValues) -> SidedRows:
     tags = values.numbers
-    return _JoinRows(values.slots, values.times_us, number_of(tags), side_of(tags))
+    return SidedRows(values.slots, values.times_us, number_of(tags), side_of(tags))
 
 
 def _sort_keys(order: _Order, chosen: Ints) -> tuple[Ints, ...]:
@@ -269,7 +281,7 @@ def _sort_keys(order: _Order, chosen: Ints) -> tuple[Ints, ...]:
     return tuple(column[chosen] for column in reversed(order))
 
 
-def _paired(rows: _JoinRows, first: Ints, second: Ints) -> JoinedRows:
+def _paired(rows: SidedRows, first: Ints, second: Ints) -> JoinedRows:
     is_left = rows.sides[second] == LEFT
     left, right = np.where(is_left, second, first), np.where(is_left, first, second)
     times_us = rows.times_us[left]
@@ -277,99 +289,7 @@ def _paired(rows: _JoinRows, first: Ints, second: Ints) -> JoinedRows:
     return JoinedRows(rows.slots[left], rows.sides[left], times_us, latest_us, left, right)
 
 
-def _alone(rows: _JoinRows, chosen: Ints) -> JoinedRows:
+def _alone(rows: SidedRows, chosen: Ints) -> JoinedRows:
     sides, times_us, none = rows.sides[chosen], rows.times_us[chosen], np.full(len(chosen), -1)
     left, right = np.where(sides == LEFT, chosen, none), np.where(sides == LEFT, none, chosen)
     return JoinedRows(rows.slots[chosen], sides, times_us, times_us, left, right)
-
-
-class _JoinRows(NamedTuple):
-    """Values of an interval join.
-
-    Attributes:
-        slots: the slot of each value's key.
-        times_us: the timestamps, int64 µs.
-        numbers: the arrival numbers.
-        sides: the sides.
-    """
-
-    slots: Ints
-    times_us: Ints
-    numbers: Ints
-    sides: Ints
-
-    def expires_us(self, interval: Interval) -> Ints:
-        """Return the least watermark at which each value expires."""
-        return _expires_us(interval, self.sides, self.times_us)
-
-
-def _expires_us(interval: Interval, sides: Ints, times_us: Ints) -> Ints:
-    """Return the least watermark at which values of these sides and timestamps expire."""
-    of_sides = (interval.expires_us(side, times_us) for side in (LEFT, RIGHT))
-    return np.where(sides == LEFT, *of_sides)
-
-
-class _PairRows(NamedTuple):
-    """Pairs of rows, given by index.
-
-    Attributes:
-        second: the row that arrived second, and makes the pair leave.
-        first: the row that arrived first.
-    """
-
-    second: Ints
-    first: Ints
-
-
-def _pairs_of(interval: Interval, rows: _JoinRows, is_new: Mask) -> _PairRows:
-    """Return the pairs that new rows make with earlier rows of the other side.
-
-    Rows that have expired before a new row may be among the rows; they do not match the new row.
-
-    Args:
-        interval: the interval.
-        rows: the retained and the new rows of the keys with new rows, in any order.
-        is_new: the mask of new rows.
-    """
-    seconds, firsts = list[Ints](), list[Ints]()
-    for side in (LEFT, RIGHT):
-        new = np.flatnonzero(is_new & (rows.sides == side))
-        others = np.flatnonzero(rows.sides != side)
-        others = others[np.lexsort((rows.times_us[others], rows.slots[others]))]
-        least_us, greatest_us = interval.bounds_us(side, rows.times_us[new])
-        times_us = distinct(np.sort(rows.times_us[others]))
-        width = len(times_us) + 1
-        ranked = rows.slots[others] * width + np.searchsorted(times_us, rows.times_us[others])
-        base = rows.slots[new] * width
-        begin = np.searchsorted(ranked, base + np.searchsorted(times_us, least_us, "left"))
-        end = np.searchsorted(ranked, base + np.searchsorted(times_us, greatest_us, "right"))
-        counts = end - begin
-        second, first = np.repeat(new, counts), others[ranges(begin, counts)]
-        is_earlier = rows.numbers[first] < rows.numbers[second]
-        seconds.append(second[is_earlier])
-        firsts.append(first[is_earlier])
-    return _PairRows(np.concatenate(seconds), np.concatenate(firsts))
-
-
-def _evicted_at(
-    slots: Ints, expires_us: Ints, own: Ints, row_slots: Ints, watermark_us: Ints
-) -> Ints:
-    """Return the index of the arriving row that evicts each value, -1 for none.
-
-    It is the first row of the key, from the value's own on, whose watermark reaches the expiry.
-
-    Args:
-        slots: the slot of each value.
-        expires_us: the least watermark at which each value expires.
-        own: the index of each value's own arriving row; -1 for a value that arrived earlier.
-        row_slots: the slot of each arriving row, ascending.
-        watermark_us: the watermark after each arriving row, ascending within a slot.
-    """
-    known_us = distinct(np.sort(watermark_us))
-    width = len(known_us) + 1
-    ranked = row_slots * width + np.searchsorted(known_us, watermark_us)
-    found = np.searchsorted(ranked, slots * width + np.searchsorted(known_us, expires_us))
-    found = np.maximum(found, own)
-    is_evicted = found < len(row_slots)
-    is_evicted[is_evicted] = row_slots[found[is_evicted]] == slots[is_evicted]
-    return np.where(is_evicted, found, -1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flow.instants import datetime_us
 from flow.testing import TestDriver
 from flow_windowing import EventClock
-from flow_windowing.asof.join import AsofJoin
+from flow_windowing.time_joins.asof_join import AsofJoin
 from tests.support.asof_flows import (
     asof_flow,
     directions,

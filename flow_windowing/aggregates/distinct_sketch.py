@@ -30,7 +30,7 @@ from flow.errors import FlowBuildError, package_of_extra
 from flow.instants import datetime_us
 from flow_windowing.aggregates.aggregator import FieldAggregator, Form, UnfitError, described
 from flow_windowing.aggregates.value_order import is_nan
-from flow_windowing.contract.arrival import Arrival
+from flow_windowing.rules.window_logic import Arrival
 
 
 def canonical_text(value: Any) -> str:

@@ -1,1 +1,0 @@
-"""Approximate aggregates, in bounded memory: sketches of the values of a window."""

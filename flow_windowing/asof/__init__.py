@@ -1,1 +1,0 @@
-"""As-of joins: each left value with the right value that is valid at its time."""

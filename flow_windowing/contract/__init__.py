@@ -1,1 +1,0 @@
-"""The contract of windows: logics that users implement, metadata and late values."""

@@ -1,1 +1,0 @@
-"""Interval joins: pairs of values of two streams whose timestamps are close."""

@@ -1,1 +1,0 @@
-"""The object path: one driver for each key of a windowing step."""

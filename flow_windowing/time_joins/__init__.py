@@ -1,0 +1,1 @@
+"""Joins of two streams by time: interval joins and as-of joins."""
