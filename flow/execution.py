@@ -33,7 +33,7 @@ from flow.engine.checkpoint.recovery import Recovery
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import EpochReport, Summary, watermark_lags
 from flow.engine.feed.clocks import FixedTime, SystemTime, wall_time
-from flow.engine.feed.feed import Feed, StopFlag
+from flow.engine.feed.feed import FeedReport, StopFlag
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
@@ -425,7 +425,7 @@ class EpochReports:
         self._readers = [reader for reader in (on_page, on_epoch) if reader is not None]
         self.behind: dict[str, dict[str, int]] = {}
 
-    def __call__(self, epoch: int, stats: Stats, feed: Feed | None = None) -> None:
+    def __call__(self, epoch: int, stats: Stats, feed: FeedReport | None = None) -> None:
         """Report an epoch; a batch has no feed."""
         self._warn_of_drops(stats)
         self._warn_of_late(stats)
@@ -438,7 +438,7 @@ class EpochReports:
                 reader(report)
 
 
-def report_of(epoch: int, stats: Stats, feed: Feed | None) -> EpochReport:
+def report_of(epoch: int, stats: Stats, feed: FeedReport | None) -> EpochReport:
     """Return the report of an epoch; without feed, of a batch."""
     report = EpochReport(
         epoch,
@@ -456,7 +456,7 @@ def report_of(epoch: int, stats: Stats, feed: Feed | None) -> EpochReport:
     )
     if feed is None:
         return report
-    control = feed.last.control
+    control = feed.control
     return replace(
         report,
         system_time=None if control is None else from_us(control.moment.now_us),

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import Dataflow, run
 from flow.connectors.files import JsonLinesSink, TextSource, file_list
-from flow.engine.feed import offsets
+from flow.engine.feed import feed
 from recovery import RecoveryConfig, rewind, status, verify
 
 
@@ -64,7 +64,7 @@ def test_a_stopped_and_rewound_flow_reads_each_file_once(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     monkeypatch.setattr(file_list, "LEAST_FILES", 2)
-    monkeypatch.setattr(offsets, "RELEASE_EPOCHS", 1)
+    monkeypatch.setattr(feed, "RELEASE_EPOCHS", 1)
     checkpoint = tmp_path / "checkpoint"
     for first in (0, 3):
         put(tmp_path, range(first, first + 3))

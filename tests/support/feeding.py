@@ -4,18 +4,54 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import flow.operators as op
 from flow import Dataflow
-from flow.connectors.source import Invalid
+from flow.connectors.source import Invalid, Planner
 from flow.engine.epoch.context import Stats
-from flow.engine.feed.feed import Feed
+from flow.engine.feed.clocks import EpochClocks, SystemTime
+from flow.engine.feed.feed import Feed, FeedSettings
 from flow.engine.feed.offsets import EpochOffset
+from flow.engine.feed.run_tables import Tables
+from flow.engine.feed.slices import InputSlices
 from flow.engine.local import LocalEngine, Part
+from flow.engine.plan.compiler import compile_flow
+from flow.engine.plan.plan import Plan
 from flow.engine.steps.reading import source_of
 from tests.support.clock import Clock
+from tests.support.one_stream import a_flow
 from tests.support.reading_files import JsonLog
+
+
+def feed_of(
+    planners: Mapping[str, Planner],
+    system_time: SystemTime,
+    *,
+    monotonic: SystemTime | None = None,
+    plan: Plan | None = None,
+    state_names: Mapping[str, str] | None = None,
+    check: Callable[[], bool] = lambda: False,
+    **settings: Any,
+) -> Feed:
+    """Return a feed, by default of a flow that merges the inputs.
+
+    Args:
+        planners: the planner of each input.
+        system_time: the wall clock.
+        monotonic: the monotonic clock; by default the wall clock.
+        plan: the compiled flow.
+        state_names: names of inputs in offsets, by step.
+        check: called before sources are asked.
+        settings: fields of `FeedSettings`.
+    """
+    plan = plan or compile_flow(a_flow(partial(op.merge, "merge"), *planners))
+    plan = replace(plan, state_names=state_names or {})
+    slices, clocks = InputSlices(plan, planners), EpochClocks(system_time, monotonic)
+    return Feed(slices, clocks, Tables.of(plan), FeedSettings(**settings), check)
 
 
 class FedRun:
@@ -45,7 +81,7 @@ class FedRun:
             name: source_of(plan.steps[name]).planner(self._logs[name], parallelism=2)
             for name in plan.inputs
         }
-        return Feed(planners, lambda: int(self.seconds() * 1e6), plan=plan, **self._options)
+        return feed_of(planners, lambda: int(self.seconds() * 1e6), plan=plan, **self._options)
 
     def kill(self) -> None:
         """Plan an epoch and forget its results, as a crash does; the log and the state stay."""
@@ -71,7 +107,7 @@ class FedRun:
                 assert not isinstance(batch, Invalid)
                 parts.setdefault(step_id, []).append(Part(batch, split.partition))
         result = self._engine.epoch(parts, planned.control)
-        self._feed.note(result.stats)
+        result.stats.add(self._feed.finish_epoch(result.stats).stats)
         self.stats.add(result.stats)
         for name, items in result.outputs.items():
             self.outputs.setdefault(name, []).extend(items)

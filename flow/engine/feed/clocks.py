@@ -1,13 +1,19 @@
-"""Clocks of a run: its system time, and its running time."""
+"""Clocks of a run: system time, running time, and the timers that start epochs without input."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from flow.instants import Moment
+from flow.engine.epoch.context import Control, Stats
+from flow.engine.plan.plan import Plan
+from flow.errors import EngineError
+from flow.instants import NEVER, Moment
+
+HEARTBEAT_US = 10_000_000
+"""The longest running time between two epochs, which bounds the running time that a crash loses."""
 
 SystemTime: TypeAlias = Callable[[], int]
 """A function that returns the time of a clock in µs: the only access to the machine's clocks."""
@@ -84,3 +90,72 @@ class FixedTime:
 
     def __call__(self) -> int:
         return self.now_us
+
+
+class EpochClocks:
+    """The system time of a run's epochs, and the timers of its steps.
+
+    Args:
+        wall: the wall clock.
+        monotonic: the monotonic clock; by default that of the machine, or, if the wall clock is
+            another than the machine's, the wall clock.
+
+    Attributes:
+        due_us: earliest timer of the steps that follow system time, as system time.
+        dues: earliest timer of each step that follows its inputs' clock, as system time.
+    """
+
+    def __init__(self, wall: SystemTime = wall_time, monotonic: SystemTime | None = None) -> None:
+        self._wall = wall
+        self._monotonic = monotonic or (monotonic_time if wall is wall_time else wall)
+        self._clock: RunClock | None = None
+        self.due_us = 0
+        self.dues: Mapping[str, int] = {}
+
+    def start(self, before: Moment | None) -> None:
+        """Start the clock of the run.
+
+        Args:
+            before: the moment of the last epoch; ``None`` before the first epoch of a flow.
+        """
+        self._clock = RunClock(self._wall, self._monotonic, before)
+
+    @property
+    def clock(self) -> RunClock:
+        """The clock of the run."""
+        if self._clock is None:
+            raise EngineError("the clock of a run is read before the run has started")
+        return self._clock
+
+    def clear_timers(self) -> None:
+        """Forget the timers of steps, which the epoch that begins sets again."""
+        self.due_us, self.dues = NEVER, {}
+
+    def set_timers(self, stats: Stats, timed: Collection[str]) -> None:
+        """Take the timers of steps that an epoch reports.
+
+        Args:
+            stats: the statistics of the epoch.
+            timed: the steps that follow the clock of their inputs.
+        """
+        self.dues = {name: due_us for name, due_us in stats.dues.items() if name in timed}
+        others = [due_us for name, due_us in stats.dues.items() if name not in timed]
+        self.due_us = min(others, default=NEVER)
+
+    def is_due(self, last: Control, now: Control, plan: Plan) -> bool:
+        """Return True if a timer or the heartbeat wants an epoch without input.
+
+        Args:
+            last: the control of the last epoch.
+            now: the control of an epoch that would start now.
+            plan: the compiled flow.
+        """
+        moment = now.moment
+        if moment.now_us >= self.due_us:
+            return True
+        if moment.running_us >= last.moment.running_us + HEARTBEAT_US:
+            return True
+        return any(
+            now.read_by(plan.feeds[step_id]).after_us + moment.downtime_us >= due_us
+            for step_id, due_us in self.dues.items()
+        )

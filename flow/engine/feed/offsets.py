@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flow.connectors.source import Json, Planner, Split
+from flow.connectors.source import Json, Split
 from flow.engine.epoch.context import Control
 from flow.engine.steps.reading import Reading
 from flow.engine.tables.table_files import TableVersion
@@ -37,6 +37,11 @@ class EpochOffset:
     at: Mapping[str, Json] = field(default_factory=dict)
     read: tuple[tuple[str, Split], ...] = ()
     seed: str | None = None
+
+    @property
+    def ends_input(self) -> bool:
+        """True if the epoch ends the input."""
+        return self.control is not None and self.control.end_of_input
 
     def to_json(self) -> Json:
         """Return the offset as JSON."""
@@ -97,8 +102,6 @@ def newest_name(step_id: str, names: Iterable[str]) -> str:
     return name_of_reset[max(name_of_reset)] if name_of_reset else step_id
 
 
-RELEASE_EPOCHS = 50
-"""Epochs between two reads of the oldest retained epoch."""
 _OWN_OFFSET = 2
 """Index of the line of the feed's offset in a file of Spark's offset log.
 
@@ -178,32 +181,3 @@ def _own_offset(storage: Storage, identity: Identity, batch: int) -> Json:
     """Return the feed's offset in a file of Spark's offset log."""
     content = storage.read_bytes(f"{identity.spark}/offsets/{batch}")
     return json.loads(content.splitlines()[_OWN_OFFSET])
-
-
-@dataclass
-class Releases:
-    """Schedule on which planners receive the oldest retained offsets.
-
-    Attributes:
-        oldest: returns these offsets by the inputs' names in offsets.
-        planners: the planner of each input.
-        offset_names: names of inputs in offsets, by step id, where the two differ.
-    """
-
-    oldest: Callable[[], Mapping[str, Json]]
-    planners: Mapping[str, Planner]
-    offset_names: Mapping[str, str]
-    _epochs_left: int = 0
-
-    def due(self) -> Mapping[str, Json]:
-        """Return the oldest offset of each input every `RELEASE_EPOCHS` calls, else none."""
-        self._epochs_left -= 1
-        if self._epochs_left > 0:
-            return {}
-        self._epochs_left = RELEASE_EPOCHS
-        oldest = self.oldest()
-        offsets = {
-            step_id: oldest.get(self.offset_names.get(step_id, step_id))
-            for step_id in self.planners
-        }
-        return {step_id: offset for step_id, offset in offsets.items() if offset is not None}

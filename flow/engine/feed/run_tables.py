@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from flow.columns.arrow_types import entering
 from flow.columns.chunks import Chunk, Items, Records, positions
-from flow.connectors.source import MemoryLog, Planner, Slice, Source
+from flow.connectors.source import MemoryLog, Slice, Source
 from flow.dataflow import Step
 from flow.engine.epoch.context import Control, Stats, TaskContext
-from flow.engine.feed.slices import ask, check_slice, plan_everything, planners_of
+from flow.engine.feed.slices import ask, plan_everything, planners_of
 from flow.engine.plan.plan import Plan
 from flow.engine.steps.kernels import changes_in
 from flow.engine.steps.reading import Reading, read_changes, read_chunks
@@ -250,28 +250,6 @@ def read_all(plan: Plan, control: Control, parallelism: int) -> tuple[Plan, Cont
 
 def _position(change: tuple[int, Change]) -> int:
     return change[0]
-
-
-def control_slices(
-    planners: Mapping[str, Planner], offsets: Mapping[str, Any]
-) -> dict[str, list[Slice]]:
-    """Plan the readings of control inputs: each up to the end of what has arrived.
-
-    Args:
-        planners: the planner of each control input.
-        offsets: the offset of each control input.
-    """
-    slices: dict[str, list[Slice]] = {}
-    for name, planner in planners.items():
-        offset, found = offsets[name], list[Slice]()
-        while not found or (found[-1].behind and not found[-1].abort):
-            planned = ask(name, planner.next, offset)
-            if planned is None:
-                break
-            found.append(check_slice(name, planned))
-            offset = planned.end
-        slices[name] = found
-    return slices
 
 
 def read_slices(

@@ -25,19 +25,18 @@ from flow.engine.checkpoint.stored_log import StoredLog
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import Summary
 from flow.engine.epoch.work import EpochTimer
-from flow.engine.feed.clocks import monotonic_time, wall_time
-from flow.engine.feed.feed import Feed, StopFlag
+from flow.engine.feed.clocks import EpochClocks
+from flow.engine.feed.feed import Feed, FeedReport, FeedSettings, StopFlag
 from flow.engine.feed.input_progress import InputProgress, ProgressLog
 from flow.engine.feed.offsets import (
     EpochOffset,
     Origin,
-    Releases,
     logged_offset,
     oldest_offsets,
     oldest_table,
 )
 from flow.engine.feed.run_tables import Tables, table_files
-from flow.engine.feed.slices import planners_of
+from flow.engine.feed.slices import InputSlices, planners_of
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.batch import BatchSettings
@@ -97,7 +96,7 @@ class StreamingRun:
     plan: Plan
     spark: SparkSession
     settings: StreamingSettings
-    on_epoch: Callable[[int, Stats, Feed], None] = lambda *_: None
+    on_epoch: Callable[[int, Stats, FeedReport], None] = lambda *_: None
     stop: StopFlag = field(default_factory=StopFlag)
 
     def run(self) -> Summary:
@@ -183,10 +182,9 @@ class StreamingRun:
             feed = self._feed = self._new_feed(storage, planners, end_now)
             self.stop.watch(feed.end)
             server = FeedServer(feed, parallelism, self._timer)
-            query = None
+            query = self._query = None
             try:
-                query = self._started(outputs, server)
-                feed.frame_read = partial(_is_read_to_its_end, query)
+                query = self._query = self._started(outputs, server)
                 self._wait(query, feed, server)
             finally:
                 # If the JVM has ended, the original failure must stay visible.
@@ -197,26 +195,29 @@ class StreamingRun:
 
     def _new_feed(self, storage: Storage, planners: Mapping[str, Planner], end_now: bool) -> Feed:
         identity = self._checkpoint.identity
-        of_tables = partial(oldest_table, storage, identity)
-        of_offsets = partial(oldest_offsets, storage, identity)
-        return Feed(
-            planners,
-            self.settings.system_time,
-            monotonic_time if self.settings.system_time is wall_time else None,
+        settings = FeedSettings(
             self.settings.drain,
             self.settings.only_available,
             foreign=bool(self.plan.frames),
             end_now=end_now,
-            offset_names=self.plan.state_names,
             origin=self._origin(),
             # Spark plans its own sources, and reads other rows of them than before.
             undone=() if self.plan.frames else tuple(map(EpochOffset.from_json, identity.undone)),
-            check=self._watch.check_regularly,
-            releases=Releases(of_offsets, planners, self.plan.state_names),
-            plan=self.plan,
-            progress=self._progress_at_start(),
-            tables=Tables.of(self.plan, storage, of_tables) if self.plan.tables else None,
         )
+        return Feed(
+            InputSlices(self.plan, planners, self._progress_at_start()),
+            EpochClocks(self.settings.system_time),
+            Tables.of(self.plan, storage, partial(oldest_table, storage, identity)),
+            settings,
+            self._check_before_planning,
+            partial(oldest_offsets, storage, identity),
+        )
+
+    def _check_before_planning(self) -> bool:
+        """Check the checkpoint; return True if the last epoch read all rows of Spark's sources."""
+        self._watch.check_regularly()
+        query = self._query
+        return bool(self.plan.frames) and query is not None and _is_read_to_its_end(query)
 
     def _progress_at_start(self) -> InputProgress:
         """Return the progress of the inputs after the last finished epoch."""
@@ -380,16 +381,17 @@ class StreamingRun:
         feed = self._feed
         if feed is None:
             return
-        feed.note(stats)
-        if self._progress_log is not None:
-            self._progress_log.write(epoch, feed.progress)
+        is_busy = False
         if self.plan.frames:  # Their offsets may advance even without rows.
-            before, after = self._foreign_offsets(epoch - 1), self._foreign_offsets(epoch)
-            feed.foreign_busy = before != after
+            is_busy = self._foreign_offsets(epoch - 1) != self._foreign_offsets(epoch)
+        report = feed.finish_epoch(stats, is_busy)
+        stats.add(report.stats)
+        if self._progress_log is not None:
+            self._progress_log.write(epoch, report.progress)
         if self._summary.epochs:
             self._checkpoint.committed()
         self._summary.add(stats)
-        self.on_epoch(epoch, stats, feed)
+        self.on_epoch(epoch, stats, report)
 
     def _foreign_offsets(self, epoch: int) -> list[bytes]:
         """Return the offset of each of Spark's sources after an epoch, as Spark logs it."""

@@ -133,7 +133,7 @@ class FeedServer:
             return
         while True:
             answer = self._reply(json.loads(connection.recv_bytes()))
-            if self._feed.foreign and self._feed.end.closed.is_set():
+            if self._feed.settings.foreign and self._feed.end.closed.is_set():
                 # An answer would let Spark begin an epoch of its own sources, without a time.
                 return
             connection.send_bytes(json.dumps(answer).encode())

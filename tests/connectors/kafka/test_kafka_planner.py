@@ -18,11 +18,11 @@ from flow.connectors.kafka.cluster import Ends, TopicPartition, Unreachable
 from flow.connectors.kafka.planner import MOST_POLLS, KafkaPlanner, PollHistory, Reach, _cut
 from flow.connectors.source import MemoryLog
 from flow.engine.feed.clocks import FixedTime
-from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset
 from flow.errors import SourceError
 from flow.instants import Moment
 from tests.support.clock import Clock
+from tests.support.feeding import feed_of
 from tests.support.sampling import sampled
 
 
@@ -451,7 +451,7 @@ def test_a_run_that_waits_for_a_broker_can_be_stopped(monkeypatch: pytest.Monkey
         port = taken.getsockname()[1]
     source = KafkaSource(f"127.0.0.1:{port}", "t")
     planners = {"in": source.planner(MemoryLog(), 1)}
-    feed = Feed(planners, FixedTime(7), only_available=True)
+    feed = feed_of(planners, FixedTime(7), only_available=True)
     first = feed.next(EpochOffset())
     assert (first.at, feed.next(first)) == ({}, first)
     assert not feed.end.done.is_set()

@@ -30,9 +30,10 @@ from flow.engine.checkpoint.lock import (
     holder_of,
 )
 from flow.engine.checkpoint.storage import Storage
-from flow.engine.feed.feed import Feed
+from flow.engine.feed.clocks import wall_time
 from flow.engine.feed.offsets import EpochOffset
 from flow.testing import TestingSource
+from tests.support.feeding import feed_of
 from tests.support.stores import LocalStore, RemoteStore
 
 PROJECT = Path(__file__).parents[3]
@@ -180,7 +181,12 @@ def test_a_run_checks_its_lock_before_it_asks_sources(
     with CheckpointLock(storage) as held:
         watch = CheckpointWatch(storage, "spark", held)
         planner = Mock(wraps=TestingSource([1]).planner(MemoryLog(), 1))
-        feed = Feed({"in": planner}, check=watch.check_regularly)
+
+        def check() -> bool:
+            watch.check_regularly()
+            return False
+
+        feed = feed_of({"in": planner}, wall_time, check=check)
         taken_over(storage)
         now[:] = passed
         error = pytest.raises(CheckpointError, match="was taken over by process 7")

@@ -20,9 +20,9 @@ import flow.operators as op
 from flow import Dataflow, SourceError, StepError
 from flow.connectors.source import Planner, Slice, Split
 from flow.connectors.then import Then
-from flow.engine.epoch.context import Control
-from flow.engine.feed.clocks import FixedTime
-from flow.engine.feed.feed import HEARTBEAT_US, Feed
+from flow.engine.epoch.context import Control, Stats
+from flow.engine.feed.clocks import HEARTBEAT_US, FixedTime
+from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset, Origin
 from flow.engine.feed.slices import batch_plan, plan_everything
 from flow.engine.plan.compiler import compile_flow
@@ -30,6 +30,7 @@ from flow.engine.steps.reading import Reading
 from flow.instants import Moment
 from flow.testing import TestingSink, TestingSource
 from tests.support.clock import Clock
+from tests.support.feeding import feed_of
 from tests.support.one_stream import a_flow
 from tests.support.reading_files import JsonLog
 from tests.support.sampling import sampled
@@ -67,7 +68,7 @@ def slices(count: int, **options: Any) -> list[Slice]:
 
 
 def make_feed(planner: Planner | None = None, clock: Any = None, **options: Any) -> Feed:
-    return Feed({"in": planner or Script()}, clock or Clock(NOON), **options)
+    return feed_of({"in": planner or Script()}, clock or Clock(NOON), **options)
 
 
 def resting(planner: Planner | None = None, clock: Any = None, **options: Any) -> Feed:
@@ -114,7 +115,7 @@ def test_an_undone_epoch_is_planned_as_it_was_but_the_end_only_if_no_more_has_co
 
 
 def test_an_epoch_reads_the_next_slice_of_every_source() -> None:
-    feed = Feed({"a": Script(slices(2)), "b": Script(slices(1))}, Clock(NOON))
+    feed = feed_of({"a": Script(slices(2)), "b": Script(slices(1))}, Clock(NOON))
     first = feed.next(START)
     assert first.at == {"a": 1, "b": 1}
     assert first.read == (("a", Split("piece 0")), ("b", Split("piece 0")))
@@ -125,7 +126,7 @@ def test_an_epoch_reads_the_next_slice_of_every_source() -> None:
 
 def test_the_tasks_of_an_epoch_are_numbered_through_all_sources() -> None:
     three = Slice(1, [Split("x"), Split("y", partition=1), Split("z", partition=1, order=1)])
-    feed = Feed({"a": Script([three]), "b": Script(slices(1))}, Clock(NOON))
+    feed = feed_of({"a": Script([three]), "b": Script(slices(1))}, Clock(NOON))
     assert feed.next(START).readings() == [
         Reading("a", Split("x"), 0),
         Reading("a", Split("y", 1), 1),
@@ -144,10 +145,10 @@ def test_an_input_reset_in_an_interrupted_epoch_keeps_the_offset_of_its_last_nam
     old, newer, newest = "in", '["in", 1]', '["in", 2]'
     before = EpochOffset(at_noon().control, {old: 5, newer: 7, newest: 1})
     hand = EpochOffset(at_noon().control, {old: 5, newer: 7, newest: 2}, (("in", Split("x")),))
-    feed = resting(offset_names={"in": '["in", 3]'})
+    feed = resting(state_names={"in": '["in", 3]'})
     feed.next(before)
     assert feed.readings(before, hand) == []
-    assert feed._skipped_offsets == {newest: 1}
+    assert feed.slices._skipped == {newest: 1}
 
 
 def test_a_source_with_too_many_splits_of_a_partition_is_refused() -> None:
@@ -159,7 +160,7 @@ def test_a_source_with_too_many_splits_of_a_partition_is_refused() -> None:
 def test_the_feed_reports_the_lag_of_each_source() -> None:
     feed = make_feed(Script(slices(3)))
     feed.next(START)
-    assert feed.lag == {"in": "2 slices to go"}
+    assert feed.finish_epoch(Stats()).lag == {"in": "2 slices to go"}
 
 
 # --- system time ------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ def test_a_slice_can_advance_a_fixed_time() -> None:
 
 def test_the_larger_advance_of_two_sources_counts() -> None:
     one, two = Script(slices(1, advance_us=SECOND)), Script(slices(1, advance_us=MINUTE))
-    feed = Feed({"one": one, "two": two}, FixedTime(NOON))
+    feed = feed_of({"one": one, "two": two}, FixedTime(NOON))
     assert moment(feed.next(START)).now_us == NOON + MINUTE
 
 
@@ -248,7 +249,7 @@ def test_a_run_starts_with_an_epoch_even_when_there_is_nothing_to_read() -> None
 def test_an_epoch_starts_when_a_step_is_due_and_clears_the_due_time() -> None:
     clock = Clock(NOON)
     feed, first = after_first_epoch(clock)
-    feed.due_us = NOON + SECOND
+    feed.clocks.due_us = NOON + SECOND
     assert feed.next(first) is first
     clock.now = NOON + SECOND
     tick = feed.next(first)
@@ -269,7 +270,7 @@ def test_an_epoch_starts_after_ten_seconds_without_one() -> None:
 
 
 def test_when_all_sources_have_ended_one_more_epoch_ends_the_input() -> None:
-    feed = Feed({"a": Script(slices(1)), "b": Script()}, Clock(NOON))
+    feed = feed_of({"a": Script(slices(1)), "b": Script()}, Clock(NOON))
     first = feed.next(START)
     assert not ends(first)
     last = feed.next(first)
@@ -287,7 +288,7 @@ def test_without_draining_the_run_just_ends() -> None:
 
 
 def test_a_source_that_waits_for_more_keeps_the_input_open() -> None:
-    feed = Feed({"a": Script(), "b": Script(ends=False)}, Clock(NOON))
+    feed = feed_of({"a": Script(), "b": Script(ends=False)}, Clock(NOON))
     assert not ends(feed.next(START))
     assert not feed.end.done.is_set()
 
@@ -515,7 +516,7 @@ def test_planners_are_notified_once_of_a_run_of_available_items() -> None:
     planner, unasked = StopCounter(slices(1), ends=False), StopCounter()
     feed = make_feed(planner, only_available=True, drain=False)
     offset = feed.next(START)
-    assert feed.behind == {"in": {"p/0": 5}}
+    assert feed.finish_epoch(Stats()).behind == {"in": {"p/0": 5}}
     feed.next(offset)
     make_feed(unasked).next(START)
     assert (planner.stop_calls, unasked.stop_calls) == (1, 0)

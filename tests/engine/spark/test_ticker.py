@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from flow.connectors.source import Json, Split
 from flow.engine.epoch.context import Control
-from flow.engine.feed.feed import Feed, FeedEnd
+from flow.engine.feed.feed import Feed, FeedEnd, FeedSettings
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.spark import ticker
 from flow.engine.spark.session.versions import installed_version
@@ -63,7 +63,7 @@ class StandIn:
 
     def __init__(self, epoch: EpochOffset | None) -> None:
         self.end = FeedEnd()
-        self.foreign = False
+        self.settings = FeedSettings()
         self.epoch = epoch
 
     def next(self, start: EpochOffset) -> EpochOffset:
@@ -195,7 +195,7 @@ def test_a_closed_server_leaves_no_thread_and_no_socket(foreign: bool) -> None:
     ):
         opened = sockets_of(server._port)
         assert_answered(asker)
-        feed.foreign = foreign
+        feed.settings = FeedSettings(foreign=foreign)
         server.close()
         assert running() - threads == set()
         with pytest.raises(EOFError):

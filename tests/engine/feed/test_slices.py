@@ -1,0 +1,53 @@
+"""The slices of inputs, without clocks and without the life of a run."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import flow.operators as op
+from flow.connectors.source import Slice, Split
+from flow.engine.epoch.context import Control, ReadUpTo
+from flow.engine.feed.offsets import EpochOffset
+from flow.engine.feed.slices import InputSlices
+from flow.engine.plan.compiler import compile_flow
+from flow.instants import Moment
+from tests.engine.feed.test_feed import NOON, SECOND, Script, slices
+from tests.support.one_stream import a_flow
+
+NOW = Moment(NOON)
+
+
+def inputs_of(**planners: Script) -> InputSlices:
+    plan = compile_flow(a_flow(partial(op.merge, "merge"), *planners))
+    return InputSlices(plan, planners)
+
+
+def test_inputs_without_new_data_have_no_slice() -> None:
+    inputs = inputs_of(a=Script(slices(2)), b=Script(ends=False))
+    assert inputs.next(EpochOffset(at={"a": 1}), NOW) == {"a": slices(2)[1]}
+
+
+def test_the_inputs_are_finished_once_each_of_them_is() -> None:
+    inputs = inputs_of(a=Script(slices(1)), b=Script(slices(2)))
+    assert not inputs.are_finished(EpochOffset(at={"a": 1, "b": 1}))
+    assert inputs.are_finished(EpochOffset(at={"a": 1, "b": 2}))
+
+
+def test_a_postponed_input_stays_behind() -> None:
+    inputs, before = inputs_of(a=Script(), b=Script()), Control(NOW, behind=frozenset({("b", 3)}))
+    planned = {"a": Slice(1, [Split("x")], behind=[2])}
+    assert inputs.behind(before, planned, frames_read=False) == {("a", 2)}
+    inputs.postpone_all()
+    assert inputs.behind(before, planned, frames_read=False) == {("a", 2), ("b", 3)}
+
+
+#  epoch before    read up to 12:00:00       now 12:00:02
+def test_an_input_that_is_read_to_its_end_has_the_time_of_the_reading() -> None:
+    inputs, later = inputs_of(a=Script(), b=Script()), Moment(NOON + 2 * SECOND)
+    clocks = inputs.clocks(Control(NOW), {"a": slices(1)[0]}, later, frames_read=False)
+    assert clocks == {"a": ReadUpTo(NOON, NOON + 2 * SECOND), "b": ReadUpTo(NOON, NOON)}
+
+
+def test_inputs_that_an_epoch_does_not_read_keep_their_offsets() -> None:
+    inputs = inputs_of(a=Script(), b=Script())
+    assert inputs.ends(EpochOffset(at={"a": 1, "b": 4}), {"b": Slice(5)}) == {"a": 1, "b": 5}
