@@ -24,7 +24,7 @@ from flow.errors import (
     UnusedStepWarning,
 )
 from flow.execution import run
-from flow.frames.to_dataframe import to_dataframe
+from flow.frames import to_dataframe
 from flow.instants import Instant, Moment
 
 __version__ = "0.1.0.dev0"

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CommandError as error:
         print_error(str(error))
         return 2
-    from flow.engine.spark.session.spark_home import prepare_home
+    from flow.engine.spark.session.jvm import prepare_home
 
     sys.stderr.write("running a small flow, for Java to store the classes that it needs ...\n")
     try:

@@ -13,7 +13,7 @@ from flow import Dataflow, FlowConfig, run
 from flow.config.machine import Machine
 from flow.engine.spark.session import session
 from flow.engine.spark.session.session import SparkSettings
-from flow.engine.spark.session.settings import has_speedups
+from flow.engine.spark.session.session_settings import has_speedups
 from flow.errors import FlowBuildError, FlowTypeError
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
@@ -39,7 +39,7 @@ class Sessions:
 def sessions(monkeypatch: pytest.MonkeyPatch) -> Sessions:
     made = Sessions()
     monkeypatch.setattr("flow.engine.spark.session.session.make_session", made)
-    monkeypatch.setattr("flow.engine.spark.session.jvm_start.starts_jvm", lambda: True)
+    monkeypatch.setattr("flow.engine.spark.session.jvm.starts_jvm", lambda: True)
     monkeypatch.setattr("flow.engine.spark.session.session.active_session", lambda: None)
     return made
 

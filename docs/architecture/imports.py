@@ -22,6 +22,7 @@ BASE, RUN, COMMANDS = "flow.base", "flow.run", "commands"
 ROOMS: Mapping[str, str] = {
     **dict.fromkeys(("flow", "flow.execution", "flow.background"), RUN),
     **dict.fromkeys(("flow.run", "flow.prepare"), COMMANDS),
+    "flow.frames": "flow.frames",
     **dict.fromkeys(("flow.visualize", "flow.visualize.__main__"), COMMANDS),
     **dict.fromkeys(("flow.doctor", "flow.doctor.__main__", "flow.doctor.findings"), COMMANDS),
     **dict.fromkeys(("recovery.__main__", "recovery.checkpoint_page"), COMMANDS),

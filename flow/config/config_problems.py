@@ -16,7 +16,7 @@ from flow.config.flow_config import (
 )
 from flow.config.machine import Machine, size_bytes, size_text
 from flow.engine.packets.shards import DEFAULT_SHARDS
-from flow.engine.spark.session.settings import (
+from flow.engine.spark.session.session_settings import (
     LOCAL_DRIVER_MEMORY,
     QUERY_CONF,
     SPEEDUPS_OF_WORKERS,

@@ -20,7 +20,7 @@ from flow.config.machine import size_bytes
 from flow.durations import Duration, natural_us
 from flow.engine.checkpoint.recovery import Recovery
 from flow.engine.packets.shards import DEFAULT_SHARDS
-from flow.engine.spark.session.settings import LOCAL_DRIVER_MEMORY, LOG_LEVELS
+from flow.engine.spark.session.session_settings import LOCAL_DRIVER_MEMORY, LOG_LEVELS
 from flow.errors import FlowBuildError, FlowError, FlowTypeError, shorten
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ def session_for(
         EnvironmentProblem: if Java is missing or too old.
         EngineError: if Spark does not start.
     """
-    from flow.engine.spark.frames import session_of_frames
+    from flow.engine.spark.input_frames import session_of_frames
 
     if given is None:
         return session_named(plan.flow_id, effective, session_of_frames(plan) or active)
@@ -112,9 +112,9 @@ def _started(name: str, effective: EffectiveConfig) -> SparkSession:
     Raises:
         FlowBuildError: if the JVM runs already, with another heap than the configuration's.
     """
-    from flow.engine.spark.session.jvm_start import environment, heap_of_jvm, starts_jvm
+    from flow.engine.spark.session.jvm import environment, heap_of_jvm, starts_jvm
     from flow.engine.spark.session.session import SparkSettings, make_session
-    from flow.engine.spark.session.settings import switched
+    from flow.engine.spark.session.session_settings import switched
 
     config = effective.config()
     if starts_jvm():

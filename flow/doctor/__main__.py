@@ -61,7 +61,7 @@ from flow.doctor.findings import (
     temporary_findings,
     warning,
 )
-from flow.engine.spark.session.settings import is_local_master
+from flow.engine.spark.session.session_settings import is_local_master
 from flow.engine.spark.session.versions import installed_version
 from flow.errors import FlowError, brief
 from flow.execution import run_configured

@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from flow.config.machine import size_text
 from flow.connectors.kafka.client import LastProblem, Properties, errors, make_admin
-from flow.engine.spark.session.settings import is_local_master
+from flow.engine.spark.session.session_settings import is_local_master
 from flow.engine.spark.session.versions import (
     SUPPORTED,
     check_java,

@@ -29,8 +29,7 @@ from flow.engine.state.key_states import KeyStates
 from flow.engine.state.shard_table import ShardTable
 from flow.engine.state.store import MemoryStore
 from flow.engine.steps.kernels import changes_in
-from flow.engine.steps.keyed_step import key_states_in, states_in
-from flow.engine.steps.level import run_level
+from flow.engine.steps.level import key_states_in, run_level, states_in
 from flow.engine.steps.pipeline import Pipeline
 from flow.engine.steps.reading import Reading, arriving, pipeline_of, push_changes
 from flow.engine.tables.contents import Change

@@ -25,9 +25,8 @@ from flow.dataflow import Dataflow
 from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
-from flow.engine.state.seeding import SCHEMA, Seed
 from flow.engine.state.segment import lay_out
-from flow.engine.state.store import PROGRESS_SEGMENT
+from flow.engine.state.store import PROGRESS_SEGMENT, SCHEMA, Seed
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
 from flow.keyed.state import StateCounts
 from flow.keyed.step import Stateful

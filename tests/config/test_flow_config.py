@@ -12,7 +12,7 @@ import pytest
 
 from flow import FlowConfig, run
 from flow.config.flow_config import FIELDS
-from flow.engine.spark.session.settings import SPEEDUPS_VARIABLE
+from flow.engine.spark.session.session_settings import SPEEDUPS_VARIABLE
 from flow.errors import FlowBuildError
 from recovery import RecoveryConfig
 

@@ -23,7 +23,7 @@ from flow.config.spark_session import session_for, session_named
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.spark.session import session
-from flow.engine.spark.session.jvm_start import heap_of_jvm
+from flow.engine.spark.session.jvm import heap_of_jvm
 from flow.testing import TestingSink, TestingSource
 
 ACTIVE = {
@@ -157,12 +157,12 @@ def test_a_data_frame_of_a_stopped_session_is_named(monkeypatch: pytest.MonkeyPa
         sparkSession = None
         isStreaming = False
 
-    monkeypatch.setattr("flow.engine.spark.frames.is_stopped", lambda _: True)
+    monkeypatch.setattr("flow.engine.spark.input_frames.is_stopped", lambda _: True)
     source: Any = DataFrameSource.__new__(DataFrameSource)
     source.frame = Frame()
     plan = compile_flow(small_flow())
     monkeypatch.setattr(type(plan), "frames", ("in",))
-    monkeypatch.setattr("flow.engine.spark.frames.source_of", lambda _: source)
+    monkeypatch.setattr("flow.engine.spark.input_frames.source_of", lambda _: source)
     message = "^step 'in': the session of its data frame was stopped: make the data frame in a"
     with pytest.raises(FlowBuildError, match=message):
         session_for(plan, given(), None)

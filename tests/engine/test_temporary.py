@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from flow.engine import temporary
-from flow.engine.spark.session.jvm_start import SparkLog
+from flow.engine.spark.session.jvm import SparkLog
 from flow.engine.temporary import (
     KEPT_DAYS,
     ProcessDirectory,

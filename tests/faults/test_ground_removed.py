@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from flow import CheckpointError, EngineError, EpochReport, run
 from flow.connectors.files import JsonLinesSink
-from flow.engine.spark.session.failures import SESSION_STOPPED
+from flow.engine.spark.session.spark_failures import SESSION_STOPPED
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
 from tests.support.counting import counting_flow

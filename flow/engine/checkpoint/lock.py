@@ -35,7 +35,7 @@ from pathlib import Path
 from flow.connectors.source import Json
 from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.storage import Storage
-from flow.engine.spark.session.failures import JVM_ERRORS
+from flow.engine.spark.session.spark_failures import JVM_ERRORS
 from flow.errors import CheckpointError, FlowError, first_line
 
 RENEW_SECONDS = 30.0

@@ -16,8 +16,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from flow.connectors.source import Json
-from flow.engine.spark.session.access import java_of
-from flow.engine.spark.session.failures import tells_of_a_full_disk
+from flow.engine.spark.session.session_settings import java_of
+from flow.engine.spark.session.spark_failures import tells_of_a_full_disk
 from flow.engine.temporary import lock_file
 from flow.errors import CheckpointError, first_line
 

@@ -2,6 +2,9 @@
 
 All slices are planned before the job. Each shard of a level processes the slices in order, with its
 state in memory, and drains at the end of input. System time is constant.
+
+The job writes the outputs (`run_batch`), or its last stage makes rows of a lazy data frame
+(`lazy_frame`).
 """
 
 from __future__ import annotations
@@ -13,10 +16,16 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
+from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+from typing_extensions import override
 
+from flow.connectors.dataframe import to_arrow
+from flow.connectors.sink import Sink, WriteContext, Written
 from flow.dataflow import Step
 from flow.engine.epoch.context import Control, SourcePartition, Stats
 from flow.engine.epoch.summary import Summary, late_sources, source_name
@@ -25,24 +34,33 @@ from flow.engine.feed.clocks import SystemTime, wall_time
 from flow.engine.feed.feed import StopFlag
 from flow.engine.feed.run_tables import read_all
 from flow.engine.feed.slices import BatchPlan, batch_plan, plan_everything, planners_of
-from flow.engine.packets.packets import CONTROL, PACKET_DDL, SLICE_BITS, Packet
+from flow.engine.packets.packets import CONTROL, PACKET_DDL, PRINTED, SLICE_BITS, STATS, Packet
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.engine.progress.bound import HoldRelay, KnownHolds
-from flow.engine.spark.epochs import EpochOutputs
-from flow.engine.spark.frames import with_frames
-from flow.engine.spark.session.access import cores_of, job_tags
-from flow.engine.spark.session.failures import JVM_ERRORS, disks_of, jvm_needed, spark_problem
-from flow.engine.spark.session.jvm_start import SPARK_LOG
+from flow.engine.spark.epochs import EpochOutputs, frame_schema
+from flow.engine.spark.input_frames import with_frames
+from flow.engine.spark.session.jvm import SPARK_LOG
 from flow.engine.spark.session.session import query_conf
-from flow.engine.spark.shipping import LastStage, Layout, ShippedPlan, TaskWriting, end_partition
+from flow.engine.spark.session.session_settings import cores_of, is_remote, job_tags
+from flow.engine.spark.session.spark_failures import JVM_ERRORS, disks_of, jvm_needed, spark_problem
+from flow.engine.spark.shipping import (
+    FailingLayout,
+    LastStage,
+    Layout,
+    ShippedPlan,
+    TaskWriting,
+    end_partition,
+    raising,
+)
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.shard_table import ShardTable
-from flow.engine.steps.keyed_step import live_states
-from flow.engine.steps.level import run_level
+from flow.engine.steps.level import live_states, run_level
+from flow.engine.steps.outputs import rows_of, unpacked_by_slice
 from flow.engine.steps.reading import Reading, read_split, share, source_of
 from flow.errors import EngineError, FlowBuildError, FlowError
 from flow.instants import Moment
+from flow.process import print_text
 
 _CANCEL_SECONDS = 0.1
 """Time between two calls that cancel the jobs of a batch."""
@@ -330,3 +348,115 @@ def _run_shard(
 
 def _slice_of(packet: Packet) -> int:
     return packet.seq >> SLICE_BITS
+
+
+OnStats = Callable[[Stats], None]
+"""A function that gets the statistics of each task of a data frame's last stage."""
+
+
+class FrameSink(Sink[Any]):
+    """The end of a stream that becomes a data frame."""
+
+    lays_out = True
+
+    @override
+    def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
+        raise EngineError(f"step {context.step_id!r}: the items are rows of a data frame")
+
+
+def lazy_frame(
+    plan: Plan,
+    spark: SparkSession,
+    settings: BatchSettings,
+    schema: StructType | str | None,
+    on_stats: OnStats,
+) -> DataFrame:
+    """Return the stream that a flow's only output reads as a data frame.
+
+    Inputs are planned now. The flow runs when Spark computes the data frame, with the configuration
+    that the session has then.
+
+    Args:
+        plan: the flow, with one output, to a `FrameSink`.
+        spark: the session.
+        settings: the settings of the batch.
+        schema: the columns; ``None`` for all, if they are known.
+        on_stats: called on the driver with the statistics of each task, except with Spark Connect.
+
+    Raises:
+        FlowBuildError: a source cannot be read in a batch, or the columns are not known.
+        FlowError: the planning of a source fails.
+    """
+    check_bounded(plan, "a data frame", "run the flow with a DataFrameSink, for each epoch")
+    (edge,) = plan.outputs
+    with jvm_needed(spark):
+        columns = frame_schema(plan.steps, edge.stream, schema, "to_dataframe")
+        job = BatchJob.of(plan, spark, settings, FailingLayout)
+        stats = None
+        if not is_remote(spark):  # Spark Connect has no accumulators.
+            stats = spark.sparkContext.accumulator(Stats(), StatsParam(on_stats))
+        return job.frame(RowsStage(columns, to_arrow(columns), edge.dest, edge.step_id, stats))
+
+
+@dataclass(frozen=True)
+class RowsStage(LastStage):
+    """The last stage of a data frame: items become rows, and Spark carries the statistics.
+
+    Attributes:
+        columns: the columns of the rows.
+        schema: the same columns as an Arrow schema.
+        dest: the number of the output's edge.
+        step_id: the output's step, for errors.
+        stats: the accumulator of statistics; ``None`` to leave them out.
+    """
+
+    columns: StructType | str
+    schema: pa.Schema
+    dest: int
+    step_id: str
+    stats: Accumulator[Stats] | None
+
+    @override
+    def batches(
+        self, plan: Plan, layout: Layout, packets: Iterator[Packet]
+    ) -> Iterator[pa.RecordBatch]:
+        items = unpacked_by_slice(self._items_in(packets))
+        yield from rows_of(items, self.schema, self.step_id)
+
+    def _items_in(self, packets: Iterator[Packet]) -> Iterator[Packet]:
+        """Yield the packets of the output; count statistics and print the lines of inspectors.
+
+        Raises:
+            FlowError: when a packet has a failure.
+        """
+        for packet in raising(packets):
+            if packet.dest == self.dest:
+                yield packet
+            elif packet.dest == STATS and self.stats is not None:
+                self.stats.add(Stats.decode(packet.payload))
+            elif packet.dest == PRINTED:
+                print_text(packet.payload.decode())
+
+
+class StatsParam(AccumulatorParam[Stats]):
+    """Sum of statistics in one of Spark's accumulators.
+
+    Args:
+        on_stats: called on the driver with the statistics of each task.
+    """
+
+    def __init__(self, on_stats: OnStats | None) -> None:
+        self._on_stats = on_stats
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the function, which runs on the driver, from the copies of workers."""
+        return {"_on_stats": None}
+
+    def zero(self, value: Stats) -> Stats:  # noqa: ARG002
+        return Stats()
+
+    def addInPlace(self, value1: Stats, value2: Stats) -> Stats:
+        value1.add(value2)
+        if self._on_stats is not None:
+            self._on_stats(value2)
+        return value1

@@ -22,7 +22,7 @@ import pyspark.sql.worker.plan_data_source_read
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
-import flow.engine.spark.level
+import flow.engine.spark.level_processor
 import flow.engine.spark.shipping
 import flow.engine.spark.ticker  # noqa: F401
 from flow.engine.spark.session.versions import forget_zip_importers, installed_version

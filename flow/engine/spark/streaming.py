@@ -41,16 +41,17 @@ from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.batch import BatchSettings
 from flow.engine.spark.epochs import EpochOutputs
-from flow.engine.spark.frames import (
+from flow.engine.spark.input_frames import (
     check_frames_with_tables,
     keep_static_frames,
     refuse_stateful_frames,
     with_frames,
 )
-from flow.engine.spark.level import SparkLevel
-from flow.engine.spark.level_processor import LevelProcessor
-from flow.engine.spark.session.access import cores_of
-from flow.engine.spark.session.failures import (
+from flow.engine.spark.level_processor import LevelProcessor, SparkLevel
+from flow.engine.spark.session.jvm import SPARK_LOG
+from flow.engine.spark.session.session import check_python_of, query_conf
+from flow.engine.spark.session.session_settings import cores_of
+from flow.engine.spark.session.spark_failures import (
     JVM_ERRORS,
     SESSION_STOPPED,
     disks_of,
@@ -59,8 +60,6 @@ from flow.engine.spark.session.failures import (
     jvm_needed,
     spark_problem,
 )
-from flow.engine.spark.session.jvm_start import SPARK_LOG
-from flow.engine.spark.session.session import check_python_of, query_conf
 from flow.engine.spark.session.versions import installed_version
 from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, end_partition
 from flow.engine.spark.ticker import FeedServer, TickReading

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
+import numpy as np
+
+from flow.columns.arrays import Ints, round_up
 from flow.columns.chunks import Chunk
 from flow.dataflow import Step, StreamId
-from flow.engine.epoch.context import Control, Stats, TaskContext
+from flow.engine.epoch.context import (
+    BUFFERED_VALUES,
+    OPEN_WINDOWS,
+    Control,
+    Stats,
+    StepBound,
+    TaskContext,
+)
 from flow.engine.epoch.failures import encode_failure
+from flow.engine.epoch.late_items import late_sample
 from flow.engine.epoch.work import TaskWork, WorkPhase
 from flow.engine.packets.packets import (
     CONTROL,
@@ -28,14 +39,20 @@ from flow.engine.packets.packets import (
     sorted_chunks,
 )
 from flow.engine.plan.plan import Edge, Plan
-from flow.engine.progress.bound import Holds, KnownHolds, holds_packet
+from flow.engine.progress.bound import Holds, KnownHolds, hold_us, holds_packet
 from flow.engine.progress.meter import Marks, Partition
-from flow.engine.state.key_states import KeyStates
-from flow.engine.state.shard_table import ShardTable
-from flow.engine.steps.keyed_step import Arrived, KeyedStep, counted_as
-from flow.engine.steps.pipeline import Pipeline
-from flow.errors import EngineError, FlowError
-from flow.keyed.step import Stateful
+from flow.engine.progress.step_time import StepTime, step_time
+from flow.engine.state.key_states import KeyStates, LiveStates, SegmentedStates
+from flow.engine.state.shard_table import LiveTable, SegmentedTable, ShardTable
+from flow.engine.state.store import StateStore
+from flow.engine.steps.gathering import gather_rows, gather_runs
+from flow.engine.steps.key_by_key import KeyedRun, cause_of, failed_at, raised
+from flow.engine.steps.pipeline import Pipeline, unchanged
+from flow.errors import RAISED, EngineError, FlowError, step_error
+from flow.instants import NEVER, NO_PROGRESS
+from flow.keyed.logic import LATE_PORT, Counted, FailedCall
+from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput
+from flow.keyed.step import OverColumns, Stateful
 
 LEVEL_BITS = 24
 """Bits below the level in an origin. Origins of a level are greater than those of stage 0 and of
@@ -71,7 +88,7 @@ def run_level(
         known: the holds of earlier slices, to which those of this slice are added.
     """
     known = KnownHolds() if known is None else known
-    here: dict[str, Arrived] = defaultdict(Arrived)
+    here: dict[str, StepPackets] = defaultdict(StepPackets)
     stats = Stats()
     passing: list[Packet] = []
     for packet in packets:
@@ -135,10 +152,10 @@ class _LevelRun:
         origin, partition = (self.level << LEVEL_BITS) | self.shard, Partition.of_level(self.level)
         return Pipeline(self.plan, self.shards, self.shard, origin, partition, self.context)
 
-    def packets(self, here: dict[str, Arrived], states_of: StatesOf) -> Iterator[Packet]:
+    def packets(self, here: dict[str, StepPackets], states_of: StatesOf) -> Iterator[Packet]:
         try:
             for step_id in self.plan.levels[self.level - 1]:
-                self._run_step(self.plan.steps[step_id], here.get(step_id, Arrived()), states_of)
+                self._run_step(self.plan.steps[step_id], here[step_id], states_of)
                 yield from self.pipeline.flush(self.slice_number)
             yield from self.pipeline.finish(self.slice_number)
             if self.holds and self.level < len(self.plan.levels):
@@ -148,7 +165,7 @@ class _LevelRun:
             yield Packet(ERROR, self.shard, self.shard, 0, encode_failure(error))
         yield from self.pipeline.report()
 
-    def _run_step(self, step: Step, arrived: Arrived, states_of: StatesOf) -> None:
+    def _run_step(self, step: Step, arrived: StepPackets, states_of: StatesOf) -> None:
         with self.context.work.timed(WorkPhase.LEVELS):
             sent = self._sent(step, arrived, states_of)
         for down, chunk in sent:
@@ -156,7 +173,7 @@ class _LevelRun:
             self.pipeline.push(down, chunk)
 
     def _sent(
-        self, step: Step, arrived: Arrived, states_of: StatesOf
+        self, step: Step, arrived: StepPackets, states_of: StatesOf
     ) -> list[tuple[StreamId, Chunk]]:
         """Return the chunks that a keyed step emits, or those that have arrived for another."""
         if isinstance(step.operator, Stateful):
@@ -171,3 +188,204 @@ class _LevelRun:
         sent = [(step.downs[0], chunk) for chunk in sorted_chunks(arrived.items)]
         self.context.count(step.step_id, "in", sum(len(chunk) for _, chunk in sent))
         return sent
+
+
+@dataclass
+class StepPackets:
+    """Packets for a step in one epoch.
+
+    Attributes:
+        items: packets of values.
+        marks: packets of stream progress.
+    """
+
+    items: list[Packet] = field(default_factory=list)
+    marks: list[Packet] = field(default_factory=list)
+
+    def add(self, packet: Packet) -> None:
+        """Add a packet."""
+        (self.marks if packet.dest == PROGRESS else self.items).append(packet)
+
+
+@dataclass
+class KeyedStep:
+    """A keyed step in one shard and one epoch.
+
+    Attributes:
+        plan: the compiled flow.
+        step: the step.
+        arrived: the packets for the step.
+        state: the step's state in the shard.
+        control: the epoch's parameters.
+        context: the context that takes counts.
+        known: the holds of steps at earlier levels, at the end of the epoch.
+        holds: the hold of each stream of the step that a step in event time reads, after `run`.
+    """
+
+    plan: Plan
+    step: Step
+    arrived: StepPackets
+    state: KeyStates | ShardTable
+    control: Control
+    context: TaskContext
+    known: Holds = field(default_factory=dict)
+    holds: Holds = field(default_factory=dict)
+
+    def run(self) -> list[tuple[StreamId, Chunk]]:
+        """Run the step, write its state, and return the chunks of each of its streams."""
+        step_id, edges = self.step.step_id, self.plan.edges_into(self.step.step_id)
+        marks, control = self.arrived.marks, self.control
+        time = step_time(self.plan, self.step, edges, marks, self.state, control, self.known)
+        if isinstance(self.state, ShardTable):
+            output, due_us = self._over_columns(self.state, time)
+        else:
+            output, due_us = self._key_by_key(self.state, time)
+        self.holds = self._holds(time)
+        self._report(time, due_us)
+        self._count(output.counted)
+        self._count_lags(output.watermarks_us)
+        if self.plan.samples_late:
+            self.context.stats.late_items += late_sample(self.step, output.chunks)
+        downs = self.step.downs
+        for down, unread in zip(downs, output.unread, strict=False):
+            self.context.count(step_id, counted_as(self.step, down), unread)
+        pairs = zip(downs, output.chunks, strict=False)
+        return [(down, chunk) for down, chunks in pairs for chunk in chunks]
+
+    def _key_by_key(self, states: KeyStates, time: StepTime) -> tuple[ShardOutput, int]:
+        step_id, items = self.step.step_id, self.arrived.items
+        runs = gather_runs(self.plan.edges_into(step_id), items, time) if items else {}
+        self.context.count(step_id, "in", sum(len(run.values) for run in runs.values()))
+        keyed = KeyedRun(step_id, self.plan.keyed(step_id).builder, states, time)
+        values = (value for run in runs.values() for value in run.values)
+        with unchanged(self.plan, step_id, values):
+            emitted = keyed.run(runs, self.control.end_of_input)
+        return emitted.by_port(len(self.step.downs)), states.flush()
+
+    def _over_columns(self, table: ShardTable, time: StepTime) -> tuple[ShardOutput, int]:
+        step_id, lowering = self.step.step_id, self.plan.lowering_of(self.step.step_id)
+        takes_sided = isinstance(lowering, OverColumns) and lowering.takes_sided_records
+        rows = gather_rows(
+            *(self.plan.edges_into(step_id), self.arrived.items, time),
+            takes_sided_records=takes_sided,
+        )
+        self.context.count(step_id, "in", 0 if rows is None else len(rows.pos))
+        downs = self.step.downs
+        wanted = frozenset(at for at, down in enumerate(downs) if self._is_wanted(down))
+        moment = time.moment
+        holding = self.plan.holding.get(step_id, frozenset())
+        epoch = ShardEpoch(moment, self.control.end_of_input, wanted, holding)
+        values = rows.values if rows is not None and isinstance(rows.values, list) else ()
+        try:
+            with unchanged(self.plan, step_id, values):
+                return table.run(rows, epoch, time.due_after), table.flush()
+        except KeyFailure as failure:
+            raise failed_at(step_id, failure) from cause_of(failure.cause)
+        except RAISED as error:
+            # The error is one of the step as a whole: state that cannot be pickled, an aggregate.
+            if isinstance(error, FlowError) and not isinstance(error, FailedCall):
+                raise
+            problem = raised("working out or keeping its results", error)
+            raise step_error(step_id, problem, has_item=False) from cause_of(error)
+
+    def _holds(self, time: StepTime) -> Holds:
+        """Return the holds of the step's streams that steps in event time read.
+
+        No value on time lies below the bound of the step's watermarks, so late values have it as
+        their hold.
+        """
+        step_id, results = self.step.step_id, self.plan.keyed(self.step.step_id).declared.results
+        ports = self.plan.holding.get(step_id)
+        if ports is None or results is None:
+            return {}
+        if time.bound is not None:
+            bound_us = time.bound.after_us
+        else:  # The clock's wait is endless, so a value on time may have any timestamp.
+            feeds = self.plan.feeds[step_id]
+            is_behind = any(name in feeds for name, _ in self.control.behind)
+            bound_us = NO_PROGRESS if is_behind else NEVER
+        least_us = hold_us(bound_us, results.reach_us, self.state.hold_us())
+        downs = self.step.downs
+        holds = {downs[port]: least_us for port in sorted(ports)}
+        return holds | {down: bound_us for down in downs if down.port == LATE_PORT}
+
+    def _is_wanted(self, down: StreamId) -> bool:
+        """Return True if the items of a stream are read or sampled, and not only counted."""
+        is_sampled = self.plan.samples_late and down.port == LATE_PORT
+        return is_sampled or bool(self.plan.hops_of(down))
+
+    def _report(self, time: StepTime, least_us: int) -> None:
+        """Report the state's size, the step's due time, and the progress of its partitions."""
+        step_id, stats = self.step.step_id, self.context.stats
+        stats.due(step_id, time.due_us(least_us))
+        if time.bound is not None:
+            for partition, reached_us in time.bound.progress.items():
+                stats.reach(partition, reached_us)
+            if time.moment.bound_us < NEVER and time.bound.set_by is not None:
+                by = time.bound.set_by
+                name = (by.step_id, -1) if isinstance(by, StreamId) else by
+                stats.bounds[step_id] = StepBound(time.bound.after_us, *name)
+        stats.gauges[step_id, "keys"] += self.state.header.keys
+        stats.gauges[step_id, "state_bytes"] += self.state.header.weight
+        if self.plan.keyed(step_id).declared.counter is not None:
+            counts = self.state.header.total
+            stats.gauges[step_id, OPEN_WINDOWS] += counts.windows
+            stats.gauges[step_id, BUFFERED_VALUES] += counts.values
+
+    def _count(self, counted: list[Counted]) -> None:
+        """Add counts to the statistics, with their notes."""
+        step_id = self.step.step_id
+        for count in counted:
+            if count.late_by_us:
+                self._count_late(count)
+                continue
+            self.context.count(step_id, count.what, count.amount)
+            if count.note:
+                self.context.stats.note(f"step {step_id!r} {count.note}")
+
+    def _count_late(self, late: Counted) -> None:
+        """Count late values by their lateness, and by their source partition."""
+        step_id, stats, sources = self.step.step_id, self.context.stats, self.control.sources
+        stats.lateness[step_id, late.late_by_us] += late.amount
+        if sources is not None and late.source >= 0:
+            stats.late_from[step_id, sources[late.source]] += late.amount
+
+    def _count_lags(self, watermarks_us: Ints) -> None:
+        """Count the lag of watermarks behind system time; 0 for a watermark that is ahead."""
+        known = (watermarks_us > NO_PROGRESS) & (watermarks_us < NEVER)
+        lag_us = np.maximum(self.control.moment.now_us - watermarks_us[known], 0)
+        rounded, counts = np.unique(round_up(lag_us), return_counts=True)
+        for lag, count in zip(rounded.tolist(), counts.tolist(), strict=True):
+            self.context.stats.lags[self.step.step_id, lag] += count
+
+
+def counted_as(step: Step, down: StreamId) -> str:
+    """Return the name of the counter of the items of one of a step's streams."""
+    return "out" if down == step.downs[0] else down.port
+
+
+def states_in(store: StateStore, plan: Plan, step_id: str) -> KeyStates | ShardTable:
+    """Return the state of a keyed step in a store."""
+    operator, lowering = plan.keyed(step_id), plan.lowering_of(step_id)
+    rule, settings = plan.hold_rule(step_id), operator.declared.settings
+    if isinstance(lowering, OverColumns):
+        is_counted = operator.declared.counter is not None
+        return SegmentedTable(store, step_id, lowering.shard_logic, settings, is_counted, rule)
+    return key_states_in(store, plan, step_id)
+
+
+def key_states_in(store: StateStore, plan: Plan, step_id: str) -> SegmentedStates:
+    """Return the state of a keyed step in a store, key by key."""
+    operator, rule = plan.keyed(step_id), plan.hold_rule(step_id)
+    holding = plan.holding.get(step_id, frozenset())
+    return SegmentedStates(
+        store, step_id, operator.builder, operator.declared.settings, rule, holding
+    )
+
+
+def live_states(plan: Plan, step_id: str) -> KeyStates | ShardTable:
+    """Return the state of a keyed step in memory, for a batch run."""
+    lowering = plan.lowering_of(step_id)
+    if isinstance(lowering, OverColumns):
+        return LiveTable(lowering.shard_logic)
+    return LiveStates(plan.holding.get(step_id, frozenset()))

@@ -13,7 +13,7 @@ from flow import run
 from flow.engine.checkpoint import checkpoint
 from flow.engine.checkpoint.checkpoint import MAX_CHANGES, Upkeep, changes_since_snapshot
 from flow.engine.checkpoint.storage import Storage
-from flow.engine.spark.session.jvm_start import SPARK_LOG
+from flow.engine.spark.session.jvm import SPARK_LOG
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
 from tests.support.one_stream import a_flow, running_total, step

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from flow import Dataflow, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.plan.compiler import compile_flow
-from flow.engine.spark.frames import refuse_stateful_frames
+from flow.engine.spark.input_frames import refuse_stateful_frames
 from flow.errors import FlowBuildError
 from flow.testing import TestingSink
 from recovery import RecoveryConfig

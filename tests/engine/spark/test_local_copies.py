@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.engine.spark.store import STAMP_BYTES, LocalCopies, pays, worker_folder
+from flow.engine.spark.spark_store import STAMP_BYTES, LocalCopies, pays, worker_folder
 
 SEGMENTS: dict[int, bytes | None] = {number: bytes([number]) * 50 for number in range(10)}
 CONTENTS = st.dictionaries(st.integers(0, 2**40), st.none() | st.binary(max_size=20), max_size=8)

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcesso
 from pyspark.sql.types import StructType
 
 from flow.engine.spark.session.versions import version_of
-from flow.engine.spark.state_calls import (
+from flow.engine.spark.spark_store import (
     AHEAD,
     PipelinedCalls,
     PublicCalls,
@@ -103,7 +103,7 @@ def test_other_pyspark_versions_use_public_calls(
     state: MapState, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "flow.engine.spark.state_calls.installed_version", lambda: version_of(version)
+        "flow.engine.spark.spark_store.installed_version", lambda: version_of(version)
     )
     assert isinstance(state_calls(state), PublicCalls)
 

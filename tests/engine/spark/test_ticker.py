@@ -26,8 +26,15 @@ from flow.engine.feed.offsets import EpochOffset
 from flow.engine.spark import ticker
 from flow.engine.spark.session.versions import installed_version
 from flow.engine.spark.shipping import Layout, ShippedPlan
-from flow.engine.spark.ticker import FeedServer, TickReading, TickTask, tasks_of
-from flow.engine.spark.ticker_source import HOST, RememberingReader, cloudpickle
+from flow.engine.spark.ticker import (
+    HOST,
+    FeedServer,
+    RememberingReader,
+    TickReading,
+    TickTask,
+    cloudpickle,
+    tasks_of,
+)
 from flow.engine.steps.reading import Reading
 from flow.errors import SourceError
 from flow.instants import Moment

@@ -21,9 +21,8 @@ from flow.engine.epoch.work import WorkPhase
 from flow.engine.packets.packets import ERROR, STATS, Packet, encode_whole
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
-from flow.engine.spark import level as spark_level
-from flow.engine.spark import shipping
-from flow.engine.spark.level import SparkLevel
+from flow.engine.spark import level_processor, shipping
+from flow.engine.spark.level_processor import SparkLevel
 from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting
 from flow.engine.steps.level import run_level
 from flow.engine.steps.outputs import OutputTask, Writing, write_outputs
@@ -216,8 +215,8 @@ def last_level(monkeypatch: pytest.MonkeyPatch) -> SparkLevel:
         yield Packet(dest, shard, shard, 0, encode_whole(chunk, "count"))
         yield COUNTS
 
-    monkeypatch.setattr(spark_level, "run_level", run_level)
-    monkeypatch.setattr(spark_level, "SparkStore", Mock())
+    monkeypatch.setattr(level_processor, "run_level", run_level)
+    monkeypatch.setattr(level_processor, "SparkStore", Mock())
     in_task(monkeypatch, 1, batch="0")
     layout = Layout(SHARDS, PARTITIONS, 1)
     level = SparkLevel(ShippedPlan.pack(plan), layout, 1, "run", TaskWriting("run", frozenset()))

@@ -16,7 +16,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, run
 from flow.connectors.files import ParquetSink, ParquetSource
-from flow.engine.spark.store import worker_folder
+from flow.engine.spark.spark_store import worker_folder
 from flow.errors import SourceError
 from flow_windowing import Count, EventClock, Sum, TumblingWindower
 from recovery import RecoveryConfig

@@ -15,7 +15,7 @@ import flow_windowing as win
 from flow import Dataflow
 from flow.columns.chunks import KeyedRecords
 from flow.dataflow import KeyedStream
-from flow.engine.steps.keyed_step import KeyedStep
+from flow.engine.steps.level import KeyedStep
 from flow.testing import TestDriver, TestingSink, TestingSource
 
 Join = Callable[..., Any]

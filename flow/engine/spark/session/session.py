@@ -22,31 +22,34 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from flow.checks import wrong_type
-from flow.engine.spark.session.access import cores_of, is_local, is_remote, java_of
-from flow.engine.spark.session.failures import JVM_ERRORS, is_stopped
-from flow.engine.spark.session.jvm_start import (
+from flow.engine.spark.session.jvm import (
     SPARK_LOG,
     directory_for_jvm,
     has_room_for_sockets,
     java_options_of_user,
     leave_to_jvm,
     own_jvm,
+    quick_spark_home,
     started_in,
     starts_jvm,
     submitted_conf,
 )
-from flow.engine.spark.session.settings import (
+from flow.engine.spark.session.session_settings import (
     LOCAL_DRIVER_MEMORY,
     ONE_DAEMON,
     QUERY_CONF,
     QUIET_LEVELS,
     SPEEDUPS_OF_WORKERS,
     SPEEDUPS_VARIABLE,
+    cores_of,
     has_speedups,
+    is_local,
     is_local_master,
+    is_remote,
+    java_of,
     local_tasks,
 )
-from flow.engine.spark.session.spark_home import quick_spark_home
+from flow.engine.spark.session.spark_failures import JVM_ERRORS, is_stopped
 from flow.engine.spark.session.versions import cause_in, check_java, check_same_version
 from flow.engine.temporary import new_directory
 from flow.errors import EngineError, EnvironmentProblem, FlowBuildError, first_line

@@ -48,7 +48,7 @@ class SparkVersion:
         has_admission: True if a source in Python gets the offset that an epoch starts from, and
             can end with Spark's trigger for available data. Before 4.2, that trigger would make
             Spark read the data of all other sources in one epoch.
-        has_known_protocol: True if `flow.engine.spark.state_calls.PipelinedCalls` was tested with
+        has_known_protocol: True if `flow.engine.spark.spark_store.PipelinedCalls` was tested with
             the internal protocol of this version's state.
         late_imports: modules that PySpark imports in a worker's first task.
     """

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from flow.engine.spark.session import failures
-from flow.engine.spark.session.failures import RunDisks
+from flow.engine.spark.session import spark_failures
+from flow.engine.spark.session.spark_failures import RunDisks
 
 MB = 1 << 20
 NONE = "No space left on device"
@@ -32,7 +32,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         blocks = known[path] // 4096
         return SimpleNamespace(f_bavail=blocks or 9, f_frsize=4096, f_files=5, f_favail=blocks)
 
-    monkeypatch.setattr(failures, "os", SimpleNamespace(statvfs=statvfs))
+    monkeypatch.setattr(spark_failures, "os", SimpleNamespace(statvfs=statvfs))
     return known
 
 

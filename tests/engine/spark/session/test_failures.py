@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import EngineError, run
-from flow.engine.spark.session.failures import (
+from flow.engine.spark.session.jvm import SPARK_LOG
+from flow.engine.spark.session.spark_failures import (
     EXECUTOR_KILLED,
     HEAP_FULL,
     LATE_WORKER,
@@ -22,7 +23,6 @@ from flow.engine.spark.session.failures import (
     RunDisks,
     spark_problem,
 )
-from flow.engine.spark.session.jvm_start import SPARK_LOG
 from flow.testing import TestingSource
 from tests.support.one_stream import Build, a_flow, step
 
@@ -142,7 +142,7 @@ def worker(raised: str) -> JavaError:
 
 
 def test_a_full_disk_reported_with_lost_state_is_named() -> None:
-    kind = "flow.engine.spark.session.failures.StateLost"
+    kind = "flow.engine.spark.session.spark_failures.StateLost"
     text = f"{kind}: No space left on device: /there/is/no/checkpoint"
     assert spark_problem(worker(text), DISKS) == FULL
 

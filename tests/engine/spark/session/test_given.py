@@ -19,10 +19,9 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, EnvironmentProblem, FlowBuildError, run
 from flow.engine.spark.session import session
-from flow.engine.spark.session.access import cores_of
-from flow.engine.spark.session.failures import disks_of
 from flow.engine.spark.session.session import check_session, ready_for_a_run
-from flow.engine.spark.session.settings import QUERY_CONF
+from flow.engine.spark.session.session_settings import QUERY_CONF, cores_of
+from flow.engine.spark.session.spark_failures import disks_of
 from flow.errors import FlowTypeError
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig

@@ -14,7 +14,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from flow.engine.spark import level
+from flow.engine.spark import level_processor
 from flow.engine.spark.session.versions import forget_zip_importers
 from flow.engine.spark.shipping import Layout
 from flow.engine.spark.ticker import TickReading
@@ -58,12 +58,12 @@ def test_a_task_that_reads_an_input_forgets_zip_importers(modules: Path) -> None
 
 
 def test_a_level_forgets_zip_importers(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(level, "SparkStore", lambda *_: None)
+    monkeypatch.setattr(level_processor, "SparkStore", lambda *_: None)
     importlib.import_module("zipped_first")
     assert str(modules) in zip_importers()
     shipped: Any = SimpleNamespace(plan=lambda: SimpleNamespace(state_names={}, holding={}))
     layout = Layout(shards=1, partitions=1, levels=1)
-    level.SparkLevel(shipped, layout, 0, "run").open(None, None)
+    level_processor.SparkLevel(shipped, layout, 0, "run").open(None, None)
     assert zip_importers() == []
 
 

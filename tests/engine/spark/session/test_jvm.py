@@ -14,7 +14,7 @@ import pytest
 from py4j.clientserver import FinalizerWorker
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from flow.engine.spark.session.failures import SESSION_STOPPED, is_stopped, jvm_needed
+from flow.engine.spark.session.spark_failures import SESSION_STOPPED, is_stopped, jvm_needed
 from flow.errors import CheckpointError, EngineError, StepError
 
 ENDED = r"^Spark's JVM has ended; was it killed, or out of memory\?"

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from pyspark import java_gateway
 
-from flow.engine.spark.session import jvm_start
-from flow.engine.spark.session.jvm_start import (
+from flow.engine.spark.session import jvm
+from flow.engine.spark.session.jvm import (
     SparkLog,
     directory_for_jvm,
     has_room_for_sockets,
@@ -177,7 +177,7 @@ def test_files_that_pyspark_makes_at_startup_are_there_too(tmp_path: Path) -> No
 def no_jvm(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """PySpark's context of a process without a JVM."""
     context = SimpleNamespace(_active_spark_context=None, _gateway=None, _jvm=None)
-    monkeypatch.setattr(jvm_start, "SparkContext", context)
+    monkeypatch.setattr(jvm, "SparkContext", context)
     return context
 
 
@@ -226,7 +226,7 @@ def test_socket_paths_fit_the_limit_of_macos(
     bytes_of_path: int, room: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name is a dot, 36 characters and ``.sock``; with its slash and a zero at most 104 bytes."""
-    monkeypatch.setattr(jvm_start.SparkContext, "_gateway", None)
+    monkeypatch.setattr(jvm.SparkContext, "_gateway", None)
     directory = ProcessDirectory.make(tmp_path)
     path = "/" + "é" * ((bytes_of_path - 1) // 2) + "x" * ((bytes_of_path - 1) % 2)
     monkeypatch.setattr(ProcessDirectory, "spark", Path(path))

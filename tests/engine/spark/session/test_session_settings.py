@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from flow import run
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
-from flow.engine.spark.session import jvm_start, session
+from flow.engine.spark.session import jvm, session
 from flow.engine.spark.session.session import SparkSettings, query_conf
-from flow.engine.spark.session.settings import QUERY_CONF
+from flow.engine.spark.session.session_settings import QUERY_CONF
 from flow.testing import TestingSink, TestingSource
 from tests.support.one_stream import a_flow, as_read
 
@@ -113,7 +113,7 @@ def test_the_log_level_is_that_of_spark_submit_unless_an_argument_sets_it() -> N
 
 def test_without_spark_submit_there_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    assert jvm_start.submitted_conf() == {}
+    assert jvm.submitted_conf() == {}
 
 
 def test_settings_are_those_of_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,10 +123,10 @@ def test_settings_are_those_of_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
 
     connected: list[bool] = []
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1234")
-    monkeypatch.setattr(jvm_start, "SparkConf", Conf)
+    monkeypatch.setattr(jvm, "SparkConf", Conf)
     connect = staticmethod(lambda: connected.append(True))
-    monkeypatch.setattr(jvm_start.SparkContext, "_ensure_initialized", connect)
-    assert jvm_start.submitted_conf() == SUBMITTED
+    monkeypatch.setattr(jvm.SparkContext, "_ensure_initialized", connect)
+    assert jvm.submitted_conf() == SUBMITTED
     assert connected == [True]
 
 

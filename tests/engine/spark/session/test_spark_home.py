@@ -11,8 +11,8 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from flow.engine.spark.session import spark_home
-from flow.engine.spark.session.spark_home import prepare_home, prepared_home, quick_spark_home
+from flow.engine.spark.session import jvm
+from flow.engine.spark.session.jvm import prepare_home, prepared_home, quick_spark_home
 from flow.errors import EnvironmentProblem
 from tests.support.programs import printed_by
 
@@ -56,7 +56,7 @@ def test_a_home_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_home_is_set_if_others_cannot_find_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_home, "_is_importable", lambda _: False)
+    monkeypatch.setattr(jvm, "_is_importable", lambda _: False)
     with quick_spark_home():
         assert "SPARK_HOME" not in os.environ
 
@@ -65,11 +65,11 @@ def test_a_package_on_the_path_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     package = tmp_path / "lib" / "pyspark"
     (package / "bin").mkdir(parents=True)
     (package / "jars").mkdir()
-    assert not spark_home._is_importable(package)
+    assert not jvm._is_importable(package)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/other{os.pathsep}{tmp_path}/lib")
-    assert spark_home._is_importable(package)
+    assert jvm._is_importable(package)
     (package / "jars").rmdir()
-    assert not spark_home._is_importable(package)
+    assert not jvm._is_importable(package)
 
 
 def test_no_home_is_set_if_links_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_preparation_is_refused_while_spark_runs(spark: SparkSession) -> None:
 
 
 def test_preparation_needs_a_pyspark_that_others_find(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_home, "_is_importable", lambda _: False)
+    monkeypatch.setattr(jvm, "_is_importable", lambda _: False)
     with pytest.raises(EnvironmentProblem, match="only this process finds it"):
         prepare_home(fail_if_called)
 
@@ -146,7 +146,7 @@ def test_preparation_needs_a_pyspark_that_others_find(monkeypatch: pytest.Monkey
 def test_an_unwritable_environment_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spark_home.SparkContext, "_gateway", None)
+    monkeypatch.setattr(jvm.SparkContext, "_gateway", None)
     (tmp_path / "environment").touch()
     with pytest.raises(
         EnvironmentProblem, match=r"environment/.* cannot be written: .*as its owner"

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, KeyedStream, run
-from flow.engine.spark.session.settings import has_speedups, switched
+from flow.engine.spark.session.session_settings import has_speedups, switched
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
 from tests.support.programs import printed_by

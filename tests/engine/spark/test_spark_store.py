@@ -11,9 +11,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from flow.engine.spark import store as spark_store
-from flow.engine.spark.session.failures import StateLost
-from flow.engine.spark.store import SparkStore
+from flow.engine.spark import spark_store
+from flow.engine.spark.session.spark_failures import StateLost
+from flow.engine.spark.spark_store import SparkStore
 from flow.engine.state.step_state import Header
 from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.instants import NEVER

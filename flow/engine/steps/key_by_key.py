@@ -1,17 +1,15 @@
-"""A keyed step that runs key by key, in one shard and one epoch."""
+"""A keyed step that runs key by key: the calls of its logics, in one shard and one epoch."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS, Chunk, Pairs
-from flow.engine.packets.packets import Packet, Run, decode_runs
-from flow.engine.plan.plan import Edge
+from flow.engine.packets.packets import Run
 from flow.engine.progress.step_time import StepTime
 from flow.engine.state.key_states import KeyStates
 from flow.errors import RAISED, FlowError, StepError, brief, shorten, step_error
@@ -53,59 +51,11 @@ def failed_at(step_id: str, failure: KeyFailure) -> StepError:
     return step_error(step_id, problem, key=failure.key, item=failure.value)
 
 
-def gather(
-    edges: tuple[Edge, ...], packets: list[Packet], time: StepTime | None = None
-) -> dict[str, Run]:
-    """Return the values of each key from all packets bound for a step, in order of position.
-
-    With several edges each value becomes ``(side, value)``; `time` stamps each value.
-    """
-    runs_of: dict[str, list[Run]] = {}
-    for packet in sorted(packets, key=lambda packet: (packet.origin, packet.seq)):
-        for run in _received(edges, packet, time):
-            runs_of.setdefault(run.key, []).append(run)
-    return {key: runs[0] if len(runs) == 1 else _merged(key, runs) for key, runs in runs_of.items()}
-
-
-def _received(edges: tuple[Edge, ...], packet: Packet, time: StepTime | None) -> Iterable[Run]:
-    runs: Iterable[Run] = decode_runs(packet.payload, edges[0].step_id)
-    if time is not None:
-        runs = time.stamped(packet.dest, packet.origin, list(runs))
-    if len(edges) == 1:
-        return runs
-    (side,) = (edge.side for edge in edges if edge.dest == packet.dest)
-    return (run._replace(values=[_sided(value, side) for value in run.values]) for run in runs)
-
-
-def _sided(value: Any, side: int) -> Any:
-    if isinstance(value, (StampedValue, BoundedValue)):
-        return value._replace(value=(side, value.value))
-    return (side, value)
-
-
-def _merged(key: str, runs: list[Run]) -> Run:
-    values = [value for run in runs for value in run.values]
-    pos = [at for run in runs for at in run.pos]
-    if any(left.pos[-1] > right.pos[0] for left, right in itertools.pairwise(runs)):
-        order = sorted(range(len(pos)), key=pos.__getitem__)
-        values, pos = [values[at] for at in order], [pos[at] for at in order]
-    return Run(key, _monotonic(values) if isinstance(values[0], StampedValue) else values, pos)
-
-
-def _monotonic(values: list[StampedValue]) -> list[StampedValue]:
-    """Return a key's values with stamps that never decrease.
-
-    Items of several partitions can share a position; each is stamped by its own partition.
-    """
-    progress = itertools.accumulate((value.progress_us for value in values), max)
-    return [StampedValue(one.value, reached) for one, reached in zip(values, progress, strict=True)]
-
-
 Logic = Any
 
 
 @dataclass
-class Emitted:
+class EmittedValues:
     """Emitted values of a step, each with the position of the item or timer that caused it.
 
     Attributes:
@@ -159,9 +109,9 @@ class KeyedRun:
         self._states = states
         self._before, self._moment = time.moment.before, time.moment
         self._due_before, self._due_after = time.due_before, time.due_after
-        self._emitted = Emitted()
+        self._emitted = EmittedValues()
 
-    def run(self, runs: dict[str, Run], end_of_input: bool) -> Emitted:
+    def run(self, runs: dict[str, Run], end_of_input: bool) -> EmittedValues:
         """Call due timers, process the values, and at the end of input end every key."""
         self._notify_changed()
         due = self._states.due(self._due_before)

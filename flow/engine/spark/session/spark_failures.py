@@ -4,7 +4,7 @@ Causes are named without the wrappers of Spark and Py4J. Spark often hides a ful
 server ends on a full disk, and only Spark's log has the reason; a worker then finds its socket
 closed, and Spark reports the closed socket. A failed task's files are removed, so the disk may have
 room again when the driver gets the error. A worker that loses its state therefore checks the disks
-at once, see `flow.engine.spark.store`.
+at once, see `flow.engine.spark.spark_store`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from py4j.clientserver import FinalizerWorker
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from flow.engine.spark.session.access import is_local, is_remote
-from flow.engine.spark.session.jvm_start import SPARK_LOG
+from flow.engine.spark.session.jvm import SPARK_LOG
+from flow.engine.spark.session.session_settings import is_local, is_remote
 from flow.errors import CheckpointError, EngineError, FlowError, error_message, first_line
 
 JVM_ERRORS = (Py4JError, ConnectionError)

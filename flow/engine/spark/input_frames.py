@@ -25,7 +25,7 @@ from flow.engine.checkpoint.storage import Storage
 from flow.engine.epoch.work import TaskWork, WorkPhase
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
-from flow.engine.spark.session.failures import is_stopped, spark_problem
+from flow.engine.spark.session.spark_failures import is_stopped, spark_problem
 from flow.engine.spark.shipping import Layout, ShippedPlan
 from flow.engine.steps.reading import read_batches, source_of
 from flow.errors import FlowBuildError, SourceError

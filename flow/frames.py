@@ -112,10 +112,9 @@ def to_dataframe(
 
     installed_version()
     from flow.connectors.dataframe import check_schema
-    from flow.engine.spark.batch import BatchSettings
-    from flow.engine.spark.data_frame import FrameSink, lazy_frame
-    from flow.engine.spark.session.access import java_of
+    from flow.engine.spark.batch import BatchSettings, FrameSink, lazy_frame
     from flow.engine.spark.session.session import check_session, ready_for_a_run
+    from flow.engine.spark.session.session_settings import java_of
 
     _check_arguments(stream, counts)
     arguments = {"drain": drain, "shards": shards, "partitions": partitions}

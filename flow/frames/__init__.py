@@ -1,1 +1,0 @@
-"""Streams of a flow as Spark data frames."""
