@@ -52,7 +52,7 @@ takings = win.sum_window(
     op.key_on("by_shop", sales, "shop"),
     win.EventClock("at", wait_for_system_duration="0s"),
     win.TumblingWindower("1h", grace="10m"),
-    of="amount",
+    by="amount",
     emit=win.AfterWatermark(early=win.Early(every="15m"), late=win.Late(count=1)),
 )
 op.output("out", op.map("in_words", takings.down, in_words), TestingSink([]))

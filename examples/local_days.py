@@ -69,7 +69,7 @@ daily = win.sum_window(
     op.key_on("by_meter", readings, "meter"),
     clock=win.EventClock("at", wait_for_system_duration="1h"),
     windower=win.CalendarWindower("day", tz="Europe/Paris"),
-    of="kwh",
+    by="kwh",
 )
 op.output("out", daily.down, StdOutSink(format=line_of))
 

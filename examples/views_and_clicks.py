@@ -61,10 +61,10 @@ views = op.input("views", graph, JsonLinesSource(SAMPLES / "views.jsonl"))
 clicks = op.input("clicks", graph, JsonLinesSource(SAMPLES / "view_clicks.jsonl"))
 matched = win.join_window(
     "match",
-    win.EventClock("at", wait_for_system_duration="15m", forget_after="1h"),
-    win.SessionWindower(gap="10m"),
     op.key_on("views_by_id", views, "view"),
     op.key_on("clicks_by_id", clicks, "view"),
+    clock=win.EventClock("at", wait_for_system_duration="15m", forget_after="1h"),
+    windower=win.SessionWindower(gap="10m"),
     insert_mode="first",
 )
 op.output("out", matched.down, StdOutSink(format=line_of))

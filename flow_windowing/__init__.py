@@ -66,10 +66,10 @@ from flow_windowing.windowers.counts import CountWindower
 from flow_windowing.windowers.event_sliding import EventSlidingWindower
 from flow_windowing.windowers.session_windower import SessionWindower
 from flow_windowing.windowers.windower import (
+    AssignedWindows,
     DatetimeWindower,
-    Filled,
+    FilledWindow,
     IndexedLogic,
-    Opened,
     Windower,
     WindowerLogic,
 )
@@ -83,6 +83,7 @@ __all__ = [
     "ApproxQuantile",
     "ApproxTopK",
     "Arrival",
+    "AssignedWindows",
     "CalendarWindower",
     "Clock",
     "ClockLogic",
@@ -100,7 +101,7 @@ __all__ = [
     "EpochWindowLogic",
     "EventClock",
     "EventSlidingWindower",
-    "Filled",
+    "FilledWindow",
     "First",
     "IndexedLogic",
     "JoinedPair",
@@ -116,7 +117,6 @@ __all__ = [
     "Min",
     "MinK",
     "MinKUnique",
-    "Opened",
     "Pane",
     "PaneTiming",
     "Quantile",

@@ -29,9 +29,9 @@ from flow_windowing.windowers.windower import Windower
 
 def join_window(
     step_id: str,
+    *sides: KeyedStream[Any],
     clock: Clock[Any, Any],
     windower: Windower[Any],
-    *sides: KeyedStream[Any],
     insert_mode: InsertMode = "last",
     emit_mode: EmitMode = "final",
     ordered: bool | None = None,
@@ -43,9 +43,9 @@ def join_window(
 
     Args:
         step_id: the step's id, unique in the flow.
+        sides: two or more keyed streams.
         clock: the clock, such as an `EventClock`.
         windower: the windower, such as a `TumblingWindower`.
-        sides: two or more keyed streams.
         insert_mode: the values of a side that take part: the ``"first"``, the ``"last"``, or, for
             ``"product"``, all, in every combination.
         emit_mode: when to emit: ``"final"``, as the window closes, with ``None`` for a side without
@@ -64,7 +64,8 @@ def join_window(
         >>> from flow_windowing import SystemClock, TumblingWindower
         >>> def joined(views):
         ...     clicks = op.filter_value("clicks", views, lambda n: n > 1)
-        ...     return join_window("j", SystemClock(), TumblingWindower("1h"), views, clicks).down
+        ...     hours = TumblingWindower("1h")
+        ...     return join_window("j", views, clicks, clock=SystemClock(), windower=hours).down
         >>> out = run_once([("a", 1), ("b", 2)], joined)
         >>> sorted((key, pair) for key, (_, pair) in out)
         [('a', (1, None)), ('b', (2, 2))]
@@ -156,7 +157,7 @@ def join_asof(
     tolerance: Duration | None,
     direction: Direction = "backward",
     how: asof.How = "left",
-    emit: AsofEmit = "complete",
+    emit: AsofEmit = "close",
     right_value: Callable[[Any], Any] | str | None = None,
 ) -> WindowOut[Any, JoinedPair[Any, Any]]:
     """Join each left value with the right value of its key that is valid at its time.
@@ -186,7 +187,7 @@ def join_asof(
             nearer, of two as near the earlier one.
         how: ``"left"``: all left values leave, with ``None`` in the other place if they have no
             partner; ``"inner"``: only pairs leave.
-        emit: ``"complete"``, or ``"now"``: each left value leaves as it arrives, with its partner
+        emit: ``"close"``, or ``"now"``: each left value leaves as it arrives, with its partner
             among the right values that have arrived before it; so the output depends on the order
             of arrival, and a right value that comes later changes no pair.
         right_value: a function of a right value, or the path of a field, that returns what is

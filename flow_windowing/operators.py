@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from functools import wraps
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from flow.checks import check_choice, check_flag
 from flow.dataflow import KeyedStream, Stream, add_step, check_callable
@@ -40,6 +41,8 @@ S = TypeVar("S")
 
 
 X = TypeVar("X")
+Added = TypeVar("Added")
+P = ParamSpec("P")
 
 
 EMITS = ("close", "epoch", "update")
@@ -437,12 +440,29 @@ def min_window(
     )
 
 
+def _refusing_of(operator: Callable[P, Added]) -> Callable[P, Added]:
+    """Return an operator that refuses the argument `of`, which other operators call `by`."""
+
+    @wraps(operator)
+    def checked(*arguments: P.args, **options: P.kwargs) -> Added:
+        if "of" in options:
+            step_id = arguments[0] if arguments else options.get("step_id")
+            raise FlowTypeError(
+                f"step {shorten(step_id)}: {operator.__name__} has no argument 'of': use by=, a "
+                "function of a value or the path of a field"
+            )
+        return operator(*arguments, **options)
+
+    return checked
+
+
+@_refusing_of
 def sum_window(
     step_id: str,
     up: KeyedStream[V],
     clock: Clock[V, Any],
     windower: Windower[Any],
-    of: Field = None,
+    by: Field = None,
     *,
     emit: Emit | Trigger = "close",
     timestamp: Timestamp | None = None,
@@ -454,7 +474,7 @@ def sum_window(
         up: the keyed stream to read.
         clock: the clock, such as an `EventClock`.
         windower: the windower, such as a `TumblingWindower`.
-        of: the part of a value to add: a field's path, a function, or by default the value itself.
+        by: the part of a value to add: a field's path, a function, or by default the value itself.
         emit: when windows emit; see `fold_window`.
         timestamp: the time in the metadata; see `fold_window`.
 
@@ -466,16 +486,17 @@ def sum_window(
         >>> [value for _, (_, value) in out]
         [4]
     """
-    aggregator = _aggregator_of(step_id, Sum, of)
+    aggregator = _aggregator_of(step_id, Sum, by)
     return fold_with(step_id, up, clock, windower, aggregator, None, emit, timestamp)
 
 
+@_refusing_of
 def mean_window(
     step_id: str,
     up: KeyedStream[V],
     clock: Clock[V, Any],
     windower: Windower[Any],
-    of: Field = None,
+    by: Field = None,
     *,
     emit: Emit | Trigger = "close",
     timestamp: Timestamp | None = None,
@@ -489,7 +510,7 @@ def mean_window(
     >>> [value for _, (_, value) in out]
     [1.5]
     """
-    aggregator = _aggregator_of(step_id, Mean, of)
+    aggregator = _aggregator_of(step_id, Mean, by)
     return fold_with(step_id, up, clock, windower, aggregator, None, emit, timestamp)
 
 
@@ -580,9 +601,9 @@ def check_aggregator(step_id: str, name: str, aggregator: object) -> None:
 
 
 def _aggregator_of(
-    step_id: str, make: Callable[[Field], Aggregator[Any, Any, Any]], of: Field
+    step_id: str, make: Callable[[Field], Aggregator[Any, Any, Any]], by: Field
 ) -> Aggregator[Any, Any, Any]:
     try:
-        return make(of)
+        return make(by)
     except FlowBuildError as error:
-        raise type(error)(f"step {shorten(step_id)}: of: {error}") from None
+        raise type(error)(f"step {shorten(step_id)}: by: {error}") from None

@@ -73,7 +73,7 @@ def hits_by_hour(flow: Dataflow, source: Any, **clock: Any) -> Any:
     )
     rows = op.key_on("site", op.records("rows", minutes.down), lambda _: "site")
     opened, hours = win.EventClock("open_time", "0s", **clock), win.TumblingWindower("1h")
-    return win.sum_window("by_hour", rows, opened, hours, of="n")
+    return win.sum_window("by_hour", rows, opened, hours, by="n")
 
 
 class Funnel(win.WindowLogic[Any, int, int]):
@@ -106,7 +106,7 @@ def funnels_by_hour(flow: Dataflow, source: Any, **clock: Any) -> Any:
     site = op.map("site", funnels.down, lambda item: ("site", item[1]))
     opened = win.EventClock(lambda value: value[0].open_time, "0s", **clock)
     return win.sum_window(
-        "by_hour", site, opened, win.TumblingWindower("1h"), of=lambda value: value[1]
+        "by_hour", site, opened, win.TumblingWindower("1h"), by=lambda value: value[1]
     )
 
 
@@ -184,7 +184,7 @@ def test_an_as_of_join_of_windows_and_values_loses_nothing() -> None:
     of_user = op.key_on("of_user", op.input("in", flow, TestingSource([])), "user")
     clock = win.EventClock("at", "0s")
     minutes = win.sum_window(
-        "minutes", of_user, clock, win.TumblingWindower("1m"), of="n", timestamp="close"
+        "minutes", of_user, clock, win.TumblingWindower("1m"), by="n", timestamp="close"
     )
     features = op.map_value(
         "features", minutes.down, lambda pair: {"at": pair[0].timestamp, "sum": pair[1]}

@@ -103,7 +103,9 @@ def new_sellers(persons: Stream[Row], auctions: Stream[Row]) -> Stream[Row]:
     by_id = op.key_on("by_id", persons, "id")
     by_seller = op.key_on("by_seller", auctions, "seller")
     windows = win.TumblingWindower("10s")
-    joined = win.join_window("joined", CLOCK, windows, by_id, by_seller, ordered=False)
+    joined = win.join_window(
+        "joined", by_id, by_seller, clock=CLOCK, windower=windows, ordered=False
+    )
     return op.filter_map("rows", joined.down, _new_seller)
 
 

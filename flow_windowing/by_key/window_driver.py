@@ -38,7 +38,12 @@ from flow_windowing.rules.triggers import (
 )
 from flow_windowing.rules.watermark import is_behind
 from flow_windowing.rules.window_logic import Arrival, Calling, EpochWindowLogic, WindowLogic
-from flow_windowing.windowers.windower import Filled, Opened, Windower, check_windower
+from flow_windowing.windowers.windower import (
+    AssignedWindows,
+    FilledWindow,
+    Windower,
+    check_windower,
+)
 
 WindowBuilder: TypeAlias = Callable[[Any], WindowLogic[Any, Any, Any]]
 """A function that returns the logic of a window from a snapshot, ``None`` for a new window."""
@@ -228,7 +233,7 @@ class WindowDriver(ClockedDriver[DriverState]):
         self._close_passed(watermark_us)
 
     def _emit_unassigned(
-        self, opened: Opened, value: Any, timestamp_us: int, watermark_us: int
+        self, opened: AssignedWindows, value: Any, timestamp_us: int, watermark_us: int
     ) -> None:
         """Emit a late value if the value missed windows, or is in a gap."""
         if opened.missed:
@@ -237,7 +242,7 @@ class WindowDriver(ClockedDriver[DriverState]):
             self._counts[LateReason.GAP.value] += 1
             self._emit_late(value, timestamp_us, watermark_us, (), LateReason.GAP)
 
-    def _fill(self, filled: Filled, newest: RetainedValue) -> None:
+    def _fill(self, filled: FilledWindow, newest: RetainedValue) -> None:
         """Open a window over retained values, and over the newest value if it is in the window."""
         first = bisect.bisect_left(self._retained, filled.first_us, key=_timestamp_of)
         last = bisect.bisect_right(self._retained, filled.last_us, key=_timestamp_of)

@@ -68,7 +68,7 @@ class AsofJoin(TimeJoinBuilder):
     tolerance: Duration | None
     direction: Direction = "backward"
     how: How = "left"
-    emit: AsofEmit = "complete"
+    emit: AsofEmit = "close"
     right_value: Callable[[Any], Any] | str | None = None
 
     def __post_init__(self) -> None:

@@ -33,9 +33,9 @@ How: TypeAlias = Literal["left", "inner"]
 """The left values that leave: all, or those with a partner."""
 HOWS = ("left", "inner")
 
-AsofEmit: TypeAlias = Literal["complete", "now"]
+AsofEmit: TypeAlias = Literal["close", "now"]
 """The time at which a left value leaves: once its partner is final, or on arrival."""
-EMITS = ("complete", "now")
+EMITS = ("close", "now")
 
 NO_RIGHT = -NEVER, NEVER
 """The timestamps of the earlier and the later right value of a left value without them."""

@@ -11,7 +11,7 @@ from typing_extensions import override
 from flow.checks import check_flag, check_whole
 from flow.instants import NEVER
 from flow_windowing.rules.metadata import WindowMetadata
-from flow_windowing.windowers.windower import Opened, Windower, WindowerLogic
+from flow_windowing.windowers.windower import AssignedWindows, Windower, WindowerLogic
 
 CountState: TypeAlias = tuple[int, dict[int, tuple[int, int]]]
 """The number of values, and the least and greatest timestamp in each open window, by id."""
@@ -89,7 +89,7 @@ class _CountLogic(WindowerLogic[CountState]):
         self._full: int | None = None
 
     @override
-    def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
+    def open_for(self, timestamp_us: int, watermark_us: int) -> AssignedWindows:
         number, self._seen = self._seen, self._seen + 1
         first = max(0, (number - self._count) // self._step + 1)
         # A window that is neither open nor begins with this value was closed before it was full.
@@ -103,7 +103,7 @@ class _CountLogic(WindowerLogic[CountState]):
             self._bounds[window_id] = min(least, timestamp_us), max(greatest, timestamp_us)
         if first in self._bounds and number + 1 == first * self._step + self._count:
             self._full = first
-        return Opened(ids)
+        return AssignedWindows(ids)
 
     @override
     def missed_by(self, timestamp_us: int) -> Sequence[WindowMetadata]:

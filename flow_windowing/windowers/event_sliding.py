@@ -18,7 +18,13 @@ from flow.checks import check_flag
 from flow.durations import Duration
 from flow.instants import NEVER
 from flow_windowing.rules.metadata import WindowMetadata
-from flow_windowing.windowers.windower import Filled, GraceWindower, Opened, WindowerLogic, span_us
+from flow_windowing.windowers.windower import (
+    AssignedWindows,
+    FilledWindow,
+    GraceWindower,
+    WindowerLogic,
+    span_us,
+)
 
 EventSlidingState: TypeAlias = tuple[list[int], list[int]]
 """The closes of the open windows, and the timestamps that right windows may still need."""
@@ -95,22 +101,22 @@ class _EventSlidingLogic(WindowerLogic[EventSlidingState]):
         self._closes, self._seen = list(closes), list(seen)
 
     @override
-    def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
+    def open_for(self, timestamp_us: int, watermark_us: int) -> AssignedWindows:
         missed: Sequence[WindowMetadata] = ()
-        filled: list[Filled] = []
+        filled: list[FilledWindow] = []
         for close_us in self._windows_of(timestamp_us):
             if _holds(self._closes, close_us, close_us):
                 continue
             if close_us + self._grace_us >= watermark_us:
                 insort(self._closes, close_us)
-                filled.append(Filled(close_us, close_us - self._length_us, close_us))
+                filled.append(FilledWindow(close_us, close_us - self._length_us, close_us))
             elif close_us == timestamp_us:
                 missed = self.missed_by(timestamp_us)
         if self._config.emit_right and not _holds(self._seen, timestamp_us, timestamp_us):
             insort(self._seen, timestamp_us)
         first = bisect_left(self._closes, timestamp_us)
         last = bisect_right(self._closes, timestamp_us + self._length_us)
-        return Opened(self._closes[first:last], missed, filled)
+        return AssignedWindows(self._closes[first:last], missed, filled)
 
     @override
     def missed_by(self, timestamp_us: int) -> Sequence[WindowMetadata]:

@@ -18,7 +18,12 @@ from flow.instants import NEVER
 from flow_windowing.rules.metadata import WindowMetadata
 from flow_windowing.rules.triggers import Timestamp
 from flow_windowing.rules.watermark import has_closed
-from flow_windowing.windowers.windower import LONGEST_US, GraceWindower, Opened, WindowerLogic
+from flow_windowing.windowers.windower import (
+    LONGEST_US,
+    AssignedWindows,
+    GraceWindower,
+    WindowerLogic,
+)
 
 SessionState: TypeAlias = list[tuple[int, int, int, tuple[int, ...]]]
 """Each open session, sorted by time: id, first and last timestamp, merged ids."""
@@ -121,7 +126,7 @@ class _SessionLogic(WindowerLogic[SessionState]):
         self._merged: list[tuple[int, int]] = []
 
     @override
-    def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
+    def open_for(self, timestamp_us: int, watermark_us: int) -> AssignedWindows:
         near = self._near(timestamp_us)
         if not near:
             return self._open_new(timestamp_us, watermark_us)
@@ -130,7 +135,7 @@ class _SessionLogic(WindowerLogic[SessionState]):
         session.last_us = max(session.last_us, timestamp_us)
         for other in near[1:]:
             self._merge(other, session)
-        return Opened((session.window_id,))
+        return AssignedWindows((session.window_id,))
 
     @override
     def missed_by(self, timestamp_us: int) -> Sequence[WindowMetadata]:
@@ -179,15 +184,15 @@ class _SessionLogic(WindowerLogic[SessionState]):
             if session.first_us - self._reach_us <= timestamp_us <= session.last_us + self._reach_us
         ]
 
-    def _open_new(self, timestamp_us: int, watermark_us: int) -> Opened:
+    def _open_new(self, timestamp_us: int, watermark_us: int) -> AssignedWindows:
         """Open a session for a value that joins no session, unless the watermark has closed it."""
         if has_closed(timestamp_us + self._closing_us, watermark_us):
-            return Opened((), self.missed_by(timestamp_us))
+            return AssignedWindows((), self.missed_by(timestamp_us))
         session = _Session(timestamp_us, timestamp_us, timestamp_us)
         at = bisect_right(self._sessions, timestamp_us, key=attrgetter("first_us"))
         self._sessions.insert(at, session)
         self._by_id[timestamp_us] = session
-        return Opened((timestamp_us,))
+        return AssignedWindows((timestamp_us,))
 
     def _merge(self, original: _Session, target: _Session) -> None:
         """Merge a session into the session before it, and record the merge."""

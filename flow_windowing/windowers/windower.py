@@ -33,7 +33,7 @@ closes, such as with ``grace=timedelta.max``, still closes when the input ends.
 """
 
 
-class Filled(NamedTuple):
+class FilledWindow(NamedTuple):
     """A new window that holds earlier values.
 
     Attributes:
@@ -47,7 +47,7 @@ class Filled(NamedTuple):
     last_us: int
 
 
-class Opened(NamedTuple):
+class AssignedWindows(NamedTuple):
     """The windows of a value. A value for which all fields are empty is in a gap.
 
     Attributes:
@@ -59,7 +59,7 @@ class Opened(NamedTuple):
 
     ids: Sequence[int]
     missed: Sequence[WindowMetadata] = ()
-    filled: Sequence[Filled] = ()
+    filled: Sequence[FilledWindow] = ()
 
 
 class WindowerLogic(ABC, Generic[S]):
@@ -69,7 +69,7 @@ class WindowerLogic(ABC, Generic[S]):
     """
 
     @abstractmethod
-    def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
+    def open_for(self, timestamp_us: int, watermark_us: int) -> AssignedWindows:
         """Open the windows of a value, except those that the watermark has closed.
 
         Never called for a value behind the watermark if `Windower.grace_us` is ``None``.
@@ -238,7 +238,7 @@ class IndexedLogic(WindowerLogic[list[int]]):
         """Return the least watermark at which a window is closed, grace included."""
 
     @override
-    def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
+    def open_for(self, timestamp_us: int, watermark_us: int) -> AssignedWindows:
         ids, missed = [], []
         for window_id in self.ids_at(timestamp_us):
             if window_id in self._open:
@@ -252,7 +252,7 @@ class IndexedLogic(WindowerLogic[list[int]]):
             insort(self._in_order, window_id)
             self._next_close_us = min(self._next_close_us, closed_at_us)
             ids.append(window_id)
-        return Opened(ids, missed)
+        return AssignedWindows(ids, missed)
 
     @override
     def missed_by(self, timestamp_us: int) -> Sequence[WindowMetadata]:
@@ -370,7 +370,7 @@ class _BoundsLogic(WindowerLogic[Bounds]):
         self._next_close_us = self._least_close_us()
 
     @override
-    def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
+    def open_for(self, timestamp_us: int, watermark_us: int) -> AssignedWindows:
         ids, missed = [], []
         for open_us, close_us in self._bounds_at(timestamp_us):
             if open_us not in self._open and has_closed(close_us + self._grace_us, watermark_us):
@@ -384,7 +384,7 @@ class _BoundsLogic(WindowerLogic[Bounds]):
                 )
             self._next_close_us = min(self._next_close_us, close_us + self._grace_us)
             ids.append(open_us)
-        return Opened(ids, missed)
+        return AssignedWindows(ids, missed)
 
     @override
     def missed_by(self, timestamp_us: int) -> Sequence[WindowMetadata]:

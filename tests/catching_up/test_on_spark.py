@@ -57,7 +57,9 @@ class Counts:
             for n, source in enumerate(sources)
         ]
         if joined:
-            windows = win.join_window("join", clock, minutes, *sides, insert_mode="product")
+            windows = win.join_window(
+                "join", *sides, clock=clock, windower=minutes, insert_mode="product"
+            )
         else:
             merged = op.merge("merge", *sides) if len(sides) > 1 else sides[0]
             windows = win.aggregate_window("count", merged, clock, minutes, n=win.Count())

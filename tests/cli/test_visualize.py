@@ -67,7 +67,7 @@ def test_keyed_steps_say_whether_they_run_over_columns_and_why_not(flow: Dataflo
     numbers = op.key_on("by_key", op.input("in", flow, TestingSource([])), str)
     hours = win.TumblingWindower("1h", grace="5m")
     clock = win.EventClock("at", "1m")
-    win.sum_window("columns", numbers, clock, hours, of="n")
+    win.sum_window("columns", numbers, clock, hours, by="n")
     win.collect_window("keys", numbers, clock, hours, ordered=True)
     steps = {step["step_id"]: step for step in json.loads(to_json(flow))["steps"]}
     assert steps["columns"]["runs"] == "over columns"

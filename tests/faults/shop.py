@@ -124,7 +124,7 @@ def make_flow(home: Path, size: Size, fault: Fault = NO_FAULT) -> Dataflow:
     visits_by_town = op.key_on("visits_by_town", made, "town")
     orders_by_town = op.key_on("orders_by_town", op.map("order", spent, order_of), "town")
     clock, hour = EventClock("at", "1h", on_idle="hold"), TumblingWindower("1h")
-    hours = win.join_window("hours", clock, hour, visits_by_town, orders_by_town)
+    hours = win.join_window("hours", visits_by_town, orders_by_town, clock=clock, windower=hour)
     both = op.merge("both", visits_by_town, orders_by_town)
     numbered = op.stateful_map("numbered", both, Number(fault))
     late = op.map("late", op.merge("all_late", visits.late, hours.late), late_of)

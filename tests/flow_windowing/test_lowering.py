@@ -74,7 +74,7 @@ OVER_COLUMNS = {
     "own clock": collected(Clock("at", "1m")),
     "a join by one's own clock": lambda up: win.join_asof("w", up, up, Clock("at", "1m"), "5s"),
     "deduplication by one's own clock": lambda up: win.dedup("w", up, Clock("at", "1m"), ttl="5s"),
-    "a join of last values": lambda up: win.join_window("w", CLOCK, HOURS, up, up),
+    "a join of last values": lambda up: win.join_window("w", up, up, clock=CLOCK, windower=HOURS),
     "updates": collected(emit="update", ordered=False),
     "updates of counts": collected(windower=win.CountWindower(3), emit="update", ordered=False),
     "counts, each epoch": collected(windower=win.CountWindower(3), emit="epoch", ordered=False),
@@ -126,7 +126,7 @@ KEY_BY_KEY = {
         "<lambda> is called for each window and value",
     ),
     "a join of all values": (
-        lambda up: win.join_window("w", CLOCK, HOURS, up, up, insert_mode="product"),
+        lambda up: win.join_window("w", up, up, clock=CLOCK, windower=HOURS, insert_mode="product"),
         "a join with insert_mode='product' and emit_mode='final' is called for each window "
         "and value",
     ),
@@ -163,6 +163,6 @@ def test_a_step_of_one_form_keeps_it() -> None:
 
 
 def test_fields_are_narrowed_only_over_columns_and_while_nobody_reads_late_values() -> None:
-    lowering = lowering_of(lambda up: win.sum_window("w", up, CLOCK, HOURS, of="n"))
+    lowering = lowering_of(lambda up: win.sum_window("w", up, CLOCK, HOURS, by="n"))
     assert lowering.fields_needed(frozenset({0})) == {"at", "n"}
     assert lowering.fields_needed(frozenset({0, 1})) is None

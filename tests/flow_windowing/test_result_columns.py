@@ -123,7 +123,9 @@ def test_late_values_have_the_record_and_the_window() -> None:
         ),
         (windows(n=win.Sum("missing")).down, "the type of the result 'n' of Sum"),
         (
-            win.join_window("j", CLOCK, HOURS, (keys := keyed()), op.filter("f", keys, bool)).down,
+            win.join_window(
+                "j", (keys := keyed()), op.filter("f", keys, bool), clock=CLOCK, windower=HOURS
+            ).down,
             "the results of custom window logic and of joins have no known types",
         ),
         (win.collect_window("c", keyed(), CLOCK, HOURS).down, "the type of the result 'value'"),

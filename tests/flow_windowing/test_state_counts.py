@@ -83,7 +83,7 @@ KINDS: dict[str, Add] = {
     "lists": listed(TUMBLING),
     "system time": listed(TUMBLING, win.SystemClock()),
     "join in windows": lambda left, right: (
-        win.join_window(STEP, clock(), TUMBLING, left, right).down
+        win.join_window(STEP, left, right, clock=clock(), windower=TUMBLING).down
     ),
     "interval join": interval(),
     "interval join, outer": interval(how="outer"),

@@ -67,7 +67,7 @@ def make_flow(
             "all", both, PATIENT, TENS, n=win.Count(), mean=win.Mean(), **SKETCHES
         ),
         "top": win.top_n("top", both, PATIENT, TENS, 2, win.Sum()),
-        "windows": win.join_window("windows", PATIENT, TENS, *sides),
+        "windows": win.join_window("windows", *sides, clock=PATIENT, windower=TENS),
         "interval": win.join_interval(
             "interval", *sides, PATIENT, interval, "2s", how="outer", grace="1s"
         ),

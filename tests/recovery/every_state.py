@@ -156,7 +156,9 @@ def windows(stream: KeyedStream[Any], records: KeyedStream[Any]) -> dict[str, An
     clicks, views = op.branch("kinds", stream, is_click)
     for mode in ("first", "last", "product"):
         step = f"join_{mode}"
-        found[step] = win.join_window(step, clock, hour, clicks, views, insert_mode=mode)
+        found[step] = win.join_window(
+            step, clicks, views, clock=clock, windower=hour, insert_mode=mode
+        )
     down = {name: out.down for name, out in found.items()}
     return {**down, "late": op.merge("late", *(out.late for out in found.values()))}
 

@@ -16,7 +16,7 @@ from tests.support.windowed_flows import SECOND
 
 directions = st.sampled_from(["backward", "backward", "forward", "nearest"])
 hows = st.sampled_from(["left", "inner"])
-emits = st.sampled_from(["complete", "complete", "now"])
+emits = st.sampled_from(["close", "close", "now"])
 tolerances = st.none() | st.builds(lambda s, us: max(s * SECOND + us, 0), st.integers(0, 8), near)
 """Tolerances in microseconds."""
 

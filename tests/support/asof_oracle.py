@@ -20,7 +20,7 @@ class Asof:
     tolerance: int | None
     direction: str = "backward"
     how: str = "left"
-    emit: str = "complete"
+    emit: str = "close"
 
     def partner(self, left: int, rights: Sequence[tuple[int, Any]]) -> tuple[int, Any] | None:
         """Return the right value, as time and value, that a left value at a time finds.

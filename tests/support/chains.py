@@ -225,7 +225,7 @@ def _joined(chain: Chain, name: str, clock: Any, ups: list[Keyed]) -> Out:
         "emit_mode": pick(chain.choose, ["final", "complete", "running"]),
         "timestamp": chain.timestamp(),
     }
-    return win.join_window(name, clock, windower, ups[0], ups[-1], **options), False
+    return win.join_window(name, ups[0], ups[-1], clock=clock, windower=windower, **options), False
 
 
 def _dedup(chain: Chain, name: str, clock: Any, ups: list[Keyed]) -> Out:
@@ -250,7 +250,7 @@ def _all_keys(chain: Chain, name: str, clock: Any, ups: list[Keyed]) -> Out:
 
 
 GRACES = (None, None, "4s")
-DIRECTIONS = tuple((one, "complete") for one in ("backward", "forward", "nearest"))
+DIRECTIONS = tuple((one, "close") for one in ("backward", "forward", "nearest"))
 KINDS = (
     *(_closed, _closed, _closed, _updates, _ordered, _logic, _counted),
     *(_interval, _interval, _asof, _joined, _dedup, _map, _all_keys),

@@ -265,7 +265,9 @@ def _joined(insert_mode: Any, emit_mode: Any) -> Windowed:
         odd = op.filter_value("odd", up, lambda value: value[1] % 2 == 1)
         even = op.filter_value("even", up, lambda value: value[1] % 2 == 0)
         modes = {"insert_mode": insert_mode, "emit_mode": emit_mode}
-        return win.join_window("w", clock, windower, odd, even, ordered=ordered, **modes)
+        return win.join_window(
+            "w", odd, even, clock=clock, windower=windower, ordered=ordered, **modes
+        )
 
     return joined
 

@@ -54,7 +54,7 @@ def test_a_flow_of_event_time_can_be_tested_on_system_time() -> None:
 def test_the_clock_of_a_join_can_be_swapped() -> None:
     flow = Dataflow("joined")
     left, right = (op.input(name, flow, TestingSource([])) for name in ("left", "right"))
-    out = win.join_window("join", SystemClock(), TumblingWindower("1h"), left, right)
+    out = win.join_window("join", left, right, clock=SystemClock(), windower=TumblingWindower("1h"))
     op.output("out", out.down, TestingSink([]))
     with TestDriver(swap_clock(flow, "join", EventClock(float, "0s"))) as t:
         t.send_all({"left": [("k", 1)], "right": [("k", 2)]})

@@ -31,7 +31,7 @@ from tests.support.windowed_flows import ORIGIN, SECOND, Received, bytes_up_to, 
 JOINS: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy[Any]]]] = {
     "in windows": (
         lambda left, right, clock, windower, **options: win.join_window(
-            "w", clock, windower, left, right, **options
+            "w", left, right, clock=clock, windower=windower, **options
         ),
         {
             "windower": windowers,
@@ -231,7 +231,7 @@ def test_windows_close_with_the_values_after_which_no_partition_holds(alone: boo
     made = Dataflow("join")
     sides = [op.input(name, made, TestingSource([])) for name in ("left", "right")]
     clock = EventClock(lambda value: value, "0s")
-    out = win.join_window("w", clock, win.TumblingWindower("1s"), *sides)
+    out = win.join_window("w", *sides, clock=clock, windower=win.TumblingWindower("1s"))
     op.output("down", out.down, TestingSink([]))
     with on_path(alone), TestDriver(made, now=START) as t:
         t.send_all({"left": [("k", 15)], "right": [("k", 10)]})

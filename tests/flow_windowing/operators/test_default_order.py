@@ -69,7 +69,7 @@ def aggregated(**aggregates: Any) -> Callable[[Any], Any]:
         (aggregated(all=win.Collect()), {"all": [1, 2, 3]}),
         (aggregated(n=win.Count(), all=win.CollectUnique()), {"n": 3, "all": [1, 2, 3]}),
         (aggregated(text=Joined()), {"text": "123"}),
-        (lambda up: win.join_window("w", SECONDS, HOUR, up, up), (3, 3)),
+        (lambda up: win.join_window("w", up, up, clock=SECONDS, windower=HOUR), (3, 3)),
     ],
     ids=["window", "collect", "reduce", "fold", "Collect", "CollectUnique", "custom", "join"],
 )
@@ -97,7 +97,7 @@ def test_ordered_is_true_false_or_left_out(ordered: Any) -> None:
     message = f"^step 'w': ordered must be True or False, got {type(ordered).__name__} {ordered!r}$"
     for add in (
         lambda up: win.collect_window("w", up, SECONDS, HOUR, ordered=ordered),
-        lambda up: win.join_window("w", SECONDS, HOUR, up, up, ordered=ordered),
+        lambda up: win.join_window("w", up, up, clock=SECONDS, windower=HOUR, ordered=ordered),
     ):
         with pytest.raises(FlowBuildError, match=message):
             run_once(ITEMS, lambda stream, add=add: add(stream).down)  # type: ignore[misc]

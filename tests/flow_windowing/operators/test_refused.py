@@ -133,7 +133,7 @@ EVERY: dict[str, Operator] = {
     "sum": lambda s, **o: win.sum_window("w", s, **o),
     "mean": lambda s, **o: win.mean_window("w", s, **o),
     "aggregate": lambda s, **o: win.aggregate_window("w", s, **{"n": win.Count(), **o}),
-    "join": lambda s, **o: win.join_window("w", o.pop("clock"), o.pop("windower"), s, s, **o),
+    "join": lambda s, **o: win.join_window("w", s, s, **o),
 }
 ORDERED = ("window", "fold", "reduce", "collect", "aggregate", "join")
 
@@ -178,8 +178,10 @@ OPERATORS: list[tuple[str, str, Any, type[Exception], str]] = [
     ("collect", "into", [], FlowBuildError, "into must be list, set or dict, got []"),
     ("max", "by", "a", FlowTypeError, "by must be a function, got str 'a'"),
     ("min", "by", "a", FlowTypeError, "by must be a function, got str 'a'"),
-    ("sum", "of", 5, FlowTypeError, "of: Sum: field must be a function or a field's path"),
-    ("mean", "of", "a..b", FlowBuildError, "of: Mean: field must be a field's path such as"),
+    ("sum", "by", 5, FlowTypeError, "by: Sum: field must be a function or a field's path"),
+    ("mean", "by", "a..b", FlowBuildError, "by: Mean: field must be a field's path such as"),
+    ("sum", "of", "a", FlowTypeError, "sum_window has no argument 'of': use by=, a function"),
+    ("mean", "of", "a", FlowTypeError, "mean_window has no argument 'of': use by=, a function"),
     ("aggregate", "n", 5, FlowTypeError, "n must be an Aggregator such as Sum('amount')"),
     ("aggregate", "n", win.Count, FlowTypeError, "write Count()"),
     ("join", "insert_mode", "all", FlowBuildError, "insert_mode must be 'first', 'last'"),
@@ -263,7 +265,7 @@ def test_nothing_to_aggregate_is_refused() -> None:
 def test_a_join_of_one_stream_is_refused() -> None:
     clock, hours = win.SystemClock(), win.TumblingWindower("1h")
     with pytest.raises(FlowBuildError, match="step 'w': a join needs two or more streams, got 1"):
-        win.join_window("w", clock, hours, a_stream())
+        win.join_window("w", a_stream(), clock=clock, windower=hours)
 
 
 def test_the_whole_output_in_place_of_one_of_its_streams_is_refused() -> None:

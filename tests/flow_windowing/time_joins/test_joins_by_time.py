@@ -218,7 +218,7 @@ ASOF = [
         "direction must be 'backward', 'forward' or 'nearest', got 'up'",
     ),
     ({"how": "outer"}, FlowBuildError, "how must be 'left' or 'inner', got 'outer'"),
-    ({"emit": "close"}, FlowBuildError, "emit must be 'complete' or 'now', got 'close'"),
+    ({"emit": "complete"}, FlowBuildError, "emit must be 'close' or 'now', got 'complete'"),
     (
         {"right_value": 7},
         FlowTypeError,
@@ -320,7 +320,7 @@ def test_swapped_sides_are_refused() -> None:
 def test_a_join_in_windows_cannot_become_an_interval_join() -> None:
     flow = Dataflow("f")
     sides = [op.input(name, flow, TestingSource([])) for name in ("left", "right")]
-    out = win.join_window("w", clock(), win.TumblingWindower("5s"), *sides)
+    out = win.join_window("w", *sides, clock=clock(), windower=win.TumblingWindower("5s"))
     op.output("out", out.down, TestingSink([]))
     (change,) = changes(flow, interval_flow(clock(), "5s", "2s"))
     assert change == (Effect.WRONG_STATE, "was window and is join_interval")

@@ -127,9 +127,9 @@ def test_a_custom_windower_without_ends_has_its_on_time_pane_as_it_closes() -> N
         def __init__(self, state: Any) -> None:
             self.is_open = state is not None
 
-        def open_for(self, timestamp_us: int, watermark_us: int) -> win.Opened:
+        def open_for(self, timestamp_us: int, watermark_us: int) -> win.AssignedWindows:
             self.is_open = True
-            return win.Opened([0])
+            return win.AssignedWindows([0])
 
         def missed_by(self, timestamp_us: int) -> Any:
             return ()

@@ -277,7 +277,7 @@ def joined(sides: Sides = lambda a, c: (a, c), **modes: Any) -> Dataflow:
         op.output(f"read {name}", stream, TestingSink([]))
     read = sides(a, c)
     op.output("out", op.join("j", *read, **modes), TestingSink([]))
-    windows = win.join_window("w", clock, windower, *read, **modes)
+    windows = win.join_window("w", *read, clock=clock, windower=windower, **modes)
     op.output("out of windows", windows.down, TestingSink([]))
     return flow
 

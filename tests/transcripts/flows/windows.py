@@ -40,10 +40,7 @@ def window_step(
     if operator == "count_window":
         streams = tuple(op.map(step("unkeyed"), stream, unkeyed) for stream in streams)
     add = getattr(win, operator)
-    if operator == "join_window":
-        out = add(step("w"), clock, windower, *streams, **options)
-    else:
-        out = add(step("w"), *streams, clock, windower, **options)
+    out = add(step("w"), *streams, clock=clock, windower=windower, **options)
     return {output: getattr(out, output) for output in OUTPUTS}
 
 

@@ -26,7 +26,7 @@ def totals(directory: Path, **session: Any) -> list[Any]:
     flow, out = Dataflow("totals"), list[Any]()
     stream: KeyedStream[Any] = op.input("in", flow, TestingSource(VALUES, batch_size=100))
     minutes = win.TumblingWindower("1m")
-    figures = win.sum_window("sums", stream, win.EventClock("at", "5s"), minutes, of="n")
+    figures = win.sum_window("sums", stream, win.EventClock("at", "5s"), minutes, by="n")
     summed = op.map_value("sum", figures.down, lambda pair: pair[1])
     op.output("out", summed, TestingSink(out))
     run(flow, recovery=RecoveryConfig(directory / "checkpoint"), **session)
