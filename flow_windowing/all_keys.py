@@ -26,7 +26,7 @@ from typing_extensions import override
 from flow.checks import check_whole
 from flow.columns.record_batches import view_of
 from flow.dataflow import KeyedStream, add_step, flow_of
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.errors import FlowBuildError, shorten
 from flow.instants import Moment
 from flow.keyed.logic import DISCARD, Keep, RejectedValue, StatefulBatchLogic
 from flow.keyed.step import KeyByKey, LogicBuilder, Lowering, Stateful
@@ -42,6 +42,7 @@ from flow_windowing.operators import (
     WindowOut,
     check_aggregator,
     check_timestamp,
+    errors_of_step,
     fold_with,
     named_aggregates,
 )
@@ -211,10 +212,8 @@ def _stream_clock(step_id: str, clock: Clock[Any, Any]) -> Clock[Any, Any]:
         FlowTypeError: when `clock` is not a `Clock`.
         FlowBuildError: when its watermark is that of each key.
     """
-    try:
+    with errors_of_step(step_id):
         check_clock(clock)
-    except FlowTypeError as error:
-        raise FlowTypeError(f"step {shorten(step_id)}: {error}") from None
     if isinstance(clock, EventClock):
         # A stream's watermark needs no state per key, so there is none to forget.
         return replace(clock, scope="stream", forget_after=None)
@@ -236,10 +235,8 @@ def _check_arguments(step_id: str, up: object, windower: Any, timestamp: object)
     """
     flow_of(step_id, up)
     check_timestamp(step_id, timestamp)
-    try:
+    with errors_of_step(step_id):
         check_windower(windower)
-    except FlowTypeError as error:
-        raise FlowTypeError(f"step {shorten(step_id)}: {error}") from None
     if not windower.follows_time_alone:
         raise FlowBuildError(
             f"step {shorten(step_id)}: the windows of {type(windower).__name__} differ from key to "

@@ -8,13 +8,13 @@ from typing import Any
 from flow.checks import check_choice
 from flow.dataflow import KeyedStream, Stream, add_step
 from flow.durations import Duration
-from flow.errors import DurationError, FlowBuildError, FlowTypeError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.keyed.step import Stateful
 from flow.operators.key_join import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
 from flow_windowing.aggregates.folding import FoldingBuilder, OneOfEachSide
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.join_logic import JoinBuilder
-from flow_windowing.operators import WindowOut, add_window, check_ordered
+from flow_windowing.operators import WindowOut, add_window, check_ordered, errors_of_step
 from flow_windowing.rules.metadata import PORTS, JoinedPair
 from flow_windowing.rules.triggers import Timestamp
 from flow_windowing.rules.window_logic import WindowLogic
@@ -233,9 +233,7 @@ def _join_by_time(
                 f"step {shorten(step_id)}: {side} must be a stream, "
                 f"got {type(up).__name__} {shorten(up)}"
             )
-    try:
+    with errors_of_step(step_id):
         builder = build()
-    except (FlowTypeError, FlowBuildError, DurationError) as error:
-        raise type(error)(f"step {shorten(step_id)}: {error}") from None
     operator = Stateful(builder, name, sides=2, emits=PORTS)
     return WindowOut(*add_step(step_id, operator, left, right))

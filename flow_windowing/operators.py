@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from flow.checks import check_choice, check_flag
 from flow.dataflow import KeyedStream, Stream, add_step, check_callable
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.errors import DurationError, FlowBuildError, FlowTypeError, shorten
 from flow.keyed.step import Stateful
 from flow.operators.folds import Greater, Lesser
 from flow.operators.stateless import key_on
@@ -76,8 +77,7 @@ def fold_with(
     """Add a windowing step that emits an aggregate of each window."""
     emission = _emission_of(step_id, emit, windower)
     is_discarding = isinstance(emission, AfterWatermark) and not emission.accumulate
-    make = DiscardingBuilder if is_discarding else FoldingBuilder
-    builder = make(aggregator, emission)
+    builder = (DiscardingBuilder if is_discarding else FoldingBuilder)(aggregator, emission)
     return add_window(step_id, (up,), clock, windower, builder, ordered, emission, timestamp)
 
 
@@ -120,13 +120,21 @@ def add_window(
     check_timestamp(step_id, timestamp)
     check_ordered(step_id, ordered)
     if ordered is None:
-        ordered = depends_on_order(builder)
-    try:
+        is_folding = isinstance(builder, FoldingBuilder)
+        ordered = not is_folding or builder.aggregator.depends_on_order
+    with errors_of_step(step_id):
         driver = DriverBuilder(clock, windower, builder, ordered, len(ups), emit, timestamp)
-    except FlowTypeError as error:
-        raise FlowTypeError(f"step {shorten(step_id)}: {error}") from None
     operator = Stateful(driver, "window", sides=len(ups), emits=PORTS)
     return WindowOut(*add_step(step_id, operator, *ups))
+
+
+@contextmanager
+def errors_of_step(step_id: str, argument: str = "") -> Iterator[None]:
+    """Name the step, and an argument of the operator, in errors of arguments in the block."""
+    try:
+        yield
+    except (FlowTypeError, FlowBuildError, DurationError) as error:
+        raise type(error)(f"step {shorten(step_id)}: {argument}{error}") from None
 
 
 def check_timestamp(step_id: str, timestamp: object) -> None:
@@ -139,11 +147,6 @@ def check_ordered(step_id: str, ordered: object) -> None:
     """Raise a `FlowTypeError` unless `ordered` is True, False or ``None``."""
     if ordered is not None:
         check_flag(f"step {shorten(step_id)}: ordered", ordered)
-
-
-def depends_on_order(builder: Callable[[Any], WindowLogic[Any, Any, Any]]) -> bool:
-    """Return True if results of a window may depend on the order in which values enter it."""
-    return not isinstance(builder, FoldingBuilder) or builder.aggregator.depends_on_order
 
 
 def window(
@@ -486,8 +489,9 @@ def sum_window(
         >>> [value for _, (_, value) in out]
         [4]
     """
-    aggregator = _aggregator_of(step_id, Sum, by)
-    return fold_with(step_id, up, clock, windower, aggregator, None, emit, timestamp)
+    with errors_of_step(step_id, "by: "):
+        total = Sum(by)
+    return fold_with(step_id, up, clock, windower, total, None, emit, timestamp)
 
 
 @_refusing_of
@@ -510,8 +514,9 @@ def mean_window(
     >>> [value for _, (_, value) in out]
     [1.5]
     """
-    aggregator = _aggregator_of(step_id, Mean, by)
-    return fold_with(step_id, up, clock, windower, aggregator, None, emit, timestamp)
+    with errors_of_step(step_id, "by: "):
+        mean = Mean(by)
+    return fold_with(step_id, up, clock, windower, mean, None, emit, timestamp)
 
 
 def aggregate_window(
@@ -598,12 +603,3 @@ def check_aggregator(step_id: str, name: str, aggregator: object) -> None:
         f"step {shorten(step_id)}: {name} must be an Aggregator such as Sum('amount'), "
         f"got {type(aggregator).__name__} {shorten(aggregator)}{example}"
     )
-
-
-def _aggregator_of(
-    step_id: str, make: Callable[[Field], Aggregator[Any, Any, Any]], by: Field
-) -> Aggregator[Any, Any, Any]:
-    try:
-        return make(by)
-    except FlowBuildError as error:
-        raise type(error)(f"step {shorten(step_id)}: by: {error}") from None

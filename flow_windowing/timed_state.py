@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from flow.checks import check_choice
 from flow.dataflow import KeyedStream, add_step, check_callable
 from flow.durations import Duration
-from flow.errors import FlowTypeError, shorten
+from flow.errors import shorten
 from flow.keyed.step import Stateful
 from flow.operators.stateful_steps import (
     Expirable,
@@ -19,6 +19,7 @@ from flow.operators.stateful_steps import (
 )
 from flow_windowing.by_key.state_by_time import StateByTime
 from flow_windowing.clocks.clock import Clock
+from flow_windowing.operators import errors_of_step
 from flow_windowing.rules.metadata import STATE_PORTS, LateValue
 
 V = TypeVar("V")
@@ -124,8 +125,6 @@ def _add(
     """Add a step after a check of its arguments."""
     check_choice(f"step {shorten(step_id)}: ttl_from", ttl_from, ("write", "first"))
     ttl_us = check_ttl(step_id, ttl)
-    try:
+    with errors_of_step(step_id):
         builder = StateByTime(clock, logic, ttl_us, ttl_from)
-    except FlowTypeError as error:
-        raise FlowTypeError(f"step {shorten(step_id)}: {error}") from None
     return TimedStateOut(*add_step(step_id, Stateful(builder, kind, emits=STATE_PORTS), up))
