@@ -27,7 +27,7 @@ from flow.keyed.step import OverColumns, TimedResults
 from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.columnar.admission.admitted_rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
-from flow_windowing.columnar.values.blocks import TAGS, least_of_blocks_us
+from flow_windowing.columnar.values.blocks import least_of_blocks_us
 from flow_windowing.columnar.values.buffered_values import BufferedValues
 from flow_windowing.rules.key_state import number_of, side_of
 from flow_windowing.rules.triggers import settings_of
@@ -212,8 +212,8 @@ class ShardAsof(JoinShard):
             The slots that the watermarks changed; may repeat.
         """
         buffered = self._state.buffered
-        rows = AsofRows.of(buffered)
-        is_final = rows.final_us(self._as_of) <= watermark_us[rows.left_slots]
+        rows = AsofRows.of(self._as_of, buffered)
+        is_final = rows.final_us <= watermark_us[rows.left_slots]
         if is_final.any():
             right = np.append(rows.right, -1)[rows.partners(self._as_of)[is_final]]
             self._leave(rows.left[is_final], right, pos_of_slot)
@@ -238,7 +238,7 @@ class ShardAsof(JoinShard):
         slots = rows.right_slots[last]
         has_left = np.zeros(len(watermark_us), np.bool_)
         has_left[rows.left_slots[waits]] = True
-        is_expired = rows.expires_us(self._as_of)[last] <= watermark_us[slots]
+        is_expired = rows.expires_us[last] <= watermark_us[slots]
         return slots[is_expired & ~has_left[slots]]
 
     def _is_needed(self, rows: AsofRows, least_us: Ints) -> Mask:
@@ -251,7 +251,7 @@ class ShardAsof(JoinShard):
         floor_us = least_us[rows.right_slots]
         next_us = np.append(rows.right_us[1:], NEVER)
         next_us[rows.last_right()] = NEVER
-        is_expired = (rows.right_us <= floor_us) & (rows.expires_us(self._as_of) <= floor_us)
+        is_expired = (rows.right_us <= floor_us) & (rows.expires_us <= floor_us)
         is_hidden: Mask = (next_us <= floor_us) & (next_us < NEVER)
         return ~(is_expired | is_hidden)
 
@@ -266,22 +266,18 @@ class ShardAsof(JoinShard):
         self._emit_closed(slots, times_us, pos_of_slot)
 
     @override
-    def _holds_us(self) -> Ints:
-        buffered = self._state.buffered
-        holds_us = buffered.next_us(self._state.count, side_of(buffered.numbers) == LEFT)
-        blocks = self._state.blocks
-        least_us = least_of_blocks_us(blocks, side_of(TAGS) == LEFT)
-        np.minimum.at(holds_us, blocks["slot"], least_us)
-        return holds_us
+    def _is_pending(self, tags: Ints) -> Mask:
+        is_left: Mask = side_of(tags) == LEFT
+        return is_left
 
     @override
     def _next_us(self) -> Ints:
-        rows = AsofRows.of(self._state.buffered)
+        rows = AsofRows.of(self._as_of, self._state.buffered)
         due_us = np.full(self._state.count, NEVER)
         last = rows.last_right()
-        due_us[rows.right_slots[last]] = rows.expires_us(self._as_of)[last]
+        due_us[rows.right_slots[last]] = rows.expires_us[last]
         # A key with left values is due for them; right values expire with the last of them.
         due_us[rows.left_slots] = NEVER
-        np.minimum.at(due_us, rows.left_slots, rows.final_us(self._as_of))
+        np.minimum.at(due_us, rows.left_slots, rows.final_us)
         np.minimum.at(due_us, self._state.blocks["slot"], self._due_of_blocks_us())
         return due_us

@@ -1,6 +1,7 @@
-"""Rules of an as-of join: partners, the time at which they are final, and expiry.
+"""Matching of an as-of join: partners, the time at which they are final, and expiry.
 
-Timestamps are integers with `ONE_KEY`, or int64 arrays with `COLUMNS`, in µs since the Unix epoch.
+All columns are int64, and timestamps are in µs since the Unix epoch. A row is a retained value,
+given by index.
 
 Of right values with one timestamp only the last to arrive counts. A right value of ``None`` is
 found like any other; a left value that finds it has no partner. A left value's *earlier* right
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from flow.instants import NEVER
 from flow_windowing.columnar.state.open_windows import WindowRefs, window_ranks
 from flow_windowing.columnar.values.buffered_values import BufferedValues
 from flow_windowing.rules.key_state import mark_of, number_of, side_of
-from flow_windowing.rules.watermark import COLUMNS, Arithmetic
 from flow_windowing.time_joins.interval_matching import LEFT, RIGHT, Interval
 
 Direction: TypeAlias = Literal["backward", "forward", "nearest"]
@@ -37,10 +37,29 @@ AsofEmit: TypeAlias = Literal["close", "now"]
 """The time at which a left value leaves: once its partner is final, or on arrival."""
 EMITS = ("close", "now")
 
-NO_RIGHT = -NEVER, NEVER
-"""The timestamps of the earlier and the later right value of a left value without them."""
 
-N = TypeVar("N", int, Ints)
+class Around(NamedTuple):
+    """The right values around left values.
+
+    Attributes:
+        earlier: for each left value, the row of its earlier right value; -1 for none.
+        later: the row of its later right value; -1 for none.
+        back_us: the time from the earlier right value to the left value; `NEVER` for none.
+        ahead_us: the time from the left value to the later right value; `NEVER` for none.
+    """
+
+    earlier: Ints
+    later: Ints
+    back_us: Ints
+    ahead_us: Ints
+
+    @classmethod
+    def of(cls, left_us: Ints, earlier: Ints, later: Ints, right_us: Ints) -> Around:
+        """Return the rows around left values, given by row of `right_us`, with distances."""
+        times_us = np.append(right_us, 0)
+        back_us = np.where(earlier < 0, NEVER, left_us - times_us[earlier])
+        ahead_us = np.where(later < 0, NEVER, times_us[later] - left_us)
+        return cls(earlier, later, back_us, ahead_us)
 
 
 @dataclass(frozen=True)
@@ -51,12 +70,11 @@ class AsOf:
         direction: the direction.
         tolerance_us: the greatest distance of a partner, inclusive.
 
-    >>> from flow_windowing.rules.watermark import ONE_KEY
-    >>> nearest = AsOf("nearest", tolerance_us=10)
-    >>> nearest.partner_us(ONE_KEY, 100, 95, 104), nearest.partner_us(ONE_KEY, 100, 95, 105)
-    (104, 95)
-    >>> nearest.final_us(ONE_KEY, 100, 95, NEVER), nearest.final_us(ONE_KEY, 100, 95, 102)
-    (105, 103)
+    >>> nearest, right_us = AsOf("nearest", tolerance_us=10), np.array([95, 104, 105])
+    >>> left_us, earlier, later = np.full(3, 100), np.array([0, 0, -1]), np.array([1, 2, -1])
+    >>> around = Around.of(left_us, earlier, later, right_us)
+    >>> nearest.partners(around).tolist(), nearest.final_us(left_us, around).tolist()
+    ([1, 0, -1], [105, 105, 111])
     """
 
     direction: Direction
@@ -78,47 +96,34 @@ class AsOf:
         before_us = self.tolerance_us if self.looks_back else 0
         return Interval(before_us, self.tolerance_us if self.looks_ahead else 0, 0)
 
-    def partner_us(self, of: Arithmetic[N], timestamp_us: N, earlier_us: N, later_us: N) -> N:
-        """Return the timestamps of partners, `NEVER` for none; of two as near, the earlier one.
+    def partners(self, around: Around) -> Ints:
+        """Return the rows of partners, -1 for none; of two as near, the earlier one."""
+        back_us = around.back_us if self.looks_back else NEVER
+        ahead_us = around.ahead_us if self.looks_ahead else NEVER
+        found = np.where(ahead_us < back_us, around.later, around.earlier)
+        return np.where(np.minimum(back_us, ahead_us) <= self.tolerance_us, found, -1)
 
-        Args:
-            of: the kind of numbers.
-            timestamp_us: the timestamps of left values.
-            earlier_us: the timestamps of their earlier right values, ``-NEVER`` for none.
-            later_us: the timestamps of their later right values, `NEVER` for none.
-        """
+    def final_us(self, left_us: Ints, around: Around) -> Ints:
+        """Return the least watermarks at which the partners of left values are final."""
         if not self.looks_ahead:
-            found_us, distance_us = earlier_us, timestamp_us - earlier_us
-        elif not self.looks_back:
-            found_us, distance_us = later_us, later_us - timestamp_us
-        else:
-            back_us, ahead_us = timestamp_us - earlier_us, later_us - timestamp_us
-            found_us = of.choose(ahead_us < back_us, later_us, earlier_us)
-            distance_us = of.lesser(ahead_us, back_us)
-        return of.choose(distance_us <= self.tolerance_us, found_us, NEVER)
-
-    def final_us(self, of: Arithmetic[N], timestamp_us: N, earlier_us: N, later_us: N) -> N:
-        """Return the least watermarks at which partners are final; see `partner_us`."""
-        if not self.looks_ahead:
-            return timestamp_us + 1
-        ahead_us = of.lesser(later_us - timestamp_us, self.tolerance_us)
+            return left_us + 1
+        wait_us = np.minimum(around.ahead_us, self.tolerance_us)
         if self.looks_back:
             # A later right value is found only if it is nearer than the earlier one.
-            ahead_us = of.lesser(ahead_us, of.greater(timestamp_us - earlier_us - 1, 0))
-        return timestamp_us + ahead_us + 1
+            wait_us = np.minimum(wait_us, np.maximum(around.back_us - 1, 0))
+        return left_us + wait_us + 1
 
-    def expires_us(self, of: Arithmetic[N], timestamp_us: N, deletes: N) -> N:
+    def expires_us(self, right_us: Ints, deletes: Ints) -> Ints:
         """Return the least watermarks at which right values find no left value on time any more.
 
         Args:
-            of: the kind of numbers.
-            timestamp_us: the timestamps of right values.
+            right_us: the timestamps of right values.
             deletes: 1 for a right value that is ``None``, else 0.
         """
         if self.direction == "backward":
             # To find nothing is the same as to find a right value that deletes.
-            return timestamp_us + of.choose(deletes == 1, 0, self.tolerance_us + 1)
-        return timestamp_us + (self.tolerance_us + 1 if self.looks_back else 1)
+            return right_us + np.where(deletes == 1, 0, self.tolerance_us + 1)
+        return right_us + (self.tolerance_us + 1 if self.looks_back else 1)
 
 
 class AsofRows(NamedTuple):
@@ -131,9 +136,9 @@ class AsofRows(NamedTuple):
         left_slots, right_slots: their slots.
         left_us, right_us: their timestamps.
         deletes: for each right value, 1 if it is ``None``, else 0.
-        earlier: for each left value, the index in `right` of the last right value of its key at or
-            before it; -1 for none.
-        later: the same of the first right value at or after it.
+        around: the right values around each left value, by index in `right`.
+        final_us: for each left value, the watermark at which its partner is final.
+        expires_us: for each right value, the watermark at which it expires.
     """
 
     left: Ints
@@ -143,11 +148,12 @@ class AsofRows(NamedTuple):
     left_us: Ints
     right_us: Ints
     deletes: Ints
-    earlier: Ints
-    later: Ints
+    around: Around
+    final_us: Ints
+    expires_us: Ints
 
     @classmethod
-    def of(cls, values: BufferedValues) -> AsofRows:
+    def of(cls, as_of: AsOf, values: BufferedValues) -> AsofRows:
         """Return values by side, sorted; of right values of a timestamp only the last to arrive."""
         sides = side_of(values.numbers)
         left, right = np.flatnonzero(sides == LEFT), np.flatnonzero(sides == RIGHT)
@@ -162,43 +168,22 @@ class AsofRows(NamedTuple):
         earlier = np.searchsorted(of_right, of_left, "right") - 1
         later = np.searchsorted(of_right, of_left, "left")
         # The rows before the first and after the last right value are of no slot.
-        slots = np.concatenate([right_slots, [-1]])
+        slots = np.append(right_slots, -1)
+        earlier = np.where(slots[earlier] == left_slots, earlier, -1)
+        later = np.where(slots[later] == left_slots, later, -1)
+        left_us, right_us = values.times_us[left], values.times_us[right]
+        around = Around.of(left_us, earlier, later, right_us)
+        deletes = mark_of(values.numbers[right])
+        final_us, expires_us = as_of.final_us(left_us, around), as_of.expires_us(right_us, deletes)
         return cls(
-            left,
-            right,
-            left_slots,
-            right_slots,
-            values.times_us[left],
-            values.times_us[right],
-            mark_of(values.numbers[right]),
-            np.where(slots[earlier] == left_slots, earlier, -1),
-            np.where(slots[later] == left_slots, later, -1),
+            *(left, right, left_slots, right_slots, left_us, right_us),
+            *(deletes, around, final_us, expires_us),
         )
-
-    def final_us(self, as_of: AsOf) -> Ints:
-        """Return the watermark at which the partner of each left value is final."""
-        return as_of.final_us(COLUMNS, self.left_us, *self._around_us())
 
     def partners(self, as_of: AsOf) -> Ints:
         """Return the index in `right` of each left value's partner; -1 for none."""
-        earlier_us, later_us = self._around_us()
-        found_us = as_of.partner_us(COLUMNS, self.left_us, earlier_us, later_us)
-        is_later = (found_us == later_us) & (found_us != earlier_us) & (self.later >= 0)
-        is_earlier = (found_us == earlier_us) & (self.earlier >= 0)
-        found = np.where(is_earlier, self.earlier, np.where(is_later, self.later, -1))
-        has_value = found >= 0
-        has_value[has_value] = self.deletes[found[has_value]] == 0
-        return np.where(has_value, found, -1)
-
-    def _around_us(self) -> tuple[Ints, Ints]:
-        """Return the timestamps of the earlier and of the later right value of each left value."""
-        none_before, none_after = NO_RIGHT
-        earlier_us = np.append(self.right_us, none_before)[self.earlier]
-        return earlier_us, np.append(self.right_us, none_after)[self.later]
-
-    def expires_us(self, as_of: AsOf) -> Ints:
-        """Return the watermark at which each right value expires."""
-        return as_of.expires_us(COLUMNS, self.right_us, self.deletes)
+        found = as_of.partners(self.around)
+        return np.where(np.append(self.deletes, 1)[found] == 1, -1, found)
 
     def last_right(self) -> Ints:
         """Return the index in `right` of the last right value of each slot that has one."""
@@ -219,12 +204,9 @@ def partners_at_arrival(as_of: AsOf, values: BufferedValues) -> tuple[Ints, Ints
     )
     left = np.flatnonzero(is_left)
     earlier, later = (rows[left] for rows in around)
-    none_before, none_after = NO_RIGHT
-    earlier_us = np.where(earlier < 0, none_before, times_us[earlier])
-    later = np.where(earlier_us == times_us[left], earlier, later)
-    later_us = np.where(later < 0, none_after, times_us[later])
-    found_us = as_of.partner_us(COLUMNS, times_us[left], earlier_us, later_us)
-    found = np.where(found_us == earlier_us, earlier, np.where(found_us == later_us, later, -1))
+    # A right value at the time of a left value is both its earlier and its later one.
+    later = np.where(np.append(times_us, NEVER)[earlier] == times_us[left], earlier, later)
+    found = as_of.partners(Around.of(times_us[left], earlier, later, times_us))
     is_partner = (found >= 0) & (mark_of(values.numbers[chosen[found]]) == 0)
     return chosen[left], np.where(is_partner, chosen[found], -1)
 

@@ -153,16 +153,7 @@ class ShardJoin(JoinShard):
         return due_us
 
     @override
-    def _holds_us(self) -> Ints:
-        buffered = self._state.buffered
-        holds_us = buffered.next_us(self._state.count, self._is_pending(buffered.numbers))
-        blocks = self._state.blocks
-        least_us = least_of_blocks_us(blocks, self._is_pending(TAGS))
-        np.minimum.at(holds_us, blocks["slot"], least_us)
-        return holds_us
-
     def _is_pending(self, tags: Ints) -> Mask:
-        """Return the mask of values of which a result may still leave."""
         is_pending: Mask = (mark_of(tags) == 0) & self._unmatched[side_of(tags)]
         if CLOSED in self._epoch.holding:
             is_pending |= side_of(tags) == LEFT

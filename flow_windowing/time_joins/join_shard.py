@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.columns.arrays import Ints, distinct
+from flow.columns.arrays import Ints, Mask, distinct
 from flow.columns.chunks import KeyedRecords, Pairs, pick
 from flow.columns.record_batches import RowView, SidedRecords, register, rows_as_dicts, with_view
 from flow.instants import Moment
@@ -27,6 +27,7 @@ from flow_windowing.columnar.state.segments import SegmentContent, without_block
 from flow_windowing.columnar.state.shard_state import StateForm
 from flow_windowing.columnar.state.snapshots import snapshots_of_content
 from flow_windowing.columnar.step.clocked_shard import ClockedShard
+from flow_windowing.columnar.values.blocks import TAGS, least_of_blocks_us
 from flow_windowing.columnar.values.buffered_values import BufferedValues, RetainedValues
 from flow_windowing.columnar.values.encoding import decode_lazy
 from flow_windowing.columnar.values.records import Values, plain_records
@@ -183,6 +184,17 @@ class JoinShard(ClockedShard):
     ) -> Sequence[tuple[WindowMetadata, ...]]:
         of_rows = zip(values, late.times_us.tolist(), strict=True)
         return [(self._interval.window_of(side, time_us),) for (side, _), time_us in of_rows]
+
+    @abstractmethod
+    def _is_pending(self, tags: Ints) -> Mask:
+        """Return the mask of values of which a result may still leave."""
+
+    @override
+    def _holds_us(self) -> Ints:
+        buffered, blocks = self._state.buffered, self._state.blocks
+        holds_us = buffered.next_us(self._state.count, self._is_pending(buffered.numbers))
+        np.minimum.at(holds_us, blocks["slot"], least_of_blocks_us(blocks, self._is_pending(TAGS)))
+        return holds_us
 
     def _new_values(self, entering: EnteringRows, arriving: ArrivingRows) -> BufferedValues:
         """Return the rows that are on time as retained values."""
