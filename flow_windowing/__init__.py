@@ -156,76 +156,34 @@ __all__ = [
     "window",
 ]
 
-_ELSEWHERE = {
-    "HoppingWindower": "use SlidingWindower(length=, offset=)",
-    "HoppingWindow": "use SlidingWindower(length=, offset=)",
-    "SlidingWindow": "use SlidingWindower(length=, offset=)",
-    "TumblingWindow": "use TumblingWindower(length=)",
-    "SessionWindow": "use SessionWindower(gap=)",
-    "GlobalWindow": "use CountWindower(count), or op.fold_final for the whole input",
-    "Avg": "use Mean",
-    "Average": "use Mean",
-    "CountAll": "use Count",
-    "Distinct": "use CountDistinct, or CollectUnique for the values",
-    **dict.fromkeys(
-        ("approx_count_distinct", "HyperLogLog", "CountDistinctApprox", "ThetaSketch"),
-        "use ApproxCountDistinct(field, precision=12)",
+_ADVICE = {
+    "use SlidingWindower(length=, offset=)": "HoppingWindower HoppingWindow SlidingWindow",
+    "use TumblingWindower(length=)": "TumblingWindow",
+    "use SessionWindower(gap=)": "SessionWindow",
+    "use CountWindower(count), or op.fold_final for the whole input": "GlobalWindow",
+    "use Mean": "Avg Average",
+    "use mean_window": "avg_window",
+    "use CountDistinct, or CollectUnique for the values": "Distinct",
+    "use dedup(step_id, stream, clock, id, ttl=...)": "deduplicate distinct drop_duplicates",
+    "use Early(count=), or Late(count=) after the watermark": "AfterCount",
+    "use Early(every=), or Late(every=) after the watermark": "AfterProcessingTime",
+    "use Early(every=, count=), which fires at the earlier of the two": "AfterAny",
+    "leave it out: Early and Late fire again and again": "Repeatedly",
+    "use emit='close', or Late(count=1) for each value in the grace": "DefaultTrigger",
+    "use AfterWatermark(early=, accumulate=)": "AccumulationMode",
+    "use WindowMetadata.pane, a Pane": "PaneInfo",
+    "import flow.operators as op, and use op.map_window": "map_window",
+    "import flow.operators as op, and use op.records(step_id, out.down)": (
+        "records window_records as_records"
     ),
-    **dict.fromkeys(
-        ("approx_percentile", "percentile_approx", "TDigest", "ApproxPercentile", "DDSketch"),
-        "use ApproxQuantile(field, q, accuracy=0.01)",
-    ),
-    **dict.fromkeys(("HeavyHitters", "approx_top_k", "SpaceSaving"), "use ApproxTopK(field, k)"),
-    "ProcessingTimeClock": "use SystemClock",
-    "EventTimeClock": "use EventClock",
-    "avg_window": "use mean_window",
-    **dict.fromkeys(
-        ("deduplicate", "distinct", "drop_duplicates", "dropDuplicatesWithinWatermark"),
-        "use dedup(step_id, stream, clock, id, ttl=...)",
-    ),
-    "AfterCount": "use Early(count=), or Late(count=) after the watermark",
-    "AfterProcessingTime": "use Early(every=), or Late(every=) after the watermark",
-    "AfterAny": "use Early(every=, count=), which fires at the earlier of the two",
-    **dict.fromkeys(
-        ("AfterEndOfWindow", "EventTimeTrigger"),
-        "use AfterWatermark(early=, late=), or emit='close'",
-    ),
-    "Repeatedly": "leave it out: Early and Late fire again and again",
-    "DefaultTrigger": "use emit='close', or Late(count=1) for each value in the grace",
-    "CountTrigger": "use Early(count=), or a CountWindower",
-    "PurgingTrigger": "use AfterWatermark(early=, accumulate=False)",
-    **dict.fromkeys(
-        (
-            "ContinuousEventTimeTrigger",
-            "ContinuousProcessingTimeTrigger",
-            "ProcessingTimeTrigger",
-        ),
-        "use Early(every=)",
-    ),
-    "AccumulationMode": "use AfterWatermark(early=, accumulate=)",
-    "PaneInfo": "use WindowMetadata.pane, a Pane",
-    "map_window": "import flow.operators as op, and use op.map_window",
-    **dict.fromkeys(
-        ("records", "window_records", "as_records"),
-        "import flow.operators as op, and use op.records(step_id, out.down)",
-    ),
-    "window_by": "use window, or aggregate_window",
-    **dict.fromkeys(
-        ("window_all", "windowAll", "aggregate_all", "global_window"),
-        "use aggregate_window_all(step_id, stream, clock, windower, total=Sum(...))",
-    ),
-    **dict.fromkeys(
-        ("topn", "topN", "top_k", "top_n_window", "rank_window"),
-        "use top_n(step_id, stream, clock, windower, n, by=...)",
-    ),
-    "interval_join": "use join_interval",
-    "join_within": "use join_interval",
-    **dict.fromkeys(
-        ("asof_join", "merge_asof", "temporal_join"),
-        "use join_asof(step_id, left, right, clock, tolerance=...)",
-    ),
-    "RecoveryConfig": "import it from recovery",
+    "use aggregate_window_all(step_id, stream, clock, windower, total=Sum(...))": "window_all",
+    "use top_n(step_id, stream, clock, windower, n, by=...)": "top_k top_n_window",
+    "use join_interval": "interval_join",
+    "use join_asof(step_id, left, right, clock, tolerance=...)": "asof_join",
+    "import it from recovery": "RecoveryConfig",
 }
+"""Advice on names, and the names of other libraries for which it is given."""
+_ELSEWHERE = {name: advice for advice, names in _ADVICE.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

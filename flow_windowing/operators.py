@@ -120,8 +120,8 @@ def add_window(
     check_timestamp(step_id, timestamp)
     check_ordered(step_id, ordered)
     if ordered is None:
-        is_folding = isinstance(builder, FoldingBuilder)
-        ordered = not is_folding or builder.aggregator.depends_on_order
+        # Custom logic may depend on the order in which values enter its window.
+        ordered = not isinstance(builder, FoldingBuilder) or builder.aggregator.depends_on_order
     with errors_of_step(step_id):
         driver = DriverBuilder(clock, windower, builder, ordered, len(ups), emit, timestamp)
     operator = Stateful(driver, "window", sides=len(ups), emits=PORTS)

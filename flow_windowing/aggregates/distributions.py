@@ -25,7 +25,8 @@ from typing import Any, ClassVar, TypeAlias
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.checks import check_flag
+from flow.errors import FlowBuildError, shorten
 from flow_windowing.aggregates.aggregator import FieldAggregator, Form, UnfitError, described
 from flow_windowing.rules.window_logic import Arrival
 
@@ -65,8 +66,7 @@ class StdDev(FieldAggregator[Moments, float | None]):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.sample, bool):
-            raise FlowTypeError(f"StdDev: sample must be True or False, got {shorten(self.sample)}")
+        check_flag("StdDev: sample", self.sample)
 
     @override
     def initialize(self) -> Moments:
@@ -129,7 +129,7 @@ class Quantile(FieldAggregator["array[float]", float | None]):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share("Quantile: q", self.q)
+        _check_number("Quantile: q", self.q, 0, 1)
 
     @override
     def initialize(self) -> array[float]:
@@ -157,10 +157,12 @@ class Quantile(FieldAggregator["array[float]", float | None]):
         return state
 
 
-def check_share(name: str, value: object) -> None:
-    """Raise a `FlowBuildError` unless an argument is a number from 0 to 1."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
-        raise FlowBuildError(f"{name} must be a number from 0 to 1, got {shorten(value)}")
+def _check_number(name: str, value: object, least: float, most: float) -> None:
+    """Raise a `FlowBuildError` unless an argument is a number between two bounds, inclusive."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
+        raise FlowBuildError(
+            f"{name} must be a number from {least} to {most}, got {shorten(value)}"
+        )
 
 
 def float_of(found: Any) -> float:
@@ -238,14 +240,8 @@ class ApproxQuantile(FieldAggregator[Bins, "float | None"]):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share("ApproxQuantile: q", self.q)
-        accuracy: object = self.accuracy
-        is_number = isinstance(accuracy, int | float) and not isinstance(accuracy, bool)
-        if not is_number or not _LEAST_ACCURACY <= self.accuracy <= 0.5:
-            raise FlowBuildError(
-                f"ApproxQuantile: accuracy must be a number from {_LEAST_ACCURACY} to 0.5, "
-                f"got {shorten(accuracy)}"
-            )
+        _check_number("ApproxQuantile: q", self.q, 0, 1)
+        _check_number("ApproxQuantile: accuracy", self.accuracy, _LEAST_ACCURACY, 0.5)
 
     @cached_property
     def _log_width(self) -> float:

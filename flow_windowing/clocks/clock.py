@@ -93,15 +93,15 @@ class Clock(KnownArguments, ABC, Generic[V, S]):
     """Configuration of timestamps and watermarks."""
 
     WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = {
-        "wait": "use wait_for_system_duration=, how long the clock waits for values out of order",
-        "delay": "use wait_for_system_duration=, how long the clock waits for values out of order",
-        "max_delay": "use wait_for_system_duration=, how long the clock waits",
-        "watermark_delay": "use wait_for_system_duration=, how long the clock waits",
-        "max_out_of_orderness": "use wait_for_system_duration=, how long the clock waits",
+        **dict.fromkeys(
+            ("wait", "delay"),
+            "use wait_for_system_duration=, how long the clock waits for values out of order",
+        ),
         "lateness": "use wait_for_system_duration=, or grace= on the windower",
-        "dt_getter": "use ts_getter=, a function of the value or the path of a field",
-        "timestamp": "use ts_getter=, a function of the value or the path of a field",
-        "timestamp_extractor": "use ts_getter=, a function of the value or the path of a field",
+        **dict.fromkeys(
+            ("dt_getter", "timestamp", "timestamp_extractor"),
+            "use ts_getter=, a function of the value or the path of a field",
+        ),
     }
 
     @abstractmethod

@@ -22,22 +22,19 @@ from flow.checks import KnownArguments, check_flag, check_whole
 from flow.durations import Duration, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
-_RULE_NAMES = {
-    "period": "use every=, the time after the first value of a pane",
-    "interval": "use every=, the time after the first value of a pane",
-    "delay": "use every=, the time after the first value of a pane",
-    "seconds": 'use every=, a duration such as "10s"',
-    "n": "use count=, the number of values of a pane",
-    "elements": "use count=, the number of values of a pane",
-    "accumulate": "use AfterWatermark(early=..., late=..., accumulate=...)",
-}
-
 
 @dataclass(frozen=True)
 class FiringRule(KnownArguments):
     """The rule by which a window fires, counted from the first value after its last pane."""
 
-    WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = _RULE_NAMES
+    WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("period", "interval", "delay"),
+            "use every=, the time after the first value of a pane",
+        ),
+        **dict.fromkeys(("n", "elements"), "use count=, the number of values of a pane"),
+        "accumulate": "use AfterWatermark(early=..., late=..., accumulate=...)",
+    }
 
     every: Duration | None = None
     count: int | None = None
@@ -118,8 +115,6 @@ class AfterWatermark(KnownArguments):
 
     WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = {
         "accumulation_mode": "use accumulate=, True or False",
-        "accumulating": "use accumulate=, True or False",
-        "discarding": "use accumulate=False",
         "allowed_lateness": "use grace= of the windower",
     }
 

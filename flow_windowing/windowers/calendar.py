@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
+import numpy as np
 import pendulum
 from typing_extensions import override
 
@@ -255,14 +256,8 @@ def _counting(unit: CalendarUnit, week_starts: Weekday) -> Counting:
     return Counting(lambda day: month_of(day) // 12, lambda year: first_day_of_month(year * 12))
 
 
-# These functions compute days and months of the proleptic Gregorian calendar in any year, while
-# datetime.date has only the years 1 to 9999. They are days_from_civil and civil_from_days of Howard
-# Hinnant, https://howardhinnant.github.io/date_algorithms.html. Years begin in March, so that a
-# leap day is the last day of its year. An era is the 400 years after which the calendar repeats.
-_ERA_DAYS = 146_097
-_ERA_MONTHS = 400 * 12
-_DAYS_TO_1970 = 719_468  # from 0000-03-01
-_MONTHS_TO_1970 = 1970 * 12 - 2
+# numpy counts days and months of the proleptic Gregorian calendar in any year, while datetime.date
+# has only the years 1 to 9999.
 
 
 def first_day_of_month(month: int) -> int:
@@ -271,11 +266,7 @@ def first_day_of_month(month: int) -> int:
     >>> first_day_of_month(1), first_day_of_month(-1)
     (31, -31)
     """
-    era, month_of_era = divmod(month + _MONTHS_TO_1970, _ERA_MONTHS)
-    year, month_of_year = divmod(month_of_era, 12)
-    leap_days = year // 4 - year // 100
-    days = year * 365 + leap_days + (153 * month_of_year + 2) // 5
-    return era * _ERA_DAYS + days - _DAYS_TO_1970
+    return int(np.datetime64(month, "M").astype("M8[D]").astype(np.int64))
 
 
 def month_of(day: int) -> int:
@@ -284,12 +275,7 @@ def month_of(day: int) -> int:
     >>> month_of(30), month_of(31), month_of(-1)
     (0, 1, -1)
     """
-    era, day_of_era = divmod(day + _DAYS_TO_1970, _ERA_DAYS)
-    leap_days = day_of_era // 1460 - day_of_era // 36_524 + day_of_era // 146_096
-    year = (day_of_era - leap_days) // 365
-    day_of_year = day_of_era - (365 * year + year // 4 - year // 100)
-    month_of_year = (5 * day_of_year + 2) // 153
-    return era * _ERA_MONTHS + year * 12 + month_of_year - _MONTHS_TO_1970
+    return int(np.datetime64(day, "D").astype("M8[M]").astype(np.int64))
 
 
 def _zone(tz: object) -> tzinfo:

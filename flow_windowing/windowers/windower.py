@@ -117,15 +117,11 @@ class Windower(KnownArguments, ABC, Generic[S]):
     """Configuration of the windows of a key's values."""
 
     WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("size", "duration", "window_size"), "use length=, how long a window is"),
+        **dict.fromkeys(("size", "duration"), "use length=, how long a window is"),
         **dict.fromkeys(
-            ("every", "step_size", "period", "slide", "advance"),
-            "use offset=, how long after one window the next one opens",
+            ("every", "period"), "use offset=, how long after one window the next one opens"
         ),
-        "hop": "use SlidingWindower(length=, offset=)",
-        **dict.fromkeys(
-            ("timeout", "inactivity_gap"), "use gap=, the longest silence inside a session"
-        ),
+        "timeout": "use gap=, the longest silence inside a session",
         "allowed_lateness": "use grace=, how long past its close a window stays open",
         "grace_ms": 'use grace=, a duration such as "5s"',
         "duration_ms": 'use length=, a duration such as "10s"',

@@ -25,7 +25,7 @@ DAY = pendulum.datetime(2024, 1, 1)
             "Sum: field must be a function or a field's path such as",
         ),
         (lambda: win.Count(["a"]), "Count: field must be a function or a field's path such as"),
-        (lambda: win.StdDev(sample=1), "StdDev: sample must be True or False, got 1"),
+        (lambda: win.StdDev(sample=1), "StdDev: sample must be True or False, got int 1"),
     ],
 )
 def test_an_argument_of_a_wrong_type(make: Any, problem: str) -> None:

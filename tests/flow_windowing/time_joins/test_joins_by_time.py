@@ -255,21 +255,14 @@ def test_streams_of_two_flows_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "operator"),
-    [
-        ("interval_join", "join_interval"),
-        ("join_within", "join_interval"),
-        ("asof_join", "join_asof"),
-        ("merge_asof", "join_asof"),
-        ("temporal_join", "join_asof"),
-    ],
+    [("interval_join", "join_interval"), ("asof_join", "join_asof")],
 )
 def test_names_of_other_libraries_lead_to_the_operator(name: str, operator: str) -> None:
     with pytest.raises(AttributeError, match=f"use {operator}"):
         getattr(win, name)
-    if name != "join_within":
-        for searched in (name, operator):
-            with pytest.raises(AttributeError, match=rf"win\.{operator}"):
-                getattr(op, searched)
+    for searched in (name, operator):
+        with pytest.raises(AttributeError, match=rf"win\.{operator}"):
+            getattr(op, searched)
 
 
 def test_the_picture_of_a_flow_names_the_operator() -> None:
