@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from flow.connectors.files.file_list import LATE_US, LEAST_FILES, SHARE, FileList
-from flow.connectors.files.filesystems import ListedFile, find_files
+from flow.connectors.files.filesystems import File, find_files
 from flow.connectors.source import MemoryLog
 from flow.durations import duration_us
 from flow.engine.checkpoint.storage import Storage
@@ -48,14 +48,12 @@ class Ticks:
         self.many = 0
         self.hours = 0
 
-    def __call__(self, **_: Any) -> list[ListedFile]:
+    def __call__(self, **_: Any) -> list[File]:
         """Return the newest files."""
         numbers = range(self.number, self.number + self.many)
         self.number += self.many
         return [
-            ListedFile(
-                "", f"/data/in/{number:012d}.jsonl", 1_000, _written_us(number, self) * 1_000
-            )
+            File("", f"/data/in/{number:012d}.jsonl", 1_000, _written_us(number, self) * 1_000)
             for number in numbers
         ]
 

@@ -15,6 +15,7 @@ from pyspark.sql.pandas import types as spark_types
 from pyspark.sql.types import StructField, StructType
 from typing_extensions import override
 
+from flow.checks import wrong_type
 from flow.columns.arrow_types import with_leaves
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.source import Batch, Json, Planner, Source, SourceLog, Split
@@ -49,10 +50,7 @@ class DataFrameSource(Source[dict[str, Any]]):
 
     def __init__(self, frame: DataFrame) -> None:
         if not isinstance(frame, DataFrame):
-            raise FlowTypeError(
-                f"DataFrameSource needs a Spark data frame, got {type(frame).__name__} "
-                f"{shorten(frame)}"
-            )
+            raise wrong_type("DataFrameSource needs a Spark data frame", frame)
         self.frame: DataFrame | None = frame
         self.streaming = bool(frame.isStreaming)
         self.bounded = not self.streaming

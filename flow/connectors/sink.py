@@ -110,7 +110,7 @@ class Sink(ABC, Generic[X]):
         return ()
 
     def attach(self, output: OutputContext) -> None:
-        """Note the output's step and checkpoint; called once on the driver before `open`."""
+        """Record the output's step and checkpoint; called once on the driver before `open`."""
 
     def open(self, run_id: str, resuming: bool) -> None:
         """Prepare the output; called once on the driver before the first epoch of a run.

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.checks import wrong_type
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
-from flow.errors import FlowTypeError, SinkError, shorten
+from flow.errors import SinkError, shorten
 from flow.process import print_text
 
 X = TypeVar("X")
@@ -43,10 +44,7 @@ class StdOutSink(Sink[X]):
 
     def __post_init__(self) -> None:
         if self.format is not None and not callable(self.format):
-            raise FlowTypeError(
-                f"format must be a function, got {type(self.format).__name__} "
-                f"{shorten(self.format)}"
-            )
+            raise wrong_type("format must be a function", self.format)
 
     @override
     def write(self, context: WriteContext, batches: Iterator[Written]) -> list[str]:

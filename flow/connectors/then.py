@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.checks import wrong_type
 from flow.columns.arrow_types import is_instant
 from flow.connectors.source import (
     Batch,
@@ -96,13 +96,7 @@ class Then(Source[X]):
 
     @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
-        return ThenPlanner(
-            Parts(
-                partial(self._history_planner, PartLog(log, "history"), parallelism),
-                partial(self._live_planner, PartLog(log, "live"), parallelism),
-                self._position_after,
-            )
-        )
+        return ThenPlanner(self, log, parallelism)
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:
@@ -157,26 +151,6 @@ class Then(Source[X]):
     def _sources(self) -> dict[Part, Source[X]]:
         return {"history": self.history, "live": self.live}
 
-    def _history_planner(self, log: SourceLog, parallelism: int) -> Planner:
-        check_columns(self.history, self.live)
-        return self.history.planner(log, parallelism)
-
-    def _live_planner(self, log: SourceLog, parallelism: int, position: Json | None) -> Planner:
-        live = self.live
-        if self.start is not None and position is not None:
-            live = live.starting_at(self.start.start(position))
-        return live.planner(log, parallelism)
-
-    def _position_after(self, position: Json | None, splits: Iterable[Split]) -> Json | None:
-        """Return the position of the rule after splits of the history, which the driver reads."""
-        if self.start is None:
-            return None
-        for split in splits:
-            for batch in self.history.read_fields(split, self.start.fields):
-                if not isinstance(batch, Invalid):
-                    position = self.start.after(position, batch)
-        return position
-
     def _source_and_split(self, split: Split) -> tuple[Source[X], Split]:
         part, number, what = split.what
         return self._sources[part], Split(what, number, split.order)
@@ -224,9 +198,7 @@ class Then(Source[X]):
 def _check_source(name: str, source: object) -> None:
     """Raise unless `source` is a `Source` that Spark does not read itself."""
     if not isinstance(source, Source):
-        raise FlowTypeError(
-            f"Then: {name} must be a Source, got {type(source).__name__} {shorten(source)}"
-        )
+        raise wrong_type(f"Then: {name} must be a Source", source)
     if source.is_frame:
         raise FlowBuildError(
             f"Then: {name} must not be a data frame, which Spark itself reads: write it as "
@@ -346,21 +318,6 @@ class Stage:
         return cls() if offset is None else cls(**offset)
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Access of the planner to the two sources.
-
-    Attributes:
-        history: returns the planner of the history.
-        live: returns the planner of the live source, for a position of the history.
-        position_after: returns the position after more splits of the history.
-    """
-
-    history: Callable[[], Planner]
-    live: Callable[[Json | None], Planner]
-    position_after: Callable[[Json | None, Iterable[Split]], Json | None]
-
-
 class ThenPlanner(Planner):
     """Planner that reads a history to its end, and then the live source.
 
@@ -372,11 +329,13 @@ class ThenPlanner(Planner):
     at the switch moves no watermark.
 
     Args:
-        parts: the two sources.
+        source: the two sources.
+        log: the log of the whole.
+        parallelism: number of tasks that can read at the same time.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, source: Then[Any], log: SourceLog, parallelism: int) -> None:
+        self._source, self._log, self._parallelism = source, log, parallelism
         self._history: Planner | None = None
         self._live: Planner | None = None
         self._first_live: int | None = None
@@ -465,26 +424,32 @@ class ThenPlanner(Planner):
 
     def _planner_of(self, stage: Stage) -> Planner:
         """Return the planner of a stage's part, and pass it the progress of its partitions."""
-        if stage.part == "live":
-            self._first_live = stage.partitions
-            planner, first = self._live_planner(stage), stage.partitions
-        else:
-            self._first_live = None
-            if self._history is None:
-                self._history = self._opened(self._parts.history())
-            planner, first = self._history, 0
+        is_live = stage.part == "live"
+        planner = self._live_planner(stage) if is_live else self._history_planner()
+        self._first_live = stage.partitions if is_live else None
+        first = stage.partitions if is_live else 0
         reached_us, self._reached_us = self._reached_us, {}
-        heard = {number - first: us for number, us in reached_us.items() if number >= first}
-        if heard:
-            planner.report_progress(heard)
+        of_part = {number - first: us for number, us in reached_us.items() if number >= first}
+        if of_part:
+            planner.report_progress(of_part)
         return planner
+
+    def _history_planner(self) -> Planner:
+        if self._history is None:
+            check_columns(self._source.history, self._source.live)
+            self._history = self._opened("history", self._source.history)
+        return self._history
 
     def _live_planner(self, stage: Stage) -> Planner:
         if self._live is None:
-            self._live = self._opened(self._parts.live(stage.position))
+            live, rule = self._source.live, self._source.start
+            if rule is not None and stage.position is not None:
+                live = live.starting_at(rule.start(stage.position))
+            self._live = self._opened("live", live)
         return self._live
 
-    def _opened(self, planner: Planner) -> Planner:
+    def _opened(self, part: Part, source: Source[Any]) -> Planner:
+        planner = source.planner(PartLog(self._log, part), self._parallelism)
         if self._only_present:
             planner.stop_at_present()
         return planner
@@ -496,12 +461,23 @@ class ThenPlanner(Planner):
         if self._is_at_switch and not behind:
             behind = read
         partitions = max([stage.partitions, *(number + 1 for number in behind | read)])
-        position = self._parts.position_after(stage.position, planned.splits)
+        position = self._position_after(stage.position, planned.splits)
         end = replace(stage, at=planned.end, partitions=partitions, position=position)
         splits = [_split("history", split, 0) for split in planned.splits]
         return replace(
             planned, end=end.to_json(), splits=splits, behind=sorted(behind), reached=partitions
         )
+
+    def _position_after(self, position: Json | None, splits: Iterable[Split]) -> Json | None:
+        """Return the position of the rule after splits of the history, which the driver reads."""
+        source = self._source
+        if source.start is None:
+            return None
+        for split in splits:
+            for batch in source.history.read_fields(split, source.start.fields):
+                if not isinstance(batch, Invalid):
+                    position = source.start.after(position, batch)
+        return position
 
     def _switch(self, stage: Stage) -> Slice | None:
         """Return the first slice of the live source.

@@ -14,8 +14,8 @@ import pyarrow.csv
 from typing_extensions import override
 
 from flow.checks import check_flag
-from flow.connectors.files.file_planning import Piece
-from flow.connectors.files.line_ranges import BLOCK, LineRange
+from flow.connectors.files.file_planning import Cuts, Piece
+from flow.connectors.files.line_ranges import BLOCK, LineCuts, LineRange
 from flow.connectors.files.line_sources import LineSource, count_lines, read_lines, read_numbered
 from flow.connectors.formats.columns import Schema, as_schema
 from flow.connectors.formats.csv_text import check_delimiter
@@ -93,10 +93,9 @@ class CsvSource(LineSource[Any]):
         if self.schema is not None:
             _check_types(self.schema)
 
-    @property
     @override
-    def is_whole(self) -> bool:
-        return self.multiline
+    def cuts(self) -> Cuts:
+        return LineCuts(is_whole=self.multiline)
 
     @override
     def item_type(self) -> type:

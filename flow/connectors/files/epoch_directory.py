@@ -24,9 +24,10 @@ import uuid
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from hashlib import blake2s
-from types import TracebackType
+from itertools import chain
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import pyarrow as pa
@@ -203,7 +204,7 @@ class EpochDirectory:
             raise SinkError(
                 f"{self} was removed while the flow ran, or its {_MARKER} was, and with it what "
                 "the flow had published there: put it back from a copy, and run the flow again; "
-                "without a copy the flow goes on in a new directory, which lacks those epochs"
+                "without a copy the flow continues in a new directory, which lacks those epochs"
             )
         if run_id not in marker.runs.values():
             raise SinkError(f"{self} was taken over by another run, which has replaced its content")
@@ -313,7 +314,7 @@ class EpochDirectory:
 
 
 class PartFile:
-    """A task's file, created by the first write, and deleted if its block fails."""
+    """A task's file, created by the first write."""
 
     def __init__(self, directory: EpochDirectory, context: WriteContext, suffix: str) -> None:
         self._directory = directory
@@ -323,19 +324,15 @@ class PartFile:
         self._path = ""
         self.rows = 0
 
-    def __enter__(self) -> PartFile:
-        return self
+    def close(self) -> None:
+        """Close the file, if a write has created it."""
+        if self._stream is not None:
+            self._stream.close()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._stream is None:
-            return
-        self._stream.close()
-        if kind is not None:
+    def delete(self) -> None:
+        """Close and delete the file, if a write has created it."""
+        self.close()
+        if self._stream is not None:
             self._directory.place.filesystem.delete_file(self._path)
 
     @property
@@ -454,13 +451,21 @@ class DirectorySink(Sink[X]):
     def write_parts(self, context: WriteContext, batches: Iterator[Written]) -> list[Part]:
         """Write the items of a task to new files."""
 
-    def align_parts(self, parts: list[Part], marker: Marker) -> tuple[list[Part], Marker]:
-        """Bring the files of an epoch to the columns of each other and of earlier epochs.
+    def common_schema(self, schemas: list[pa.Schema], marker: Marker) -> pa.Schema | None:  # noqa: ARG002
+        """Return the columns of the files of an epoch, which later epochs have too.
+
+        Args:
+            schemas: the columns of each file.
+            marker: the directory's marker, with the columns of earlier epochs.
 
         Returns:
-            The files to publish, and the new content of the directory's marker.
+            The columns; ``None`` for files that need no rewriting.
         """
-        return parts, marker
+        return None
+
+    def rewrite(self, part: Part, before: pa.Schema, after: pa.Schema) -> list[Part]:
+        """Write a file again, with the columns of `common_schema`."""
+        raise NotImplementedError
 
     def _set_run(self, run_id: str | None) -> None:
         self._run.run_id, self._run.marker, self._run.has_committed = run_id, None, False
@@ -477,14 +482,28 @@ class DirectorySink(Sink[X]):
 
     def _align(self, run_id: str, parts: list[Part]) -> list[Part]:
         marker = self._run.marker or self._directory.claim(run_id, parts[0].context.step_id)
-        parts, self._run.marker = self.align_parts(parts, marker)
-        if self._run.marker != marker:
-            self._directory.write_marker(run_id, self._run.marker)
+        schemas = [read_schema(part.schema) for part in parts if part.schema]
+        schema = self.common_schema(schemas, marker)
+        if schema is not None:
+            pairs = zip(parts, schemas, strict=True)
+            aligned = [[p] if own == schema else self.rewrite(p, own, schema) for p, own in pairs]
+            parts = list(chain.from_iterable(aligned))
+            if schema != marker.schema:
+                marker = replace(marker, schema=schema)
+                self._directory.write_marker(run_id, marker)
+        self._run.marker = marker
         return parts
 
-    def part_file(self, context: WriteContext) -> PartFile:
-        """Return a new file for a task."""
-        return PartFile(self._directory, context, self.suffix)
+    @contextmanager
+    def part_file(self, context: WriteContext) -> Iterator[PartFile]:
+        """Yield a new file for a task, which is deleted if the block fails."""
+        file = PartFile(self._directory, context, self.suffix)
+        try:
+            yield file
+        except BaseException:
+            file.delete()
+            raise
+        file.close()
 
     def known_schema(self) -> Any:
         """Return the schema of the published files; ``None`` if there is none."""

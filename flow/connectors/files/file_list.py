@@ -33,7 +33,6 @@ import pyarrow as pa
 
 from flow.connectors.files.filesystems import (
     File,
-    ListedFile,
     Place,
     canonical_store,
     display_name,
@@ -102,7 +101,7 @@ class FileList:
     def __init__(
         self,
         log: SourceLog,
-        find: Callable[..., list[ListedFile]],
+        find: Callable[..., list[File]],
         *,
         follow: bool,
         fixed: bool = False,
@@ -131,7 +130,7 @@ class FileList:
         return self.first + len(self._files)
 
     def __getitem__(self, number: int) -> File:
-        return File(*self._files[number - self.first][:3])
+        return self._files[number - self.first]
 
     @property
     def late(self) -> int:
@@ -166,11 +165,11 @@ class FileList:
         content = self._log.summary()
         summary = FileSummary() if content is None else FileSummary.decode(content)
         self.first, self._seen = summary.first, summary.seen
-        self._files = [ListedFile(*file) for file in summary.files]
+        self._files = [File(*file) for file in summary.files]
         entries = self._log.entries()
         for entry in entries:
             listed = zip(entry["files"], entry["mtimes"], strict=True)
-            self._files += [ListedFile._make((*file, mtime)) for file, mtime in listed]
+            self._files += [File._make((*file, mtime)) for file, mtime in listed]
         self._recent = {digest_of(file.store, file.path) for file in self._files}
         return content is not None or bool(entries)
 
@@ -185,7 +184,7 @@ class FileList:
         if filled or is_first:
             self._append(sorted(new, key=lambda file: (file.path, file.store)))
 
-    def _new_files(self, listed: list[ListedFile]) -> list[ListedFile]:
+    def _new_files(self, listed: list[File]) -> list[File]:
         """Return the new files of a listing, report the late ones, and note the known ones."""
         present = np.zeros(len(self._seen), np.bool_)
         new, late = [], []
@@ -207,7 +206,7 @@ class FileList:
         self._report(late)
         return new
 
-    def _without_other_names(self, listed: list[ListedFile]) -> list[ListedFile]:
+    def _without_other_names(self, listed: list[File]) -> list[File]:
         """Return the files that the list does not have under another name, such as a link."""
         digests = [digest_of(*file_identity(file.store, file.path)) for file in listed]
         known = {digest_of(*file_identity(file.store, file.path)) for file in self._files}
@@ -225,7 +224,7 @@ class FileList:
             file.store == place.store and f"{file.path}/".startswith(below) for file in self._files
         )
 
-    def _report(self, late: list[tuple[ListedFile, bytes]]) -> None:
+    def _report(self, late: list[tuple[File, bytes]]) -> None:
         """Log late files, each once a run."""
         new = [(file, digest) for file, digest in late if digest not in self._late_digests]
         if not new:
@@ -236,10 +235,10 @@ class FileList:
         are = "s are" if len(new) > 1 else " is"
         logger.warning(_LATE, len(new), are, example, allowed, self.late)
 
-    def _append(self, listed: list[ListedFile]) -> None:
+    def _append(self, listed: list[File]) -> None:
         filled = [file for file in listed if file.size]
         mtimes = [file.mtime for file in filled]
-        self._log.append({"files": [list(file[:3]) for file in filled], "mtimes": mtimes})
+        self._log.append({"files": [file.to_json() for file in filled], "mtimes": mtimes})
         self._files += filled
         self._recent.update(digest_of(file.store, file.path) for file in filled)
 

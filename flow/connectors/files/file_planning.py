@@ -163,6 +163,7 @@ class FilePlanner(Planner):
     Args:
         files: the files to read.
         cuts: lengths and cuts of these files.
+        name: name of all files in messages, without credentials.
         per_epoch: units that an epoch reads, at most.
         parallelism: number of tasks that can read at once.
         follow: True if files are added to the list during the run.
@@ -172,10 +173,18 @@ class FilePlanner(Planner):
     """Order of the files, which determines the form of the offset."""
 
     def __init__(
-        self, files: FileList, cuts: Cuts, *, per_epoch: int, parallelism: int, follow: bool
+        self,
+        files: FileList,
+        cuts: Cuts,
+        *,
+        name: str,
+        per_epoch: int,
+        parallelism: int,
+        follow: bool,
     ) -> None:
         self._files = files
         self._cuts = cuts
+        self._name = name
         self._per_epoch = per_epoch
         self._parallelism = min(max(parallelism, 1), MOST_SPLITS)
         self._follow = follow
@@ -217,7 +226,7 @@ class FilePlanner(Planner):
             return
         before = "sequence" if self.order == "parallel" else "parallel"
         raise SourceError(
-            f"the run is to go on with files that were read with order={before!r}, but the source "
+            f"the run continues with files that were read with order={before!r}, but the source "
             f"has order={self.order!r}: the positions of one order mean nothing in the other. Set "
             f"order={before!r} again, or read the files from their beginning: name this input in "
             "RecoveryConfig(path, reset_steps=[...]), or use a recovery path of its own"
@@ -232,13 +241,13 @@ class FilePlanner(Planner):
         """
         if first < self._files.first:
             raise SourceError(
-                f"the run is to go on at file number {first + 1}, but its list of files begins at "
+                f"the run continues at file number {first + 1}, but its list of files begins at "
                 f"number {self._files.first + 1}: no epoch that was kept needed those before. The "
                 "log of the source and the offsets are not of the same checkpoint"
             )
         if number > len(self._files):
             raise SourceError(
-                f"the run is to go on at file number {number + 1}, but its list of files "
+                f"the run continues at file number {number + 1}, but its list of files "
                 f"holds {len(self._files)}: the log of the source belongs to another run"
             )
 
@@ -269,20 +278,9 @@ class FilePlanner(Planner):
 
 
 class SequencePlanner(FilePlanner):
-    """Planner of epochs that read the files one after another, as one source partition.
-
-    Args:
-        files: the files to read.
-        cuts: lengths and cuts of these files.
-        name: name of the files in messages, without credentials.
-        options: further arguments of `FilePlanner`.
-    """
+    """Planner of epochs that read the files one after another, as one source partition."""
 
     order: FileOrder = "sequence"
-
-    def __init__(self, files: FileList, cuts: Cuts, *, name: str, **options: Any) -> None:
-        super().__init__(files, cuts, **options)
-        self._name = name
 
     @override
     def finished(self, start: Json | None) -> bool:
@@ -530,18 +528,8 @@ def _furthest_behind_first(
     return (number for *_, number in merge(ordered, untouched))
 
 
-def file_planner(
-    order: FileOrder, files: FileList, cuts: Cuts, *, name: str, **options: Any
-) -> FilePlanner:
-    """Return the planner for an order of files.
-
-    Args:
-        order: the order.
-        files: the files to read.
-        cuts: lengths and cuts of these files.
-        name: name of all files in messages, without credentials.
-        options: further arguments of `FilePlanner`.
-    """
-    if order == "parallel":
-        return ParallelPlanner(files, cuts, **options)
-    return SequencePlanner(files, cuts, name=name, **options)
+PLANNERS: Mapping[FileOrder, type[FilePlanner]] = {
+    "sequence": SequencePlanner,
+    "parallel": ParallelPlanner,
+}
+"""Planner of each order of the files."""

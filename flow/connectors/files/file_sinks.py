@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from io import BufferedReader
 from itertools import groupby, islice
 from typing import Any
@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from flow.connectors.files.epoch_directory import DirectorySink, Marker, Part, read_schema
+from flow.connectors.files.epoch_directory import DirectorySink, Marker, Part
 from flow.connectors.formats.columns import (
     EPOCH_COLUMN,
     Schema,
@@ -214,18 +214,21 @@ class ParquetSink(DirectorySink[Any]):
         return parts
 
     @override
-    def align_parts(self, parts: list[Part], marker: Marker) -> tuple[list[Part], Marker]:
+    def common_schema(self, schemas: list[pa.Schema], marker: Marker) -> pa.Schema | None:
         if self.schema is not None:
-            return parts, marker
-        before = marker.schema or pa.schema([])
-        schemas = [read_schema(part.schema) for part in parts]
-        schema = before
-        for part_schema in schemas:
-            schema = widen(schema, part_schema, before.names, str(marker.step))
-        aligned = []
-        for part, part_schema in zip(parts, schemas, strict=True):
-            aligned += [part] if part_schema == schema else self._rewrite(part, schema)
-        return aligned, replace(marker, schema=schema)
+            return None
+        schema = before = marker.schema or pa.schema([])
+        for new in schemas:
+            schema = widen(schema, new, before.names, str(marker.step))
+        return schema
+
+    @override
+    def rewrite(self, part: Part, before: pa.Schema, after: pa.Schema) -> list[Part]:
+        with self.filesystem().open_input_file(part.path) as stream:
+            batches = pq.ParquetFile(stream).iter_batches()
+            step_id = part.context.step_id
+            rows = (fit(batch, after, step_id, whole=True) for batch in batches)
+            return self._write_file(part.context, after, rows)
 
     def _batches(self, step_id: str, batches: Iterator[Written]) -> Iterator[pa.RecordBatch]:
         """Yield the items in the columns to write."""
@@ -258,13 +261,6 @@ class ParquetSink(DirectorySink[Any]):
                     file.rows += group.num_rows
                     group = next(groups, None)
         return file.parts(schema)
-
-    def _rewrite(self, part: Part, schema: pa.Schema) -> list[Part]:
-        with self.filesystem().open_input_file(part.path) as stream:
-            batches = pq.ParquetFile(stream).iter_batches()
-            step_id = part.context.step_id
-            rows = (fit(batch, schema, step_id, whole=True) for batch in batches)
-            return self._write_file(part.context, schema, rows)
 
 
 @dataclass(frozen=True, repr=False)
@@ -322,24 +318,21 @@ class CsvSink(DirectorySink[Any]):
         return file.parts(_all_text(names))
 
     @override
-    def align_parts(self, parts: list[Part], marker: Marker) -> tuple[list[Part], Marker]:
+    def common_schema(self, schemas: list[pa.Schema], marker: Marker) -> pa.Schema | None:
         if self.schema is not None:
-            return parts, marker
-        schemas = [read_schema(part.schema) for part in parts]
+            return None
         first = marker.schema or schemas[0]
-        aligned = []
-        for part, schema in zip(parts, schemas, strict=True):
+        for schema in schemas:
             if sorted(schema.names) != sorted(first.names):
                 raise SinkError(
                     f"step {marker.step!r}: some items have the fields {shorten(first.names)}, "
                     f"others {shorten(schema.names)}: give the sink a schema, or map the items "
                     "before the output"
                 )
-            aligned += [part] if schema == first else self._rewrite(part, schema, first)
-        return aligned, replace(marker, schema=first)
+        return first
 
-    def _rewrite(self, part: Part, before: pa.Schema, after: pa.Schema) -> list[Part]:
-        """Write a file again with its columns in another order."""
+    @override
+    def rewrite(self, part: Part, before: pa.Schema, after: pa.Schema) -> list[Part]:
         indexes = [before.names.index(name) for name in after.names]
         step_id = part.context.step_id
         with (

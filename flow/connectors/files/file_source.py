@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from flow.checks import check_choice, check_flag
 from flow.connectors.files.file_list import FileList
-from flow.connectors.files.file_planning import Cuts, FileOrder, Piece, file_planner
+from flow.connectors.files.file_planning import PLANNERS, Cuts, FileOrder, Piece
 from flow.connectors.files.filesystems import (
     absolute,
     as_paths,
@@ -99,8 +99,7 @@ class FileSource(Source[X]):
             fixed=self.has_fixed_files,
             late_us=duration_us(self.late_files),
         )
-        return file_planner(
-            self.order,
+        return PLANNERS[self.order](
             files,
             self.cuts(),
             name=name_of_files(self.paths),

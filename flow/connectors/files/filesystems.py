@@ -21,8 +21,9 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
+from flow.checks import wrong_type
 from flow.connectors.source import Dataset, Json
-from flow.errors import FlowBuildError, FlowError, FlowTypeError, SourceError, printable, shorten
+from flow.errors import FlowBuildError, FlowError, SourceError, printable, shorten
 
 # Hadoop writes file:/data, with a single slash.
 URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):(?://([^/?#]*)|(?=/))")
@@ -47,9 +48,7 @@ def as_path(path: object) -> str:
     """Return one path or URI as text; raise the errors of `as_paths`."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
-        raise FlowTypeError(
-            f"path must be text or a pathlib.Path, got {type(path).__name__} {shorten(path)}"
-        )
+        raise wrong_type("path must be text or a pathlib.Path", path)
     if not text.strip():
         raise FlowBuildError(f"path must name a file or a directory, got {text!r}")
     return text
@@ -266,19 +265,20 @@ def _dataset_of(path: str) -> Dataset | None:
     return Dataset(f"{scheme}://{host}", (name.lstrip("/") if is_store else name) or "/")
 
 
-@dataclass(frozen=True)
-class File:
+class File(NamedTuple):
     """A file in a listing.
 
     Attributes:
         store: the store, see `Place`.
         path: the path in the store.
         size: size in bytes; a file of another size when it is read has changed.
+        mtime: modification time, in ns since the Unix epoch; 0 if it is unknown.
     """
 
     store: str
     path: str
     size: int
+    mtime: int = 0
 
     def to_json(self) -> Json:
         """Return the file as a list that `from_json` reads."""
@@ -326,28 +326,12 @@ HIDDEN = ("_", ".")
 _REMOVED = "no file matches %s any more: files that an earlier run listed there are not read again"
 
 
-class ListedFile(NamedTuple):
-    """A file in a listing.
-
-    Attributes:
-        store: the store, see `Place`.
-        path: the path in the store.
-        size: size in bytes.
-        mtime: modification time, in ns since the Unix epoch; 0 if the store has none.
-    """
-
-    store: str
-    path: str
-    size: int
-    mtime: int
-
-
 def find_files(
     paths: Sequence[str],
     *,
     required: bool,
     was_there: Callable[[Place], bool] = lambda _: False,
-) -> list[ListedFile]:
+) -> list[File]:
     """List the files that match paths, directories, globs and URIs, each file once.
 
     Args:
@@ -360,7 +344,7 @@ def find_files(
     Raises:
         SourceError: a path matches no file, or cannot be listed.
     """
-    files: dict[tuple[str, str], ListedFile] = {}
+    files: dict[tuple[str, str], File] = {}
     for text in paths:
         with raise_as(SourceError, f"{without_credentials(text)} cannot be listed"):
             matches = list(_files_of(text, required, was_there))
@@ -371,7 +355,7 @@ def find_files(
 
 def _files_of(
     text: str, required: bool, was_there: Callable[[Place], bool]
-) -> Iterator[tuple[tuple[str, str], ListedFile]]:
+) -> Iterator[tuple[tuple[str, str], File]]:
     base, parts = split_glob(text)
     place = locate(base)
     store = canonical_store(place.store)
@@ -386,7 +370,7 @@ def _files_of(
     is_empty = True
     for real, found in _matching(place, info, parts):
         is_empty = False
-        file = ListedFile(place.store, found.path, found.size or 0, found.mtime_ns or 0)
+        file = File(place.store, found.path, found.size or 0, found.mtime_ns or 0)
         yield (store, real), file
     if is_empty and was_there(place):
         logger.warning(_REMOVED, printable(name))

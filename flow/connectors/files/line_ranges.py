@@ -56,7 +56,7 @@ class LineCuts(Cuts):
         is_whole: True if no file can be cut, and not only compressed files.
     """
 
-    def __init__(self, *, is_whole: bool) -> None:
+    def __init__(self, *, is_whole: bool = False) -> None:
         self.least_split = LEAST_SPLIT
         self.least_piece = LEAST_PIECE
         self._is_whole = is_whole

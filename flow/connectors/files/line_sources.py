@@ -61,18 +61,13 @@ class LineSource(FileSource[X]):
         check_whole("bytes_per_epoch", self.bytes_per_epoch, 1)
 
     @property
-    def is_whole(self) -> bool:
-        """True if files cannot be cut."""
-        return False
-
-    @property
     @override
     def units_per_epoch(self) -> int:
         return self.bytes_per_epoch
 
     @override
     def cuts(self) -> Cuts:
-        return LineCuts(is_whole=self.is_whole)
+        return LineCuts()
 
 
 def read_lines(lines: LineRange, parser: LineParser) -> Iterator[Batch]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from flow.checks import check_whole
+from flow.checks import check_whole, wrong_type
 from flow.columns.arrow_types import with_leaves
 from flow.connectors.files.file_list import LATE_FILES
 from flow.connectors.files.file_planning import MOST_OPEN, Cuts, FileOrder, Piece
@@ -20,7 +20,7 @@ from flow.connectors.files.file_source import FileSource, Paths
 from flow.connectors.files.filesystems import File, connect, find_files, open_file
 from flow.connectors.source import Batch
 from flow.durations import Duration
-from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
+from flow.errors import FlowBuildError, SourceError, shorten
 
 ROWS = 65_536
 """Rows in a batch, at most."""
@@ -104,8 +104,7 @@ class ParquetSource(FileSource[Any]):
         listed = find_files(self.paths, required=not self.follow)
         if not listed:
             return None
-        first = min(listed, key=lambda each: (each.store, each.path))
-        file = File(first.store, first.path, first.size)
+        file = min(listed)
         with open_file(connect(file.store, self.paths), file) as stream:
             parquet = _parquet_file(stream)
             schema = _instants_of(parquet) or parquet.schema_arrow
@@ -246,9 +245,7 @@ def _as_columns(columns: object) -> tuple[str, ...] | None:
     if columns is None:
         return None
     if not isinstance(columns, (list, tuple)) or not all(isinstance(n, str) for n in columns):
-        raise FlowTypeError(
-            f"columns must be a list of names, got {type(columns).__name__} {shorten(columns)}"
-        )
+        raise wrong_type("columns must be a list of names", columns)
     if not columns or len(set(columns)) < len(columns):
         raise FlowBuildError(f"columns must name at least one, each once, got {shorten(columns)}")
     return tuple(columns)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flow.checks import wrong_type
 from flow.columns.arrow_types import is_instant, lossless_cast
 from flow.connectors.formats.json_encoding import naive_problem, plain
 from flow.connectors.sink import Written, to_record
@@ -21,6 +22,8 @@ from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
 EPOCH_COLUMN = "epoch"
 """Name of the column: the part of the name of an epoch's folder before the equals sign."""
+METADATA_NAMES = {"window_id", "open_time", "close_time", "merged_ids"}
+"""Names of the columns of a window's metadata."""
 MERGED_ROWS = 20_000
 """Objects in a merged list, at least, so that few objects do not become columns of their own."""
 
@@ -63,9 +66,8 @@ def as_schema(schema: object) -> Any:
                 )
         schema = pa.schema(list(schema.items()))
     if not isinstance(schema, pa.Schema):
-        raise FlowTypeError(
-            "schema must be a pyarrow.Schema or a mapping of names to pyarrow types, "
-            f"got {type(schema).__name__} {shorten(schema)}"
+        raise wrong_type(
+            "schema must be a pyarrow.Schema or a mapping of names to pyarrow types", schema
         )
     names = schema.names
     if not names or len(set(names)) < len(names):
@@ -139,6 +141,10 @@ def inferred_columns(
             if problems is None:
                 raise
             problems[name] = error
+    merged = columns.get("merged_ids")
+    # Empty lists have no type of their own, and most windows have merged no others.
+    if merged is not None and merged.type == pa.list_(pa.null()) and names.keys() >= METADATA_NAMES:
+        columns["merged_ids"] = merged.cast(pa.list_(pa.int64()))
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
@@ -308,10 +314,7 @@ def column_of(name: str, values: list[Any], kind: Any, step_id: str, fix: str = 
         if not set(map(type, values)) <= _ARROW_READY:
             values = [plain(value) for value in values]
             _check_zones(name, values, kind, step_id)
-        column = _array(values, kind)
-        # Empty lists have no type of their own, and the ids of most windows are empty lists.
-        is_untyped = name == "merged_ids" and column.type == pa.list_(pa.null())
-        return column.cast(pa.list_(pa.int64())) if is_untyped else column
+        return _array(values, kind)
     except _REFUSED as error:
         raise SinkError(
             f"step {step_id!r}: field {name!r} {_problem(values, kind)}: {fix}"

@@ -7,9 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from flow.checks import wrong_type
 from flow.columns.record_batches import as_objects
 from flow.connectors.formats.json_encoding import instant_texts, json_text, naive_problem
-from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
+from flow.errors import FlowBuildError, SinkError, shorten
 
 _WRITABLE = (
     pa.types.is_integer,
@@ -39,9 +40,7 @@ def csv_cells(batch: pa.RecordBatch, step_id: str) -> pa.RecordBatch:
 def check_delimiter(delimiter: object) -> None:
     """Raise unless `delimiter` is one ASCII character that can separate cells."""
     if not isinstance(delimiter, str):
-        raise FlowTypeError(
-            f"delimiter must be text, got {type(delimiter).__name__} {shorten(delimiter)}"
-        )
+        raise wrong_type("delimiter must be text", delimiter)
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise FlowBuildError(
             "delimiter must be one ASCII character, neither a quote nor a line end, "

@@ -172,14 +172,6 @@ def _quoted(texts: pa.Array) -> pa.Array:
     return _joined('"', texts, '"')
 
 
-def _numbers(column: pa.Array) -> pa.Array:
-    return column.cast(pa.string())
-
-
-def _booleans(column: pa.Array) -> pa.Array:
-    return pc.if_else(column, "true", "false")
-
-
 def _floats(column: pa.Array) -> pa.Array:
     numbers = column.cast(pa.float64())
     if not pc.all(pc.is_finite(numbers)).as_py() and numbers.null_count < len(numbers):
@@ -202,24 +194,20 @@ def _instants(column: pa.Array) -> pa.Array:
     return _quoted(instant_texts(column))
 
 
-def _quoted_casts(column: pa.Array) -> pa.Array:
-    return _quoted(column.cast(pa.string()))
-
-
 def _lists(column: pa.Array) -> pa.Array:
     if len(column.flatten()):
         return _one_by_one(column)
     return pc.if_else(column.is_valid(), "[]", _NULL)
 
 
-_ENCODERS = (
-    (pa.types.is_boolean, _booleans),
-    (pa.types.is_integer, _numbers),
+_ENCODERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
+    (pa.types.is_boolean, lambda column: pc.if_else(column, "true", "false")),
+    (pa.types.is_integer, lambda column: column.cast(pa.string())),
     (pa.types.is_floating, _floats),
     (pa.types.is_string, _texts),
     (pa.types.is_large_string, _texts),
     (pa.types.is_timestamp, _instants),
-    (pa.types.is_date, _quoted_casts),
-    (pa.types.is_decimal, _quoted_casts),
+    (pa.types.is_date, lambda column: _quoted(column.cast(pa.string()))),
+    (pa.types.is_decimal, lambda column: _quoted(column.cast(pa.string()))),
     (pa.types.is_list, _lists),
 )

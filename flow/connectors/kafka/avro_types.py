@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from flow.errors import FlowBuildError, FlowTypeError, first_line, package_of_extra, shorten
+from flow.checks import wrong_type
+from flow.errors import FlowBuildError, first_line, package_of_extra, shorten
 
 _PLAIN = {
     "null": pa.null(),
@@ -54,9 +55,8 @@ def parse_schema(schema: object) -> Any:
     """
     parse = fastavro().parse_schema
     if not isinstance(schema, (str, Mapping, list)):
-        raise FlowTypeError(
-            "an Avro schema must be JSON text, or the dict that the text stands for, "
-            f"got {type(schema).__name__} {shorten(schema)}"
+        raise wrong_type(
+            "an Avro schema must be JSON text, or the dict that the text stands for", schema
         )
     try:
         return parse(json.loads(schema) if isinstance(schema, str) else schema)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from flow.checks import wrong_type
 from flow.connectors.source import Dataset
 from flow.errors import (
     FlowBuildError,
@@ -26,36 +27,16 @@ _HIDDEN = "***"
 SERVERS = "bootstrap.servers"
 # Properties whose values are shown, as they cannot be secrets; all others are hidden.
 _SHOWN = frozenset(
-    {
-        "acks",
-        "batch.size",
-        "broker.address.family",
-        "client.dns.lookup",
-        "client.id",
-        "client.rack",
-        "compression.type",
-        "debug",
-        "enable.ssl.certificate.verification",
-        "fetch.max.bytes",
-        "fetch.message.max.bytes",
-        "fetch.min.bytes",
-        "fetch.wait.max.ms",
-        "group.id",
-        "isolation.level",
-        "linger.ms",
-        "max.partition.fetch.bytes",
-        "message.max.bytes",
-        "message.timeout.ms",
-        "partitioner",
-        "queued.max.messages.kbytes",
-        "queued.min.messages",
-        "request.timeout.ms",
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "security.protocol",
-        "ssl.ca.location",
-        "transaction.timeout.ms",
-    }
+    (
+        *("acks", "batch.size", "broker.address.family", "client.dns.lookup", "client.id"),
+        *("client.rack", "compression.type", "debug", "enable.ssl.certificate.verification"),
+        *("fetch.max.bytes", "fetch.message.max.bytes", "fetch.min.bytes"),
+        *("fetch.wait.max.ms", "group.id", "isolation.level", "linger.ms"),
+        *("max.partition.fetch.bytes", "message.max.bytes", "message.timeout.ms"),
+        *("partitioner", "queued.max.messages.kbytes", "queued.min.messages"),
+        *("request.timeout.ms", "sasl.mechanism", "sasl.mechanisms", "security.protocol"),
+        *("ssl.ca.location", "transaction.timeout.ms"),
+    )
 )
 
 
@@ -166,10 +147,7 @@ def checked_servers(servers: object) -> str:
             commas.
     """
     if not isinstance(servers, str):
-        raise FlowTypeError(
-            "KafkaSource: servers must be text such as 'localhost:9092', "
-            f"got {type(servers).__name__} {shorten(servers)}"
-        )
+        raise wrong_type("KafkaSource: servers must be text such as 'localhost:9092'", servers)
     parts = [part.strip() for part in servers.split(",")]
     if not all(parts):
         raise FlowBuildError(
@@ -296,17 +274,8 @@ class Clients:
 
 
 _CONNECTION_PREFIXES = (
-    "broker.",
-    "client.",
-    "debug",
-    "enable.sasl.",
-    "enable.ssl.",
-    "https.",
-    "reconnect.",
-    "sasl.",
-    "security.",
-    "socket.",
-    "ssl.",
+    *("broker.", "client.", "debug", "enable.sasl.", "enable.ssl.", "https."),
+    *("reconnect.", "sasl.", "security.", "socket.", "ssl."),
 )
 _UNREACHABLE = ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
 _HINTS = {

@@ -8,8 +8,9 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from flow.checks import wrong_type
 from flow.connectors.kafka.client import LastProblem, Properties, administration, kafka, make_admin
-from flow.errors import FlowBuildError, FlowTypeError, SourceError, TimestampError, shorten
+from flow.errors import FlowBuildError, SourceError, TimestampError, shorten
 from flow.instants import instant_us
 
 if TYPE_CHECKING:
@@ -46,9 +47,8 @@ def checked_position(name: str, position: object, words: tuple[str, ...]) -> Pos
             raise FlowBuildError(f"KafkaSource: {name}: {error}") from None
         return position
     if not isinstance(position, Mapping):
-        raise FlowTypeError(
-            f"KafkaSource: {name} must be text, an aware datetime or offsets, "
-            f"got {type(position).__name__} {shorten(position)}"
+        raise wrong_type(
+            f"KafkaSource: {name} must be text, an aware datetime or offsets", position
         )
     return {str(topic): _checked_offsets(name, of_topic) for topic, of_topic in position.items()}
 
@@ -193,28 +193,23 @@ class Cluster:
         return Unreachable(f"no Kafka broker answers at {self._servers}: {reason}")
 
 
+_PASSING = frozenset(
+    (
+        *("_TRANSPORT", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_ALL_BROKERS_DOWN", "_RESOLVE"),
+        *("_WAIT_COORD", "_UNKNOWN_BROKER", "BROKER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE"),
+        *("PREFERRED_LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE"),
+        *("NOT_LEADER_FOR_PARTITION", "REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT"),
+        *("NETWORK_EXCEPTION", "KAFKA_STORAGE_ERROR", "FENCED_LEADER_EPOCH"),
+        *("UNKNOWN_LEADER_EPOCH",),
+    )
+)
+"""Names of errors that may pass; a leader that has just been elected has no offsets yet."""
+_UNKNOWN = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"})
+
+
 def is_passing(error: KafkaError) -> bool:
     """Return True if an error may pass by itself, such as when a broker comes back."""
-    return bool(error.retriable()) or error.code() in (
-        error._TRANSPORT,
-        error._TIMED_OUT,
-        error._TIMED_OUT_QUEUE,
-        error._ALL_BROKERS_DOWN,
-        error._RESOLVE,
-        error._WAIT_COORD,
-        error._UNKNOWN_BROKER,
-        error.BROKER_NOT_AVAILABLE,
-        error.LEADER_NOT_AVAILABLE,
-        error.PREFERRED_LEADER_NOT_AVAILABLE,
-        error.OFFSET_NOT_AVAILABLE,  # by a leader that has just been elected
-        error.NOT_LEADER_FOR_PARTITION,
-        error.REPLICA_NOT_AVAILABLE,
-        error.REQUEST_TIMED_OUT,
-        error.NETWORK_EXCEPTION,
-        error.KAFKA_STORAGE_ERROR,
-        error.FENCED_LEADER_EPOCH,
-        error.UNKNOWN_LEADER_EPOCH,
-    )
+    return bool(error.retriable()) or error.name() in _PASSING
 
 
 def _offset_or_gone(future: Any) -> int | None:
@@ -228,11 +223,7 @@ def _offset_or_gone(future: Any) -> int | None:
 
 def is_unknown(error: KafkaError) -> bool:
     """Return True if an error says that the partition does not exist."""
-    return error.code() in (
-        error.UNKNOWN_TOPIC_OR_PART,
-        error._UNKNOWN_PARTITION,
-        error._UNKNOWN_TOPIC,
-    )
+    return error.name() in _UNKNOWN
 
 
 def reads_topic(topic: str, topics: Collection[str], pattern: str | None) -> bool:

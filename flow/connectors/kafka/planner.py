@@ -443,7 +443,7 @@ def _cut(start: int, end: int, most: int) -> list[tuple[int, int]]:
 
 
 _REMEDY = (
-    "on_data_loss='warn' goes on with what is left; to start elsewhere, reset the step with "
+    "on_data_loss='warn' continues with what is left; to start elsewhere, reset the step with "
     "RecoveryConfig(reset_steps=[...])"
 )
 
@@ -520,7 +520,7 @@ class LossWatch:
             more = f" and {len(cut) - 1} more" if len(cut) > 1 else ""
             logger.warning(
                 "messages before %s of %s%s were deleted on the broker, and may include messages "
-                "since start=%s; going on with what is left",
+                "since start=%s; continuing with what is left",
                 f"{earliest[cut[0]]:,}",
                 cut[0],
                 more,
@@ -558,4 +558,4 @@ class LossWatch:
             raise SourceError(f"{loss} ({_REMEDY})")
         if loss not in self._warned:
             self._warned.add(loss)
-            logger.warning("%s; going on with what is left", loss)
+            logger.warning("%s; continuing with what is left", loss)

@@ -266,8 +266,8 @@ class RangeReader:
 
     def _skip_loss(self, pending: _Range, to: int, loss: str) -> None:
         if self._access.on_data_loss == "fail":
-            raise SourceError(f"{loss} (on_data_loss='warn' goes on with what is left)")
-        logger.warning("%s; going on with what is left", loss)
+            raise SourceError(f"{loss} (on_data_loss='warn' continues with what is left)")
+        logger.warning("%s; continuing with what is left", loss)
         pending.advance_to(to)
 
 

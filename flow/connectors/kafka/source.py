@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from typing_extensions import override
 
-from flow.checks import check_choice, check_whole
+from flow.checks import check_choice, check_whole, wrong_type
 from flow.connectors.kafka.client import (
     Properties,
     as_properties,
@@ -295,10 +295,7 @@ def _checked_topics(topics: object, pattern: object) -> object:
 
 def _check_pattern(pattern: object) -> None:
     if not isinstance(pattern, str):
-        raise FlowTypeError(
-            "KafkaSource: pattern must be the text of a regular expression, "
-            f"got {type(pattern).__name__} {shorten(pattern)}"
-        )
+        raise wrong_type("KafkaSource: pattern must be the text of a regular expression", pattern)
     try:
         re.compile(pattern)
     except re.error as error:

@@ -189,7 +189,7 @@ class SqliteDatabase(Database):
             raise SinkError(
                 f"{self._file} was removed or replaced while the flow ran, and with it the rows "
                 "that the flow had written there: put it back from a copy, and run the flow "
-                "again; without a copy the flow goes on in a new file, which lacks those epochs"
+                "again; without a copy the flow continues in a new file, which lacks those epochs"
             )
 
     @override

@@ -220,13 +220,6 @@ class _Run:
     writer: str
 
 
-@dataclass
-class _RunHolder:
-    """Mutable holder of the run of a sink, which is frozen."""
-
-    run: _Run | None = None
-
-
 @dataclass(frozen=True)
 class TableSink(Sink[Any]):
     """Base of the sinks that write tables, which describe the arguments."""
@@ -236,7 +229,8 @@ class TableSink(Sink[Any]):
     key: str | Sequence[str] = ()
     schema: Schema | str | None = None
     epoch_columns: tuple[str, str] | None = None
-    _holder: _RunHolder = field(default_factory=_RunHolder, init=False, repr=False, compare=False)
+    # At most one run: a list, as the sink itself is frozen.
+    _runs: list[_Run] = field(default_factory=list, init=False, repr=False, compare=False)
 
     guarantee = Guarantee.EXACTLY_ONCE
     dialect: ClassVar[Dialect]
@@ -253,7 +247,7 @@ class TableSink(Sink[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the connection from the copies of workers, which only make rows."""
-        return {**self.__dict__, "_holder": _RunHolder()}
+        return {**self.__dict__, "_runs": []}
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())
@@ -261,7 +255,7 @@ class TableSink(Sink[Any]):
 
     @override
     def open(self, run_id: str, resuming: bool) -> None:
-        if self._holder.run is not None:
+        if self._runs:
             raise SinkError(
                 f"{self} is the sink of several outputs: merge their streams before one output, or "
                 "give each output a sink and a table of its own"
@@ -270,11 +264,11 @@ class TableSink(Sink[Any]):
             database = self.connect()
             try:
                 with database.transaction():
-                    self._holder.run = self._set_up(database, run_id)
+                    run = self._set_up(database, run_id)
             except BaseException:
                 database.close()
-                self._holder.run = None
                 raise
+        self._runs.append(run)
 
     @override
     def write(self, context: WriteContext, batches: Iterator[Written]) -> list[Chunk]:
@@ -287,9 +281,9 @@ class TableSink(Sink[Any]):
 
     @override
     def commit(self, epoch: int, messages: Sequence[Any]) -> None:
-        run = self._holder.run
-        if run is None:
+        if not self._runs:
             raise SinkError(f"{self} is not open")
+        (run,) = self._runs
         chunks: list[Chunk] = [chunk for message in messages for chunk in message]
         step = f"step {chunks[0].step_id!r}: " if chunks else ""
         what = f"{step}epoch {epoch} could not be written to {self}"
@@ -312,9 +306,8 @@ class TableSink(Sink[Any]):
 
     @override
     def close(self) -> None:
-        run, self._holder.run = self._holder.run, None
-        if run is not None:
-            run.database.close()
+        while self._runs:
+            self._runs.pop().database.close()
 
     @abstractmethod
     def __str__(self) -> str:

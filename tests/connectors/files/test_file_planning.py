@@ -16,14 +16,14 @@ from flow.connectors.files import TextSource
 from flow.connectors.files import file_planning as planning
 from flow.connectors.files.file_list import FileList
 from flow.connectors.files.file_planning import (
+    PLANNERS,
     Cuts,
     FileOrder,
     FilePlanner,
     ListingTimes,
     ParallelPlanner,
-    file_planner,
 )
-from flow.connectors.files.filesystems import File, ListedFile
+from flow.connectors.files.filesystems import File
 from flow.connectors.source import Json, MemoryLog, Slice
 from flow.errors import SourceError
 from flow.instants import Moment
@@ -76,11 +76,11 @@ class Case:
         return planned
 
     def new_planner(self) -> FilePlanner:
-        def find(**_: Any) -> list[ListedFile]:
-            return [ListedFile("", f"{n:06}", 1, 0) for n in range(self.appeared)]
+        def find(**_: Any) -> list[File]:
+            return [File("", f"{n:06}", 1, 0) for n in range(self.appeared)]
 
         files = FileList(self.log, find, follow=self.options["follow"], clock=self.clock)
-        return file_planner(self.order, files, self.cuts, name="the files", **self.options)
+        return PLANNERS[self.order](files, self.cuts, name="the files", **self.options)
 
 
 def slices(planner: FilePlanner, start: Json = None) -> Iterator[tuple[Json, Slice]]:
@@ -320,7 +320,7 @@ def test_a_partition_has_the_name_of_its_files(tmp_path: Path) -> None:
 
 
 def test_partition_names_hide_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [ListedFile("s3://bucket", "bucket/a.txt", 1, 0)]
+    found = [File("s3://bucket", "bucket/a.txt", 1, 0)]
     monkeypatch.setattr(
         "flow.connectors.files.file_source.find_files", lambda paths, required: found
     )
@@ -343,7 +343,7 @@ def test_another_order_names_the_ways_out(before: FileOrder, now: FileOrder, que
 
 
 def test_an_offset_in_parallel_beyond_the_list_is_an_error() -> None:
-    with pytest.raises(SourceError, match=r"go on at file number 4, but its list .* holds 2"):
+    with pytest.raises(SourceError, match=r"continues at file number 4, but its list .* holds 2"):
         Case("parallel", [1, 1], 5).planner.next({"started": 3, "open": []})
 
 

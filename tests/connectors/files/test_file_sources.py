@@ -13,7 +13,7 @@ import pytest
 
 from flow.connectors.files import CsvSource, JsonLinesSource, ParquetSource, TextSource
 from flow.connectors.files.file_list import FileList
-from flow.connectors.files.filesystems import ListedFile, find_files
+from flow.connectors.files.filesystems import File, find_files
 from flow.connectors.files.parquet_source import WrittenDownFrame
 from flow.connectors.source import MemoryLog, Source
 from flow.errors import FlowBuildError, FlowTypeError, SourceError
@@ -207,7 +207,7 @@ def test_the_copy_of_a_static_data_frame_does_not_grow(tmp_path: Path) -> None:
 def test_an_offset_beyond_the_list_is_an_error(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", "a\n")
     planner = TextSource(tmp_path).planner(JsonLog(), 1)
-    with pytest.raises(SourceError, match=r"go on at file number 8, but its list .* holds 1"):
+    with pytest.raises(SourceError, match=r"continues at file number 8, but its list .* holds 1"):
         planner.next({"file": 7, "at": 0})
 
 
@@ -267,7 +267,7 @@ def test_following_a_directory_that_does_not_exist_is_an_error(tmp_path: Path) -
 def test_slow_listings_are_repeated_less_often(tmp_path: Path) -> None:
     clock, listings = Clock(100.0), []
 
-    def find() -> list[ListedFile]:
+    def find() -> list[File]:
         listings.append(clock.now)
         clock.now += 2.0
         return []

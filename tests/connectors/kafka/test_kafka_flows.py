@@ -120,7 +120,7 @@ def test_a_topic_is_read_once_in_bounded_epochs_over_a_stop_a_failure_and_a_new_
         case.run()
     assert str(raised.value).startswith(
         f"step 'orders': messages 158 to 162 of {topic}/0 were deleted on the broker before the "
-        "flow read them (on_data_loss='warn' goes on with what is left;"
+        "flow read them (on_data_loss='warn' continues with what is left;"
     )
 
 

@@ -310,7 +310,7 @@ def test_a_bounded_run_does_not_wait_for_lost_messages(left: tuple[int, int] | N
 def test_unread_deleted_messages_are_an_error_that_names_them() -> None:
     plan = new_planner(Brokers({"t/0": (7, 9)}))
     for start, lost in ((3, "messages 3 to 6"), (6, "messages 6 to 6")):
-        with pytest.raises(SourceError, match=rf"{lost} of t/0 were deleted .*='warn' goes"):
+        with pytest.raises(SourceError, match=rf"{lost} of t/0 were deleted .*='warn' continues"):
             plan.next({"t/0": start})
     assert read(plan.next({"t/0": 7})) == [(["t", 0, 7, 9], 0, 0)]
     assert new_planner(Brokers({"t/0": (7, 7)})).next({"t/0": 7}) is None
@@ -320,7 +320,7 @@ def test_a_missing_partition_is_warned_of_once(caplog: pytest.LogCaptureFixture)
     plan = new_planner(Brokers({"t/0": (0, 2)}), Clock(passing=5.0), on_data_loss="warn")
     for _ in range(4):
         assert plan.next({"t/0": 2, "t/1": 5}) is None
-    assert caplog.messages == ["t/1 is not on the broker any more; going on with what is left"]
+    assert caplog.messages == ["t/1 is not on the broker any more; continuing with what is left"]
 
 
 def test_the_loss_of_all_messages_may_be_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -329,7 +329,7 @@ def test_the_loss_of_all_messages_may_be_a_warning(caplog: pytest.LogCaptureFixt
     assert (planned.end, planned.splits) == ({"t/0": 9}, [])
     assert caplog.messages == [
         "messages 3 to 8 of t/0 were deleted on the broker before the flow read them; "
-        "going on with what is left"
+        "continuing with what is left"
     ]
 
 
@@ -393,7 +393,7 @@ def test_messages_deleted_since_the_start_are_warned_of(caplog: pytest.LogCaptur
     }
     assert caplog.messages == [
         "messages before 1,700 of t/0 and 1 more were deleted on the broker, and may include "
-        "messages since start=1970-01-01T00:00:00.010000+00:00; going on with what is left"
+        "messages since start=1970-01-01T00:00:00.010000+00:00; continuing with what is left"
     ]
     assert plan.next(first.end) is None
     assert len(caplog.messages) == 1

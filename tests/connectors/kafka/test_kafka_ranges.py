@@ -124,12 +124,12 @@ def test_lost_messages_are_an_error_or_a_warning(
     code: int, ends: Any, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = [messages(0, 1), [Message(2, code)]]
-    with pytest.raises(SourceError, match=rf"{problem}.*\(on_data_loss='warn' goes on"):
+    with pytest.raises(SourceError, match=rf"{problem}.*\(on_data_loss='warn' continues"):
         read(Client(list(given), [ends]))
     assert read(Client(list(given), [ends]), on_data_loss="warn") == [0, 1]
     (message,) = caplog.messages
     assert message.startswith(problem)
-    assert message.endswith("; going on with what is left")
+    assert message.endswith("; continuing with what is left")
 
 
 def test_an_early_end_or_a_transient_answer_is_no_loss() -> None:

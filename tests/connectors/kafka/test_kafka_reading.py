@@ -187,7 +187,7 @@ def test_deleted_messages_are_an_error_or_a_warning_of_the_planner_and_of_the_wo
     assert values(source(broker, topic, start=start, on_data_loss="warn")) == left
     assert caplog.messages == [
         f"messages 1 to 3 of {topic}/0 were deleted on the broker before the flow read them; "
-        "going on with what is left"
+        "continuing with what is left"
     ]
     broker.delete_records(topic, 10)
     assert list(warns.read(planned)) == []
