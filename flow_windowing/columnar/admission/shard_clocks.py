@@ -116,6 +116,13 @@ class KeyColumns(KeyClocks):
             self.held_watermark_us = np.full(len(self), NO_WATERMARK)
         return self.held_watermark_us
 
+    def hold(self, slots: Ints, watermark_us: Ints | None) -> None:
+        """Record the watermarks that keys have used under a hold, ``None`` without a hold."""
+        if watermark_us is not None:
+            self.ensure_held_watermark()[slots] = np.maximum(watermark_us, LEAST_TAKEN)
+        elif self.held_watermark_us is not None:
+            self.held_watermark_us[slots] = NO_WATERMARK
+
     @override
     def concat(self, other: KeyColumns) -> KeyColumns:
         is_held = self.held_watermark_us is not None or other.held_watermark_us is not None
@@ -139,8 +146,7 @@ class KeyColumns(KeyClocks):
         self.base_us[slots] = NO_WATERMARK
         self.set_at_us[slots] = 0
         self.last_value_us[slots] = 0
-        if self.held_watermark_us is not None:
-            self.held_watermark_us[slots] = NO_WATERMARK
+        self.hold(slots, None)
 
     @override
     def has_state(self) -> Mask:
@@ -368,13 +374,11 @@ class EventShardClock(ColumnClock):
             watermark_us: the watermark of each of these keys after its last row.
             moment: the moment after the rows.
         """
-        free_us = self._free_us(clocks.take(slots), moment.inputs_us)
+        free_us, held_us = self._free_us(clocks.take(slots), moment.inputs_us), None
         if moment.bound_us < NEVER:
             held_us = np.minimum(np.maximum(free_us, greatest_us), moment.bound_us)
-            least_us = np.maximum(watermark_us, LEAST_TAKEN)
-            clocks.ensure_held_watermark()[slots] = np.maximum(least_us, held_us)
-        elif clocks.held_watermark_us is not None:
-            clocks.held_watermark_us[slots] = NO_WATERMARK
+            held_us = np.maximum(watermark_us, held_us)
+        clocks.hold(slots, held_us)
         moves = greatest_us > free_us
         clocks.base_us[slots[moves]] = greatest_us[moves]
         clocks.set_at_us[slots[moves]] = moment.running_us
@@ -402,14 +406,10 @@ class EventShardClock(ColumnClock):
 
     @override
     def record_holds(self, clocks: KeyColumns, touched: Sequence[Ints], moment: Moment) -> None:
-        if moment.bound_us < NEVER:
-            watermark_us = self.watermarks_us(clocks, moment)
-            for slots in touched:
-                held_us = np.maximum(watermark_us[slots], LEAST_TAKEN)
-                clocks.ensure_held_watermark()[slots] = held_us
-        elif clocks.held_watermark_us is not None:
-            for slots in touched:
-                clocks.held_watermark_us[slots] = NO_WATERMARK
+        is_held = moment.bound_us < NEVER
+        watermark_us = self.watermarks_us(clocks, moment) if is_held else None
+        for slots in touched:
+            clocks.hold(slots, None if watermark_us is None else watermark_us[slots])
 
     @override
     def due_us(self, target_us: Ints, clocks: KeyColumns, moment: Moment) -> Ints:

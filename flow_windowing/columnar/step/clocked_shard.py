@@ -148,7 +148,9 @@ class ClockedShard(ShardLogic):
             end_us = np.full(count, NEVER)
             self._read_due_blocks(end_us)
             self._advance(end_us, np.full(count, AT_END))
-        self._made.watermarks_us = self._touched_watermarks_us()
+        if self._changed.any():
+            watermarks_us = self._clock.watermarks_us(self._state.clocks, epoch.moment)
+            self._made.watermarks_us = watermarks_us[self._changed]
         return self._made
 
     @override
@@ -178,13 +180,6 @@ class ClockedShard(ShardLogic):
     @override
     def due_us(self) -> int:
         return int(split_dues(self._due_us())[0].min(initial=NEVER))
-
-    def _touched_watermarks_us(self) -> Ints:
-        """Return the watermark of each key that the epoch changed."""
-        if not self._changed.any():
-            return np.empty(0, np.int64)
-        watermarks_us = self._clock.watermarks_us(self._state.clocks, self._epoch.moment)
-        return watermarks_us[self._changed]
 
     def _add_loaded(self) -> None:
         """Add the keys of all loaded segments to the state, in one concatenation."""

@@ -35,7 +35,7 @@ from flow_windowing.columnar.windows.windowing import (
 )
 from flow_windowing.rules.watermark import has_closed
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
-from flow_windowing.windowers.calendar import Calendar, CalendarWindower
+from flow_windowing.windowers.calendar import CalendarWindower
 
 _PAIRS = 1 << 18
 _LEAST = 8
@@ -302,8 +302,6 @@ class CalendarWindows(IndexedWindows):
     window of each timestamp.
     """
 
-    has_gaps = False
-
     def __init__(self, windower: CalendarWindower) -> None:
         # The attribute is the windower, because its calendar has a cache that cannot be pickled.
         self._windower = windower
@@ -325,13 +323,9 @@ class CalendarWindows(IndexedWindows):
     def closes_of(self, window_ids: Ints) -> Ints:
         return self._starts_us(window_ids + 1) + self._grace_us
 
-    @property
-    def _calendar(self) -> Calendar:
-        return self._windower.calendar
-
     def _ids_near(self, times_us: Ints) -> Ints:
         """Return the ids of the windows that overlap a UTC day with a timestamp, ascending."""
-        index_at = self._calendar.index_at
+        index_at = self._windower.calendar.index_at
         near: set[int] = set()
         for day in distinct(times_us // _DAY_US).tolist():
             first, last = index_at(day * _DAY_US), index_at((day + 1) * _DAY_US - 1)
@@ -341,5 +335,6 @@ class CalendarWindows(IndexedWindows):
     def _starts_us(self, window_ids: Ints) -> Ints:
         """Return the open times of windows; each distinct window is looked up once."""
         ids = distinct(window_ids)
-        starts_us = np.array([self._calendar.start_us(one) for one in ids.tolist()], np.int64)
+        start_us = self._windower.calendar.start_us
+        starts_us = np.array(list(map(start_us, ids.tolist())), np.int64)
         return starts_us[np.searchsorted(ids, window_ids)] if len(ids) else ids

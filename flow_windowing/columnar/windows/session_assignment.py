@@ -262,11 +262,7 @@ class SessionAssignment(NamedTuple):
         """Return the final sessions and the sessions merged into them, sorted by slot and id."""
         if not self.history.merges:
             return self.sessions
-        merged = refs_of(list(self.history.merges))
-        slots = np.concatenate([self.sessions.slots, merged.slots])
-        ids = np.concatenate([self.sessions.ids, merged.ids])
-        order = order_by(slots, ids)
-        return WindowRefs(slots[order], ids[order])
+        return _sorted_refs(self.sessions, refs_of(list(self.history.merges)))[0]
 
 
 def refs_of(sessions: list[SessionRef]) -> WindowRefs:
@@ -275,6 +271,13 @@ def refs_of(sessions: list[SessionRef]) -> WindowRefs:
         np.array([one.slot for one in sessions], np.int64),
         np.array([one.id for one in sessions], np.int64),
     )
+
+
+def _sorted_refs(left: WindowRefs, right: WindowRefs) -> tuple[WindowRefs, Ints]:
+    """Return references to sessions sorted by slot and id, and the permutation that sorts them."""
+    slots, ids = map(np.concatenate, zip(left, right, strict=True))
+    order = order_by(slots, ids)
+    return WindowRefs(slots[order], ids[order]), order
 
 
 def assign_sessions(
@@ -359,10 +362,7 @@ def _final_sessions(
     merged_ids = Spans.empty(len(clusters.slots)).merged_ids
     merged_ids[clusters.of_session] = spans.merged_ids[clusters.sessions]
     single = np.flatnonzero(of_clusters.is_single)
-    of_history = refs_of(list(history.sessions))
-    slots = np.concatenate([clusters.slots[single], of_history.slots])
-    ids = np.concatenate([of_clusters.ids[single], of_history.ids])
+    singles = WindowRefs(clusters.slots[single], of_clusters.ids[single])
     bounds = Spans(of_clusters.first_us[single], of_clusters.last_us[single], merged_ids[single])
-    order = order_by(slots, ids)
-    all_bounds = bounds.concat(Spans.of(list(history.sessions.values())))
-    return WindowRefs(slots[order], ids[order]), all_bounds.take(order)
+    sessions, order = _sorted_refs(singles, refs_of(list(history.sessions)))
+    return sessions, bounds.concat(Spans.of(list(history.sessions.values()))).take(order)

@@ -82,7 +82,7 @@ class WindowView(RowView):
         return cls(None if settings is None else tuple(ResultColumn(*one) for one in settings))
 
     def _column(self, batch: pa.RecordBatch, number: int) -> pa.Array:
-        return batch.column(f"figure {number}")
+        return batch.column(f"result {number}")
 
     def records(
         self,
@@ -107,7 +107,7 @@ class WindowView(RowView):
             columns[_MERGED] = pa.array(merged_ids.tolist(), pa.list_(pa.int64()))
         if timestamps_us is not None:
             columns[_TIMESTAMP] = _clip(timestamps_us)
-        columns.update((f"figure {at}", column) for at, column in enumerate(results))
+        columns.update((f"result {at}", column) for at, column in enumerate(results))
         batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         return with_view(batch, KIND, self.settings())
 

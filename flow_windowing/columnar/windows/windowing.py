@@ -174,12 +174,11 @@ class RowBatch(NamedTuple):
     def _arrival_columns(self) -> tuple[Ints, Ints, Ints]:
         """Return timestamps, arrival numbers and entry numbers, aligned with `values`."""
         entering = self.entering
-        columns = []
-        for column in (entering.times_us, entering.numbers, self.entry_numbers):
-            by_value = np.zeros(len(self.values), np.int64)
-            by_value[entering.rows] = column
-            columns.append(by_value)
-        return columns[0], columns[1], columns[2]
+        by_value = np.zeros((3, len(self.values)), np.int64)
+        columns = (entering.times_us, entering.numbers, self.entry_numbers)
+        for of_values, column in zip(by_value, columns, strict=True):
+            of_values[entering.rows] = column
+        return by_value[0], by_value[1], by_value[2]
 
 
 class UnassignedRows(NamedTuple):
