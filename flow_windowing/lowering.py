@@ -24,7 +24,11 @@ from flow_windowing.by_key.pane_driver import PaneDriver
 from flow_windowing.by_key.window_driver import WindowDriver, WindowingConfig
 from flow_windowing.clocks.clock import ClockedBuilder
 from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
-from flow_windowing.columnar.aggregates.forms import has_kernel, is_order_free, reads_a_field
+from flow_windowing.columnar.aggregates.accumulator_column import (
+    has_kernel,
+    is_order_free,
+    reads_a_field,
+)
 from flow_windowing.columnar.state.segments import SegmentContent, without_blocks
 from flow_windowing.columnar.state.snapshots import snapshots_of_content
 from flow_windowing.columnar.step.shard import ShardWindows

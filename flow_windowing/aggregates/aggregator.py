@@ -14,8 +14,8 @@ Calls may change a state in place: a caller that needs an earlier state makes a 
 enough for the states of built-in aggregates, whose elements are immutable.
 
 An aggregate declares the form of its accumulators as `form`, which is plain data:
-`flow_windowing.columnar.aggregates.forms` has the kernels of each form in columns of numbers.
-Accumulators can always be Python objects too, for values that such columns cannot hold.
+`flow_windowing.columnar.aggregates.accumulator_column` has the kernels of each form, in columns of
+numbers. Accumulators can always be Python objects too, for values that such columns cannot hold.
 """
 
 from __future__ import annotations

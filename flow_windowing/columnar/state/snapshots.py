@@ -18,8 +18,8 @@ from flow.keyed.state import (
 )
 from flow_windowing.clocks.event_clock import ClockState
 from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
+from flow_windowing.columnar.aggregates.accumulator_column import FORM_OF_KIND
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
-from flow_windowing.columnar.aggregates.forms import FORM_OF_KIND
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
 from flow_windowing.columnar.state.open_windows import Bounds
 from flow_windowing.columnar.state.segments import SegmentContent, keys_of

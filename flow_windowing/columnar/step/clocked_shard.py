@@ -295,8 +295,3 @@ class ClockedShard(ShardLogic):
         if not self._clock.expires:
             return due_us
         return np.where(state.has_values(), due_us, self._clock.expires_us(state.clocks, moment))
-
-
-def numbers_in_runs(counts: Ints) -> Ints:
-    """Return the number of each row in its run, from 0."""
-    return ranges(np.zeros(len(counts), np.int64), counts)

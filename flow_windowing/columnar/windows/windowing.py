@@ -21,8 +21,8 @@ from flow.instants import NEVER
 from flow_windowing.aggregates.aggregator import Aggregator, form_of
 from flow_windowing.columnar.admission.admitted_rows import EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
+from flow_windowing.columnar.aggregates.accumulator_column import has_kernel
 from flow_windowing.columnar.aggregates.accumulators import FailedRow, Groups
-from flow_windowing.columnar.aggregates.forms import has_kernel
 from flow_windowing.columnar.state.open_windows import (
     MergedIds,
     OpenWindows,

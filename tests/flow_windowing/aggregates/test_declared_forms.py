@@ -8,7 +8,7 @@ import pytest
 
 import flow_windowing as win
 from flow_windowing.aggregates.aggregator import Aggregator, Form, form_of
-from flow_windowing.columnar.aggregates.forms import has_kernel, is_order_free
+from flow_windowing.columnar.aggregates.accumulator_column import has_kernel, is_order_free
 from tests.support.columns import Epoch, Step, as_dicts, as_records, equal_rows, outcome
 
 DECLARED: dict[Any, tuple[bool, bool, bool, bool]] = {
