@@ -19,7 +19,13 @@ from flow.instants import Moment
 from flow.keyed.state import BlockReader, StateCounter
 from flow.keyed.step import KeyByKey, Lowering, OverColumns, TimedResults
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now
+from flow_windowing.aggregates.folding import (
+    FoldingBuilder,
+    Named,
+    Partials,
+    aggregators_of,
+    result_now,
+)
 from flow_windowing.by_key.pane_driver import PaneDriver
 from flow_windowing.by_key.window_driver import WindowDriver, WindowingConfig
 from flow_windowing.clocks.clock import ClockedBuilder
@@ -142,7 +148,7 @@ def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
         return KeyByKey(f"{_name_of(folding)} is called for each window and value")
     if folding.emit != config.emit:
         return KeyByKey(f"the window emits at {folding.emit!r}, the step at {config.emit!r}")
-    aggregators = _aggregators_of(folding.aggregator)
+    aggregators = aggregators_of(folding.aggregator)
     waits = config.ordered and not _is_free_of_order(config, windowing)
     if waits and windowing.closes_by_time and not windowing.is_late_at_once:
         return KeyByKey("`ordered=True` with `grace`")
@@ -194,15 +200,6 @@ def fields_of(plan: WindowPlan) -> frozenset[str] | None:
     return fields
 
 
-def _aggregators_of(
-    aggregator: Aggregator[Any, Any, Any],
-) -> dict[str | None, Aggregator[Any, Any, Any]]:
-    """Return the aggregators of a step by name; the only one has the name ``None``."""
-    if isinstance(aggregator, Named):
-        return dict(zip(aggregator.names, aggregator.aggregators, strict=True))
-    return {None: aggregator}
-
-
 def _empty_value(aggregator: Aggregator[Any, Any, Any]) -> Any:
     """Return the result that nulls in a column of results represent."""
     return aggregator.empty_result() if has_kernel(aggregator) else None
@@ -217,7 +214,7 @@ def _is_free_of_order(config: WindowingConfig, windowing: Windowing) -> bool:
         or not isinstance(folding, FoldingBuilder)
     ):
         return False
-    return all(map(is_order_free, _aggregators_of(folding.aggregator).values()))
+    return all(map(is_order_free, aggregators_of(folding.aggregator).values()))
 
 
 def _name_of(builder: object) -> str:

@@ -18,7 +18,7 @@ from flow.columns.known_columns import (
     object_type,
 )
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials
+from flow_windowing.aggregates.folding import FoldingBuilder, Partials, aggregators_of
 from flow_windowing.by_key.window_driver import WindowingConfig
 from flow_windowing.rules.metadata import CLOSED, DOWN
 from flow_windowing.rules.triggers import AfterWatermark
@@ -58,7 +58,8 @@ def _results(config: WindowingConfig, ups: Sequence[StreamColumns]) -> StreamCol
     if isinstance(config.emit, AfterWatermark):
         columns += _PANE
     columns.append(pa.field("is_retraction", pa.bool_()))
-    for name, aggregator in _named(folding.aggregator):
+    for alias, aggregator in aggregators_of(folding.aggregator).items():
+        name = alias or "value"
         kind = aggregator.result_type(_field_type(aggregator, ups))
         if kind is None:
             return UnknownColumns(f"the type of the result {name!r} of {aggregator!r} is not known")
@@ -106,13 +107,6 @@ def _value_type(up: StreamColumns) -> Any:
 
 def _keyed(columns: list[Any]) -> KnownColumns:
     return KnownColumns(pa.schema(columns), has_key=True, are_records=False)
-
-
-def _named(aggregator: Aggregator[Any, Any, Any]) -> list[tuple[str, Aggregator[Any, Any, Any]]]:
-    """Return the aggregators of a step by column."""
-    if isinstance(aggregator, Named):
-        return list(zip(aggregator.names, aggregator.aggregators, strict=True))
-    return [("value", aggregator)]
 
 
 def _field_type(aggregator: Aggregator[Any, Any, Any], ups: Sequence[StreamColumns]) -> Any:

@@ -22,6 +22,7 @@ from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
@@ -139,7 +140,7 @@ class Quantile(FieldAggregator["array[float]", float | None]):
     def result(self, state: array[float]) -> float | None:
         if not state:
             return None
-        numbers = sorted(state, key=_nan_last)
+        numbers = np.sort(state).tolist()  # NaN is sorted last.
         rank = (len(numbers) - 1) * self.q
         below = math.floor(rank)
         above = min(below + 1, len(numbers) - 1)
@@ -180,10 +181,6 @@ def float_of(found: Any) -> float:
             problem = f"cannot make a float of {described(found)}"
             raise UnfitError(found, problem) from error
     raise UnfitError(found, f"needs numbers, not {described(found)}")
-
-
-def _nan_last(number: float) -> tuple[bool, float]:
-    return (True, 0.0) if math.isnan(number) else (False, number)
 
 
 def _between(low: float, high: float, share: float) -> float:

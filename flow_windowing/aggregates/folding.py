@@ -221,6 +221,15 @@ class Named(Aggregator[Any, list[Any], dict[str, Any]]):
         return {name: called(one, "result", kept) for name, one, kept in figures}
 
 
+def aggregators_of(
+    aggregator: Aggregator[Any, Any, Any],
+) -> dict[str | None, Aggregator[Any, Any, Any]]:
+    """Return the aggregators of a step by name; the only one has the name ``None``."""
+    if isinstance(aggregator, Named):
+        return dict(zip(aggregator.names, aggregator.aggregators, strict=True))
+    return {None: aggregator}
+
+
 @dataclass(frozen=True)
 class Partials(Named):
     """Several aggregators side by side whose result is the accumulator of each, by name.

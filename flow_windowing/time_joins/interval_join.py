@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -111,22 +111,6 @@ class IntervalJoin(TimeJoinBuilder):
 def _limited(value: Duration) -> int:
     """Return a duration in µs, limited to the greatest distance of two timestamps."""
     return max(-GREATEST_US, min(duration_us(value), GREATEST_US))
-
-
-class _Order(NamedTuple):
-    """The order of the items of a key.
-
-    Attributes:
-        rows: the index of the arriving row that causes each item.
-        stages: the stage of the item among those of the row.
-        times_us: the expiry of an evicted value, the timestamp of a partner.
-        numbers: the arrival number of that value.
-    """
-
-    rows: Ints
-    stages: Ints
-    times_us: Ints
-    numbers: Ints
 
 
 class ShardJoin(JoinShard):
@@ -233,24 +217,22 @@ class ShardJoin(JoinShard):
         is_matched[pairs.first] = is_matched[pairs.second] = True
         leaves = evicted_at(rows.slots, expires_us, own, entering.slots, entering.watermark_us)
         evicted = np.flatnonzero(leaves >= 0)
-        stages = np.where(leaves == own, _LEFT_AT_ONCE, _EVICTED)
-        by_expiry = _Order(leaves, stages, expires_us, rows.numbers)
-        evicted = evicted[np.lexsort(_sort_keys(by_expiry, evicted))]
+        # Items leave by causing row, stage, time of expiry or of the partner, and arrival number.
+        by_expiry = np.stack(
+            [leaves, np.where(leaves == own, _LEFT_AT_ONCE, _EVICTED), expires_us, rows.numbers]
+        )
+        evicted = evicted[np.lexsort(by_expiry[::-1, evicted])]
         alone = evicted[~is_matched[evicted] & self._unmatched[rows.sides[evicted]]]
-        paired = _Order(
-            own[pairs.second],
-            np.full(len(pairs.second), _PAIRED),
-            rows.times_us[pairs.first],
-            rows.numbers[pairs.first],
+        by_partner = np.stack(
+            [
+                own[pairs.second],
+                np.full(len(pairs.second), _PAIRED),
+                rows.times_us[pairs.first],
+                rows.numbers[pairs.first],
+            ]
         )
         items = _paired(rows, pairs.first, pairs.second).concat(_alone(rows, alone))
-        order = _Order(
-            *(
-                np.concatenate([of_pairs, of_alone[alone]])
-                for of_pairs, of_alone in zip(paired, by_expiry, strict=True)
-            )
-        )
-        in_order = np.lexsort(_sort_keys(order, np.arange(len(items.slots))))
+        in_order = np.lexsort(np.hstack([by_partner, by_expiry[:, alone]])[::-1])
         self._emit_down(items.take(in_order), values.values, pos_of_slot)
         self._emit_closed_rows(rows, evicted, pos_of_slot)
         values.numbers = tag_of(rows.numbers, rows.sides, is_matched.astype(np.int64))
@@ -265,11 +247,6 @@ class ShardJoin(JoinShard):
 def _rows_of(values: BufferedValues) -> SidedRows:
     tags = values.numbers
     return SidedRows(values.slots, values.times_us, number_of(tags), side_of(tags))
-
-
-def _sort_keys(order: _Order, chosen: Ints) -> tuple[Ints, ...]:
-    """Return the keys by which `np.lexsort` sorts chosen items; rows are sorted by slot already."""
-    return tuple(column[chosen] for column in reversed(order))
 
 
 def _paired(rows: SidedRows, first: Ints, second: Ints) -> JoinedRows:

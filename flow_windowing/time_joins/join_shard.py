@@ -121,9 +121,7 @@ def _side(values: SidedRecords, side: int, indices: Ints) -> pa.Array:
 
 def _dicts(structs: pa.StructArray) -> list[Any]:
     """Return structs as dicts, nulls as ``None``."""
-    names = [field.name for field in structs.type]
-    fields = [structs.field(number) for number in range(len(names))]
-    dicts: list[Any] = rows_as_dicts(pa.RecordBatch.from_arrays(fields, names=names))
+    dicts: list[Any] = rows_as_dicts(pa.RecordBatch.from_struct_array(structs))
     if structs.null_count:
         is_none = structs.is_null().to_pylist()
         return [None if none else one for none, one in zip(is_none, dicts, strict=True)]
