@@ -27,9 +27,9 @@ logger = logging.getLogger("flow")
 OnEpoch: TypeAlias = Callable[[EpochReport], object]
 """A function that gets the report of each epoch; its result is ignored."""
 
-Work: TypeAlias = Callable[[StopFlag, OnEpoch, Callable[[], None]], Summary]
-"""A function that runs the flow, with a flag to stop it, a function for the report of each epoch,
-and a function to call as Spark has started."""
+Work: TypeAlias = Callable[..., Summary]
+"""A function that runs the flow. It is called with a flag to stop it (`stop`), a function for the
+report of each epoch (`on_epoch`), and a function to call as Spark has started (`on_start`)."""
 
 
 class RunState(StrEnum):
@@ -63,9 +63,15 @@ class BackgroundRun(Displayed):
     """
 
     def __init__(
-        self, flow: Dataflow, work: Work, stop: StopFlag | None = None, line: CellLine | None = None
+        self,
+        flow: Dataflow,
+        work: Work,
+        on_epoch: OnEpoch | None = None,
+        stop: StopFlag | None = None,
+        line: CellLine | None = None,
     ) -> None:
         self._flow_id = flow.flow_id
+        self._on_epoch = on_epoch
         self._flag = stop or StopFlag()
         self._line = line
         self._progress = None if line is None else Progress(flow, line)
@@ -170,7 +176,7 @@ class BackgroundRun(Displayed):
 
     def _run(self, work: Work) -> None:
         try:
-            summary = work(self._flag, self._count, self._begin)
+            summary = work(stop=self._flag, on_epoch=self._count, on_start=self._begin)
         except BaseException as error:
             self._end(RunState.FAILED, error=error)
         else:
@@ -194,6 +200,8 @@ class BackgroundRun(Displayed):
             self._summary.behind = {name: dict(one) for name, one in report.behind.items()}
         if self._progress is not None:
             self._progress(report)
+        if self._on_epoch is not None:
+            self._on_epoch(report)
 
     def _end(
         self, status: RunState, summary: Summary | None = None, error: BaseException | None = None

@@ -112,13 +112,13 @@ class KnownArguments:
         own = signature(cls.__init__).parameters if options else {}
         if not any(parameter.kind is Parameter.VAR_KEYWORD for parameter in own.values()):
             for name in (name for name in options if name not in own):
-                hint = cls.WRONG_ARGUMENTS.get(name) or _right_names(name, [*own][1:])
+                hint = cls.WRONG_ARGUMENTS.get(name) or right_names(name, [*own][1:])
                 raise FlowTypeError(f"{cls.__name__} has no argument {name!r}: {hint}")
         return super().__new__(cls)
 
 
-def _right_names(name: str, own: list[str]) -> str:
-    """Return the hint at the arguments of a class, after one with a wrong name."""
+def right_names(name: str, own: list[str]) -> str:
+    """Return the hint at the arguments of a class or function, after one with a wrong name."""
     close = get_close_matches(name, own, n=1)
     if close:
         return f"is it {close[0]}=?"

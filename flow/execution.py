@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from flow.background import BackgroundRun, OnEpoch
-from flow.checks import check_flag, wrong_type
+from flow.checks import check_flag, right_names, wrong_type
 from flow.config.flow_config import (
     FIELD,
     EffectiveConfig,
-    EngineName,
     FlowConfig,
+    Settings,
     Trigger,
-    missing_package,
     of_arguments,
     of_environment,
     of_program,
@@ -38,7 +37,7 @@ from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
 from flow.engine.steps.reading import source_of
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, package_of_extra
 from flow.instants import Instant, from_us, instant_us
 from flow.process import plainly_interrupted, stopping_on_signals
 from flow.reports.loss_warnings import DropWarnings, HoldWarnings, LateWarnings
@@ -51,67 +50,43 @@ if TYPE_CHECKING:
     from flow.web.server import LivePage
 
 
-class RunArguments(TypedDict, total=False):
-    """The arguments of `run`, except the flow and `background`."""
-
-    config: FlowConfig | None
-    recovery: Recovery | None
-    spark: SparkSession | None
-    engine: EngineName | None
-    trigger: Trigger | None
-    drain: bool | None
-    system_time: Instant | None
-    shards: int | None
-    partitions: int | None
-    parallelism: int | None
-    master: str | None
-    driver_memory: str | None
-    conf: Mapping[str, str] | None
-    py_files: Sequence[str | os.PathLike[str]] | None
-    speedups: bool | None
-    log_level: str | None
-    web: str | None
-    web_values: bool | None
-    on_epoch: OnEpoch | None
-    stop: StopFlag | None
-
-
 @overload
-def run(
-    flow: Dataflow, *, background: Literal[False] = False, **arguments: Unpack[RunArguments]
-) -> Summary: ...
-
-
-@overload
-def run(
-    flow: Dataflow, *, background: Literal[True], **arguments: Unpack[RunArguments]
-) -> BackgroundRun: ...
-
-
 def run(
     flow: Dataflow,
-    *,
     config: FlowConfig | None = None,
+    *,
     recovery: Recovery | None = None,
     spark: SparkSession | None = None,
-    engine: EngineName | None = None,
-    trigger: Trigger | None = None,
-    drain: bool | None = None,
     system_time: Instant | None = None,
-    shards: int | None = None,
-    partitions: int | None = None,
-    parallelism: int | None = None,
-    master: str | None = None,
-    driver_memory: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    py_files: Sequence[str | os.PathLike[str]] | None = None,
-    speedups: bool | None = None,
-    log_level: str | None = None,
-    web: str | None = None,
-    web_values: bool | None = None,
+    on_epoch: OnEpoch | None = None,
+    stop: StopFlag | None = None,
+    background: Literal[False] = False,
+    **settings: Unpack[Settings],
+) -> Summary: ...
+@overload
+def run(
+    flow: Dataflow,
+    config: FlowConfig | None = None,
+    *,
+    recovery: Recovery | None = None,
+    spark: SparkSession | None = None,
+    system_time: Instant | None = None,
+    on_epoch: OnEpoch | None = None,
+    stop: StopFlag | None = None,
+    background: Literal[True],
+    **settings: Unpack[Settings],
+) -> BackgroundRun: ...
+def run(
+    flow: Dataflow,
+    config: FlowConfig | None = None,
+    *,
+    recovery: Recovery | None = None,
+    spark: SparkSession | None = None,
+    system_time: Instant | None = None,
     on_epoch: OnEpoch | None = None,
     stop: StopFlag | None = None,
     background: bool = False,
+    **settings: Unpack[Settings],
 ) -> Summary | BackgroundRun:
     """Run a flow on Spark until its sources end, and return a summary.
 
@@ -126,43 +101,26 @@ def run(
     the run to stop, and the cell returns the summary; a second interrupt leaves the run to stop in
     the background. A batch that is stopped writes nothing.
 
-    The arguments that `FlowConfig` has too come, where they are left out, from environment
-    variables such as ``FLOW_MASTER``, then from `config`, then from the defaults.
+    The fields of `FlowConfig` are arguments too, such as ``run(flow, master="local[4]")``. The
+    value of a field comes from the argument, or else from an environment variable such as
+    ``FLOW_MASTER``, from `config`, or from the default.
 
     Args:
         flow: the flow.
-        config: the configuration of the run; another argument, or an environment variable, replaces
-            its value.
+        config: the configuration of the run.
         recovery: the checkpoint of state and offsets, from which a later run continues; by default,
             the run has none.
         spark: the session to use; by default that of a data frame which the flow reads, else the
             active one, also of Spark Connect, else a new one.
-        engine: ``"batch"`` or ``"streaming"`` to choose; ``"auto"``, the default, chooses as
-            described above.
-        trigger: the interval at which epochs start, as a duration; ``"available"`` to read all
-            available items and stop; by default, an epoch starts as soon as items are available.
-        drain: True if the end of the run is the end of input, which closes every window; False
-            leaves windows open in the checkpoint for the next run. By default, True if all sources
-            have an end.
         system_time: for tests: the system time, which only `Advance` moves; by default, the
             machine's clock.
-        shards: the number of shards of the key space; fixed for a checkpoint's life.
-        partitions: the number of partitions of each level; fixed for a checkpoint's life.
-        parallelism: the number of parts into which inputs are read, for a new session. This and the
-            next three arguments are refused if an active session has other values.
-        master: Spark's master URL, for a new session.
-        driver_memory: the heap of the JVM, such as ``"4g"``, for a new session.
-        conf: Spark configuration, for a new session.
-        py_files: the user's modules to send to a cluster's workers.
-        speedups: False to switch off the optional speed-ups, for a new session.
-        log_level: the level of Spark's log, for a new session.
-        web: the address on which the live page of the run is served, such as ``"127.0.0.1:4041"``.
-        web_values: True to show keys, the contents of windows and late values on that page.
         on_epoch: a function that is called with the `EpochReport` of each epoch; an exception in
             the function ends the run.
         stop: a flag by which another thread, or a signal handler, stops the run between two epochs;
             with a flag, `run` handles no signals.
         background: True to run the flow in another thread, and return at once.
+        settings: fields of `FlowConfig` by name; ``None`` stands for a field that is not given.
+            Fields of a new session are refused if the session exists and has other values.
 
     Returns:
         The summary of the run; with `background`, a `BackgroundRun`, whose `wait` returns the
@@ -176,59 +134,28 @@ def run(
         EngineError: if Spark failed.
         KeyboardInterrupt: if Ctrl-C ended a batch.
     """
-    _check_arguments(flow, config)
-    # The only variables so far are the arguments, and some of them are fields of a configuration.
-    first = of_arguments({name: value for name, value in locals().items() if name in FIELD})
+    _check_arguments(flow, config, settings, on_epoch)
+    check_flag("background", background)
     last = config or FlowConfig()
+    first = of_arguments({"recovery": recovery, **settings})
     environment = of_environment(os.environ, recovery_of_program(last), first)
     effective = EffectiveConfig(first, environment, of_program(last))
-    check_flag("background", background)
-    _check_on_epoch(on_epoch)
-    start = partial(_start, flow, effective, spark, system_time, on_epoch, stop)
+    start = partial(run_configured, flow, effective, spark=spark, system_time=system_time)
     line = CellLine.here()
-    if background:
-        return start(line)
-    if line is not None:
-        return start(line).wait_in_cell()
-    return run_configured(
-        flow, effective, spark=spark, system_time=system_time, on_epoch=on_epoch, stop=stop
-    )
+    if not background and line is None:
+        return start(on_epoch=on_epoch, stop=stop)
+    work = partial(start, active=_active_session())
+    started = BackgroundRun(flow, work, on_epoch, stop, line)
+    return started if background else started.wait_in_cell()
 
 
-def _start(
-    flow: Dataflow,
-    effective: EffectiveConfig,
-    spark: SparkSession | None,
-    system_time: Instant | None,
-    on_epoch: OnEpoch | None,
-    stop: StopFlag | None,
-    line: CellLine | None,
-) -> BackgroundRun:
-    """Start a run in another thread; its progress is shown in a line, if there is one."""
-    active = None
-    if "pyspark" in sys.modules:
-        from flow.engine.spark.session.session import active_session
+def _active_session() -> SparkSession | None:
+    """Return the active session of this thread, without an import of Spark."""
+    if "pyspark" not in sys.modules:
+        return None
+    from flow.engine.spark.session.session import active_session
 
-        active = active_session()  # Of the thread that starts the run.
-
-    def work(flag: StopFlag, report: OnEpoch, begin: Callable[[], None]) -> Summary:
-        def both(done: EpochReport) -> None:
-            report(done)
-            if on_epoch is not None:
-                on_epoch(done)
-
-        return run_configured(
-            flow,
-            effective,
-            spark=spark,
-            active=active,
-            system_time=system_time,
-            on_epoch=both,
-            on_start=begin,
-            stop=flag,
-        )
-
-    return BackgroundRun(flow, work, stop, line)
+    return active_session()
 
 
 def run_configured(
@@ -259,13 +186,11 @@ def run_configured(
     installed_version()
     from flow.engine.spark.session.session import check_session, ready_for_a_run
 
-    config = effective.config()
     plan = compile_flow(flow)
+    config = _with_drain(effective.config(), plan)
     if config.web and config.web_values:  # The page shows samples of late values.
         plan = replace(plan, samples_late=True)
     check_portable(plan.for_workers().steps)
-    is_bounded = all(source_of(plan.steps[name]).bounded for name in plan.inputs)
-    drain = is_bounded if config.drain is None else config.drain
     is_batch = _chooses_batch(plan, config)
     if not is_batch:
         check_streaming()
@@ -279,10 +204,8 @@ def run_configured(
         report = EpochReports(plan, on_epoch, None if page is None else page.report)
         start = time.monotonic()
         with ready_for_a_run(session):
-            if is_batch:
-                summary = _run_batch(plan, session, config, drain, time_of_day, stop, report)
-            else:
-                summary = _run_stream(plan, session, config, drain, time_of_day, stop, report)
+            run_plan = _run_batch if is_batch else _run_stream
+            summary = run_plan(plan, session, config, time_of_day, stop, report)
         summary.seconds = time.monotonic() - start
         summary.behind = report.behind
         summary.step_ids = tuple(step.step_id for step in flow.steps)
@@ -298,10 +221,8 @@ def _page(config: FlowConfig, plan: Plan, is_batch: bool) -> Iterator[LivePage |
     if config.web is None:
         yield None
         return
-    try:
+    with package_of_extra("web", "prometheus-client", "the live page"):
         from flow.web.server import live_page
-    except ModuleNotFoundError as error:
-        raise missing_package(error) from error
     is_interval = config.trigger not in (None, "available")
     seconds = duration_us(config.trigger or "0s", "trigger") / 1e6 if is_interval else None
     engine = "batch" if is_batch else "streaming"
@@ -316,22 +237,23 @@ def _state_reader(recovery: Recovery | None, session: SparkSession) -> StateRead
     return lambda step_id, key: recovery.state(step_id, key, session.newSession())
 
 
-def _check_arguments(flow: object, config: object) -> None:
+def _check_arguments(
+    flow: object, config: object, settings: Mapping[str, object], on_epoch: Any
+) -> None:
+    """Raise a `FlowTypeError` for an argument of a wrong type, and for one with a wrong name."""
     if not isinstance(flow, Dataflow):
         raise wrong_type("run needs a Dataflow", flow)
     if config is not None and not isinstance(config, FlowConfig):
         raise wrong_type("config must be a FlowConfig", config)
-
-
-def _check_on_epoch(on_epoch: Any) -> None:
-    """Raise a `FlowTypeError` unless `on_epoch` is None or takes one argument."""
+    for name in settings.keys() - FIELD.keys():
+        own = [name for name in (*signature(run).parameters, *FIELD) if name != "settings"]
+        raise FlowTypeError(f"run has no argument {name!r}: {right_names(name, own)}")
     try:
         if on_epoch is not None:
-            inspect.signature(on_epoch).bind(None)
+            signature(on_epoch).bind(None)
     except TypeError:
-        raise FlowTypeError(
-            "on_epoch must be a function of one argument, an EpochReport; "
-            f"got {type(on_epoch).__name__} {shorten(on_epoch)}"
+        raise wrong_type(
+            "on_epoch must be a function of one argument, an EpochReport", on_epoch
         ) from None
     except ValueError:  # Some built-in functions have no signature.
         pass
@@ -352,14 +274,13 @@ def _run_batch(
     plan: Plan,
     session: SparkSession,
     config: FlowConfig,
-    drain: bool,
     system_time: SystemTime,
     stop: StopFlag | None,
     report: EpochReports,
 ) -> Summary:
     from flow.engine.spark.batch import BatchSettings, run_batch
 
-    settings = BatchSettings(drain, system_time, config.shards, config.partitions)
+    settings = BatchSettings(config.drain is True, system_time, config.shards, config.partitions)
     with plainly_interrupted():
         return run_batch(plan, session, settings, report, stop)
 
@@ -368,7 +289,6 @@ def _run_stream(
     plan: Plan,
     session: SparkSession,
     config: FlowConfig,
-    drain: bool,
     system_time: SystemTime,
     stop: StopFlag | None,
     report: EpochReports,
@@ -376,7 +296,7 @@ def _run_stream(
     from flow.engine.spark.streaming import StreamingRun, StreamingSettings
 
     settings = StreamingSettings(
-        drain,
+        config.drain is True,
         system_time,
         config.shards,
         config.partitions,
@@ -386,6 +306,13 @@ def _run_stream(
     )
     with _stop_flag(stop) as flag:
         return StreamingRun(plan, session, settings, report, flag).run()
+
+
+def _with_drain(config: FlowConfig, plan: Plan) -> FlowConfig:
+    """Return a configuration that drains a flow whose sources all end, unless it says otherwise."""
+    if config.drain is not None:
+        return config
+    return replace(config, drain=all(source_of(plan.steps[name]).bounded for name in plan.inputs))
 
 
 def _chooses_batch(plan: Plan, config: FlowConfig) -> bool:

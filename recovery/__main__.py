@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from flow.cli.command_line import CommandError, CommandParser, count, print_error, whole_number
 from flow.cli.loading import load_flow
-from flow.config.flow_config import DEFAULT_WEB, missing_package
-from flow.errors import FlowError, brief, printable
+from flow.config.flow_config import DEFAULT_WEB
+from flow.errors import FlowError, brief, package_of_extra, printable
 from flow.process import print_text
 from recovery import export, inspect, relocate, rescale, rewind, seed, status, verify
 from recovery.tools.exporting import read_states
@@ -181,10 +181,8 @@ def _inspect(options: argparse.Namespace) -> object:
 
 
 def _web(options: argparse.Namespace) -> int:
-    try:  # The page needs packages that the tools do not need.
+    with package_of_extra("web", "prometheus-client", "the live page"):
         from recovery.checkpoint_page import serve
-    except ModuleNotFoundError as error:
-        raise missing_package(error) from error
     serve(options.path, options.address, options.values, _print)
     return 0
 

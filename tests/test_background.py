@@ -45,16 +45,18 @@ class Work:
             self._next.release()
             assert self._reached.acquire(timeout=10)
 
-    def __call__(self, stop: StopFlag, report: OnEpoch, begin: Callable[[], None]) -> Summary:
+    def __call__(
+        self, *, stop: StopFlag, on_epoch: OnEpoch, on_start: Callable[[], None]
+    ) -> Summary:
         with self._step():
-            begin()
+            on_start()
         for epoch in range(3):
             with self._step():
                 if stop.asked.is_set():
                     return Summary("numbers", "streaming", epoch, stopped=True)
                 if self.error is not None:
                     raise self.error
-                report(EpochReport(epoch, Counter({("in", "out"): 10})))
+                on_epoch(EpochReport(epoch, Counter({("in", "out"): 10})))
         with self._step():
             return Summary("numbers", "streaming", 3)
 

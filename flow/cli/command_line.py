@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
@@ -73,18 +74,17 @@ class FlowParser(CommandParser):
         )
 
 
-def count(text: str) -> int:
-    """Read a whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+def whole_number(text: str, least: int = 0) -> int:
+    """Read a whole number of at least `least`."""
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number of at least {least}, got {text!r}"
+        )
     return int(text)
 
 
-def whole_number(text: str) -> int:
-    """Read a whole number of at least 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}")
-    return int(text)
+count = partial(whole_number, least=1)
+"""Read a whole number of at least 1."""
 
 
 def print_error(message: str) -> None:
@@ -113,21 +113,19 @@ def exit_if_hidden() -> None:
 
 def add_option(parser: argparse.ArgumentParser, field: ConfigField) -> None:
     """Add the option of a field to a parser; the option is ``None`` if it is not given."""
-    text = field.meaning.replace("`", "").replace("%", "%%")
+    kind, text = field.type, field.meaning
     if field.default_text:
-        text += f" (default: {field.default_text.replace('`', '')})"
-    if field.form is Form.FLAG:
-        action = argparse.BooleanOptionalAction
-        parser.add_argument(field.option, action=action, default=None, help=text)
-    elif field.form is Form.MANY:
+        text += f" (default: {field.default_text})"
+    option: dict[str, Any] = {"metavar": kind.metavar}
+    if kind.form is Form.FLAG:
+        option = {"action": argparse.BooleanOptionalAction, "default": None}
+    elif kind.form is Form.MANY:
+        option["action"] = "append"
         text += "; give it again for more"
-        parser.add_argument(field.option, metavar=field.metavar, action="append", help=text)
-    elif field.form is Form.OPTIONAL:
-        text += f"; without a value, {field.bare}"
-        option: dict[str, Any] = {"metavar": field.metavar, "nargs": "?", "const": field.bare}
-        parser.add_argument(field.option, help=text, **option)
-    else:
-        parser.add_argument(field.option, metavar=field.metavar, help=text)
+    elif kind.form is Form.OPTIONAL:
+        option |= {"nargs": "?", "const": kind.bare}
+        text += f"; without a value, {kind.bare}"
+    parser.add_argument(field.option, help=text.replace("`", "").replace("%", "%%"), **option)
 
 
 def config_of(options: argparse.Namespace, make_recovery: MakeRecovery) -> EffectiveConfig:

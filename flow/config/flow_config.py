@@ -1,7 +1,10 @@
-"""`FlowConfig`, the configuration of a run, and its fields: name, meaning, check, and form as text.
+"""`FlowConfig`, the configuration of a run, and the places that set its fields.
 
-`FIELDS` is the one table that `FlowConfig`, environment variables, the options of
-``python -m flow.run`` and the page ``docs/reference/configuration.md`` agree with.
+`FlowConfig` declares each field once: the arguments of `run`, the environment variables, the
+options of ``python -m flow.run`` and the page ``docs/reference/configuration.md`` follow.
+
+The places, in the order of their precedence: arguments of `run`, or options of the command line;
+environment variables; the program's `FlowConfig`; defaults.
 """
 
 from __future__ import annotations
@@ -10,15 +13,14 @@ import ipaddress
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from flow.checks import check_choice, check_flag, check_whole, wrong_type
 from flow.config.machine import size_bytes
 from flow.durations import Duration, natural_us
-from flow.engine.checkpoint.recovery import Recovery
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.spark.session.session_settings import LOCAL_DRIVER_MEMORY, LOG_LEVELS
 from flow.errors import FlowBuildError, FlowError, FlowTypeError, shorten
@@ -26,21 +28,36 @@ from flow.errors import FlowBuildError, FlowError, FlowTypeError, shorten
 if TYPE_CHECKING:
     from flow.engine.checkpoint.recovery import Recovery
 
-
 EngineName: TypeAlias = Literal["auto", "batch", "streaming"]
 Trigger: TypeAlias = Duration | Literal["available"]
 
-_SECRET = re.compile(r"secret|password|token|credential|access[.]?key", re.IGNORECASE)
-"""Names of Spark settings whose values are not shown, as on Spark's web page."""
+MakeRecovery: TypeAlias = "Callable[[str], Recovery]"
+"""A function that returns the recovery settings for the directory of a checkpoint."""
 
 LEAST_DRIVER_MEMORY = 512 << 20
 """The smallest heap in bytes; Spark does not start with less than 450 MiB."""
 
-
 DEFAULT_WEB = "127.0.0.1:4041"
 """The address of ``--web`` without a value; Spark's own page is at port 4040."""
 
-_FORM = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+DEFAULT = "default"
+"""The origin of a value that no place sets."""
+HIDDEN = "(hidden)"
+CONF = "conf "
+"""The prefix of the name of a setting of Spark among the settings of a run."""
+
+_SECRET = re.compile(r"secret|password|token|credential|access[.]?key", re.IGNORECASE)
+"""Names of Spark settings whose values are not shown, as on Spark's web page."""
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+
+
+def is_secret(name: str) -> bool:
+    """Return True if the value of a setting of Spark must not be shown.
+
+    >>> is_secret("spark.hadoop.fs.s3a.secret.key"), is_secret("spark.local.dir")
+    (True, False)
+    """
+    return _SECRET.search(name) is not None
 
 
 class WebAddress(NamedTuple):
@@ -69,8 +86,8 @@ class WebAddress(NamedTuple):
         return f"{host}:{self.port}"
 
 
-def web_address(text: str) -> WebAddress:
-    """Return the address in a text ``HOST:PORT``.
+def web_address(text: str, what: str = "an address") -> WebAddress:
+    """Return the address in a text ``HOST:PORT``; `what` names it in the error.
 
     >>> web_address("[::1]:4041")
     WebAddress(host='::1', port=4041)
@@ -78,36 +95,16 @@ def web_address(text: str) -> WebAddress:
     Raises:
         FlowBuildError: if the text has another form.
     """
-    found = _FORM.fullmatch(text)
+    found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"]) > 65_535:
         raise FlowBuildError(
-            f"an address must be HOST:PORT, such as {DEFAULT_WEB!r}, with a port up to 65535; "
+            f"{what} must be HOST:PORT, such as {DEFAULT_WEB!r}, with a port up to 65535; "
             f"got {shorten(text)}"
         )
     return WebAddress(found["host"].strip("[]"), int(found["port"]))
 
 
-def check_web_address(what: str, value: object) -> str:
-    """Return the text of an address.
-
-    Raises:
-        FlowTypeError: if the value is no text.
-        FlowBuildError: if the text is no address.
-    """
-    if not isinstance(value, str):
-        raise wrong_type(f"{what} must be text", value)
-    try:
-        web_address(value)
-    except FlowBuildError as error:
-        raise FlowBuildError(f"{what}: {error}") from None
-    return value
-
-
-def missing_package(error: ModuleNotFoundError) -> FlowBuildError:
-    """Return the error for a live page whose packages are not installed."""
-    return FlowBuildError(
-        f"web: the live page needs the package {error.name}: pip install 'flow-windows[web]'"
-    )
+# --- types of fields: each checks a value of a program, and reads text ---
 
 
 class Form(Enum):
@@ -120,64 +117,37 @@ class Form(Enum):
 
 
 @dataclass(frozen=True)
-class ConfigField:
-    """A field of `FlowConfig`.
+class FieldType:
+    """The type of a field.
 
     Attributes:
-        name: the field's name, also that of an argument of `run`.
-        meaning: the meaning, as help of the option and as a row of the documentation.
         check: returns a value of a program in its final form, and raises a `FlowBuildError` that
             begins with the given name.
         read: reads a value from the text of an environment variable or an option, without the
             check.
-        default: the value without any setting.
-        default_text: the default as the documentation shows it.
-        form: the form of the option.
         metavar: the name of the option's value.
-        new_session: True if the field configures the Spark session, and so only a new one.
-        spark: the setting of Spark that the field stands for, if any.
+        form: the form of the option.
         bare: the text of an option that is given without its value.
     """
 
-    name: str
-    meaning: str
     check: Callable[[str, Any], Any]
-    read: Callable[[str, str], Any]
-    default: Any = None
-    default_text: str = ""
-    form: Form = Form.ONE
+    read: Callable[[str, str], Any] = lambda _, text: text
     metavar: str | None = None
-    new_session: bool = False
-    spark: str | None = None
+    form: Form = Form.ONE
     bare: str | None = None
 
-    @property
-    def variable(self) -> str:
-        """The environment variable, such as ``FLOW_LOG_LEVEL``."""
-        return f"FLOW_{self.name.upper()}"
 
-    @property
-    def option(self) -> str:
-        """The option of the command line, such as ``--log-level``."""
-        return f"--{self.name.replace('_', '-')}"
+def _checked_by(check: Callable[..., object], *limits: object) -> Callable[[str, Any], Any]:
+    """Return a check that returns the value, of one that raises or returns nothing."""
 
+    def checked(what: str, value: Any) -> Any:
+        check(what, value, *limits)
+        return value
 
-def is_secret(name: str) -> bool:
-    """Return True if the value of a setting of Spark must not be shown.
-
-    >>> is_secret("spark.hadoop.fs.s3a.secret.key"), is_secret("spark.local.dir")
-    (True, False)
-    """
-    return _SECRET.search(name) is not None
+    return checked
 
 
-def check_text(what: str, value: object) -> str:
-    """Return text that is not empty.
-
-    Raises:
-        FlowTypeError: if the value is no text.
-        FlowBuildError: if the text is empty.
-    """
+def _check_text(what: str, value: object) -> str:
     if not isinstance(value, str):
         raise wrong_type(f"{what} must be text", value)
     if not value.strip():
@@ -185,37 +155,27 @@ def check_text(what: str, value: object) -> str:
     return value
 
 
-def _count(what: str, value: Any) -> int:
-    check_whole(what, value, 1)
-    return int(value)
+def _check_web(what: str, value: object) -> str:
+    text = _check_text(what, value)
+    web_address(text, what)
+    return text
 
 
-def _flag(what: str, value: Any) -> bool:
-    check_flag(what, value)
-    return bool(value)
-
-
-def _engine(what: str, value: Any) -> str:
-    check_choice(what, value, ("auto", "batch", "streaming"))
-    return str(value)
-
-
-def _log_level(what: str, value: Any) -> str:
+def _check_log_level(what: str, value: Any) -> str:
     level = value.upper() if isinstance(value, str) else None
     if level not in LOG_LEVELS:
         raise FlowBuildError(f"{what} must be one of {', '.join(LOG_LEVELS)}, got {shorten(value)}")
     return str(level)
 
 
-def _trigger(what: str, value: Any) -> Any:
-    if value == "available":
-        return value
-    natural_us(value, what)
+def _check_trigger(what: str, value: Any) -> Any:
+    if value != "available":
+        natural_us(value, what)
     return value
 
 
-def _driver_memory(what: str, value: Any) -> str:
-    text = check_text(what, value)
+def _check_memory(what: str, value: Any) -> str:
+    text = _check_text(what, value)
     size = size_bytes(text)
     if size is None:
         raise FlowBuildError(
@@ -227,7 +187,7 @@ def _driver_memory(what: str, value: Any) -> str:
     return text
 
 
-def _conf(what: str, value: Any) -> dict[str, str]:
+def _check_conf(what: str, value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise wrong_type(f"{what} must map names of Spark settings to text", value)
     for pair in value.items():
@@ -238,32 +198,26 @@ def _conf(what: str, value: Any) -> dict[str, str]:
     return dict(value)
 
 
-def _py_files(what: str, value: Any) -> tuple[str, ...]:
+def _check_files(what: str, value: Any) -> tuple[str, ...]:
     is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
     if not is_list or not all(isinstance(file, (str, os.PathLike)) for file in value):
         raise FlowTypeError(f"{what} must be a list of paths, got {shorten(value)}")
     return tuple(os.fspath(file) for file in value)
 
 
-def _recovery(what: str, value: Any) -> Any:
+def _check_recovery(what: str, value: Any) -> Any:
     if not hasattr(value, "admit"):
         raise wrong_type(f"{what} must be a RecoveryConfig", value)
     return value
 
 
-def _same(_: str, text: str) -> str:
-    return text
-
-
-def _read_count(what: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise FlowBuildError(f"{what} must be a whole number of at least 1, got {text!r}")
-    return int(text)
+def _read_count(_: str, text: str) -> Any:
+    """Return a positive number, or the text, which the check refuses."""
+    return int(text) if text.isdecimal() and int(text) else text
 
 
 def _read_flag(what: str, text: str) -> bool:
-    if text not in ("on", "off"):
-        raise FlowBuildError(f"{what} must be 'on' or 'off', got {text!r}")
+    check_choice(what, text, ("on", "off"))
     return text == "on"
 
 
@@ -288,135 +242,67 @@ def read_setting(what: str, text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def _read_files(_: str, text: str) -> tuple[str, ...]:
-    return tuple(text.split(os.pathsep))
+_COUNT = FieldType(_checked_by(check_whole, 1), _read_count, "N")
+_FLAG = FieldType(_checked_by(check_flag), _read_flag, form=Form.FLAG)
+_RECOVERY = FieldType(_check_recovery, metavar="DIR")
+_ENGINE = FieldType(_checked_by(check_choice, ("auto", "batch", "streaming")), metavar="NAME")
+_TRIGGER = FieldType(_check_trigger, metavar="INTERVAL")
+_MASTER = FieldType(_check_text, metavar="URL")
+_MEMORY = FieldType(_check_memory, metavar="SIZE")
+_CONF = FieldType(_check_conf, _read_conf, "K=V", Form.MANY)
+_FILES = FieldType(_check_files, lambda _, text: text.split(os.pathsep), "FILE", Form.MANY)
+_LOG_LEVEL = FieldType(_check_log_level, metavar="LEVEL")
+_WEB = FieldType(_check_web, metavar="ADDRESS", form=Form.OPTIONAL, bare=DEFAULT_WEB)
 
 
-FIELDS = (
-    ConfigField(
-        "recovery",
-        "the checkpoint, from which a later run continues; as text, its directory",
-        *(_recovery, _same),
-        default_text="none",
-        metavar="DIR",
-    ),
-    ConfigField(
-        "engine",
-        "`batch` or `streaming`; `auto` is a batch for a flow whose inputs all end, without "
-        "`recovery` and `trigger`",
-        *(_engine, _same, "auto", "`auto`"),
-        metavar="NAME",
-    ),
-    ConfigField(
-        "trigger",
-        "how often to start an epoch, such as `1s`; `available` to read all available items and "
-        "stop",
-        *(_trigger, _same),
-        default_text="as soon as items are available",
-        metavar="INTERVAL",
-    ),
-    ConfigField(
-        "drain",
-        "close open windows when the run ends by itself, or leave them in the checkpoint",
-        *(_flag, _read_flag),
-        default_text="on if all sources have an end",
-        form=Form.FLAG,
-    ),
-    ConfigField(
-        "shards",
-        "the number of shards of the key space; fixed for a checkpoint's life",
-        *(_count, _read_count),
-        default_text=f"{DEFAULT_SHARDS}, or `partitions` if that is more",
-        metavar="N",
-    ),
-    ConfigField(
-        "partitions",
-        "the number of partitions of each level; fixed for a checkpoint's life",
-        *(_count, _read_count),
-        default_text="`parallelism`",
-        metavar="N",
-    ),
-    ConfigField(
-        "parallelism",
-        "the number of parts into which inputs are read",
-        *(_count, _read_count),
-        default_text="the cores that `master` gives",
-        metavar="N",
-        new_session=True,
-        spark="spark.default.parallelism",
-    ),
-    ConfigField(
-        "master",
-        "Spark's master, such as `local[4]` or `spark://host:7077`",
-        *(check_text, _same),
-        default_text="`local[*]`: all cores of this machine",
-        metavar="URL",
-        new_session=True,
-        spark="spark.master",
-    ),
-    ConfigField(
-        "driver_memory",
-        "the heap of the JVM that this process starts, such as `4g`; Python workers need memory "
-        "beside it",
-        *(_driver_memory, _same),
-        default_text=f"`{LOCAL_DRIVER_MEMORY}` with a local master, else Spark's own",
-        metavar="SIZE",
-        new_session=True,
-        spark="spark.driver.memory",
-    ),
-    ConfigField(
-        "conf",
-        "further settings of Spark; those of several places are merged by name",
-        *(_conf, _read_conf, {}, "none"),
-        form=Form.MANY,
-        metavar="K=V",
-        new_session=True,
-    ),
-    ConfigField(
-        "py_files",
-        "your own modules (`.py`, `.zip`, `.egg`) to send to the workers of a cluster",
-        *(_py_files, _read_files, (), "none"),
-        form=Form.MANY,
-        metavar="FILE",
-        new_session=True,
-    ),
-    ConfigField(
-        "speedups",
-        "the optional speed-ups, which change no results; switch them off to find out if one of "
-        "them causes a problem",
-        *(_flag, _read_flag, True, "on"),
-        form=Form.FLAG,
-        new_session=True,
-    ),
-    ConfigField(
-        "log_level",
-        f"the level of the log of a new Spark session: {', '.join(LOG_LEVELS)}",
-        *(_log_level, _same, "WARN", "`WARN`"),
-        metavar="LEVEL",
-    ),
-    ConfigField(
-        "web",
-        "the address of the live page of the run, `HOST:PORT`; port 0 is a free one",
-        *(check_web_address, _same),
-        default_text="none",
-        form=Form.OPTIONAL,
-        metavar="ADDRESS",
-        bare=DEFAULT_WEB,
-    ),
-    ConfigField(
-        "web_values",
-        "show keys, the contents of windows and late values on the live page",
-        *(_flag, _read_flag, False, "off"),
-        form=Form.FLAG,
-    ),
-)
-"""The fields of `FlowConfig`, in order."""
+@dataclass(frozen=True)
+class ConfigField:
+    """The declaration of a field of `FlowConfig`.
 
-FIELD: Mapping[str, ConfigField] = {field.name: field for field in FIELDS}
-"""The fields by name."""
+    Attributes:
+        default: the value without any setting.
+        type: the type.
+        meaning: the meaning, as help of the option and as a row of the documentation.
+        default_text: the default as the documentation shows it.
+        spark: the setting of Spark that the field stands for, if any.
+        new_session: True if the field configures the Spark session, and so only a new one.
+        name: the field's name, also that of an argument of `run`.
+    """
 
-OWN_FIELD: Mapping[str, str] = {field.spark: field.name for field in FIELDS if field.spark}
-"""The names of fields by the setting of Spark that each stands for."""
+    default: Any
+    type: FieldType
+    meaning: str
+    default_text: str
+    spark: str | None = None
+    new_session: bool = False
+    name: str = ""
+
+    @property
+    def variable(self) -> str:
+        """The environment variable, such as ``FLOW_LOG_LEVEL``."""
+        return f"FLOW_{self.name.upper()}"
+
+    @property
+    def option(self) -> str:
+        """The option of the command line, such as ``--log-level``."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+def _declared(
+    default: Any,
+    kind: FieldType,
+    meaning: str,
+    default_text: str,
+    *,
+    spark: str | None = None,
+    new_session: bool = False,
+) -> Any:
+    """Return a field of a dataclass, with its declaration as metadata."""
+    is_new = new_session or spark is not None
+    declaration = ConfigField(default, kind, meaning, default_text, spark, is_new)
+    if default == {}:
+        return field(default_factory=dict, hash=False, metadata={"declaration": declaration})
+    return field(default=default, metadata={"declaration": declaration})
 
 
 @dataclass(frozen=True, repr=False)
@@ -462,27 +348,112 @@ class FlowConfig:
     FlowConfig(master='local[4]', driver_memory='8g')
     """
 
-    recovery: Recovery | None = None
-    engine: EngineName = "auto"
-    trigger: Trigger | None = None
-    drain: bool | None = None
-    shards: int | None = None
-    partitions: int | None = None
-    parallelism: int | None = None
-    master: str | None = None
-    driver_memory: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict, hash=False)
-    py_files: Sequence[str | os.PathLike[str]] = ()
-    speedups: bool = True
-    log_level: str = "WARN"
-    web: str | None = None
-    web_values: bool = False
+    recovery: Recovery | None = _declared(
+        None,
+        _RECOVERY,
+        "the checkpoint, from which a later run continues; as text, its directory",
+        "none",
+    )
+    engine: EngineName = _declared(
+        "auto",
+        _ENGINE,
+        "`batch` or `streaming`; `auto` is a batch for a flow whose inputs all end, without "
+        "`recovery` and `trigger`",
+        "`auto`",
+    )
+    trigger: Trigger | None = _declared(
+        None,
+        _TRIGGER,
+        "how often to start an epoch, such as `1s`; `available` to read all available items and "
+        "stop",
+        "as soon as items are available",
+    )
+    drain: bool | None = _declared(
+        None,
+        _FLAG,
+        "close open windows when the run ends by itself, or leave them in the checkpoint",
+        "on if all sources have an end",
+    )
+    shards: int | None = _declared(
+        None,
+        _COUNT,
+        "the number of shards of the key space; fixed for a checkpoint's life",
+        f"{DEFAULT_SHARDS}, or `partitions` if that is more",
+    )
+    partitions: int | None = _declared(
+        None,
+        _COUNT,
+        "the number of partitions of each level; fixed for a checkpoint's life",
+        "`parallelism`",
+    )
+    parallelism: int | None = _declared(
+        None,
+        _COUNT,
+        "the number of parts into which inputs are read",
+        "the cores that `master` gives",
+        spark="spark.default.parallelism",
+    )
+    master: str | None = _declared(
+        None,
+        _MASTER,
+        "Spark's master, such as `local[4]` or `spark://host:7077`",
+        "`local[*]`: all cores of this machine",
+        spark="spark.master",
+    )
+    driver_memory: str | None = _declared(
+        None,
+        _MEMORY,
+        "the heap of the JVM that this process starts, such as `4g`; Python workers need memory "
+        "beside it",
+        f"`{LOCAL_DRIVER_MEMORY}` with a local master, else Spark's own",
+        spark="spark.driver.memory",
+    )
+    conf: Mapping[str, str] = _declared(
+        {},
+        _CONF,
+        "further settings of Spark; those of several places are merged by name",
+        "none",
+        new_session=True,
+    )
+    py_files: Sequence[str | os.PathLike[str]] = _declared(
+        (),
+        _FILES,
+        "your own modules (`.py`, `.zip`, `.egg`) to send to the workers of a cluster",
+        "none",
+        new_session=True,
+    )
+    speedups: bool = _declared(
+        True,
+        _FLAG,
+        "the optional speed-ups, which change no results; switch them off to find out if one of "
+        "them causes a problem",
+        "on",
+        new_session=True,
+    )
+    log_level: str = _declared(
+        "WARN",
+        _LOG_LEVEL,
+        f"the level of the log of a new Spark session: {', '.join(LOG_LEVELS)}",
+        "`WARN`",
+    )
+    web: str | None = _declared(
+        None,
+        _WEB,
+        "the address of the live page of the run, `HOST:PORT`; port 0 is a free one",
+        "none",
+    )
+    web_values: bool = _declared(
+        False,
+        _FLAG,
+        "show keys, the contents of windows and late values on the live page",
+        "off",
+    )
 
     def __post_init__(self) -> None:
         for each in FIELDS:
             value = getattr(self, each.name)
             if value is not None or each.default is not None:
-                checked = each.check(f"FlowConfig: {each.name}", value)
+                checked = each.type.check(f"FlowConfig: {each.name}", value)
                 object.__setattr__(self, each.name, checked)
 
     def __repr__(self) -> str:
@@ -498,17 +469,45 @@ class FlowConfig:
         >>> FlowConfig(shards=32, log_level="warn").given()
         {'shards': 32}
         """
-        defaults = {each.name: each.default for each in FIELDS}
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in values.items() if value != defaults[name]}
+        values = {each.name: getattr(self, each.name) for each in FIELDS}
+        return {name: value for name, value in values.items() if value != FIELD[name].default}
 
 
-DEFAULT = "default"
-"""The origin of a value that no place sets."""
-HIDDEN = "(hidden)"
+class Settings(TypedDict, total=False):
+    """The fields of `FlowConfig` as arguments of `run`, except `recovery`, which it names.
 
-MakeRecovery: TypeAlias = Callable[[str], Recovery]
-"""A function that returns the recovery settings for the directory of a checkpoint."""
+    ``None`` stands for an argument that is not given.
+    """
+
+    engine: EngineName | None
+    trigger: Trigger | None
+    drain: bool | None
+    shards: int | None
+    partitions: int | None
+    parallelism: int | None
+    master: str | None
+    driver_memory: str | None
+    conf: Mapping[str, str] | None
+    py_files: Sequence[str | os.PathLike[str]] | None
+    speedups: bool | None
+    log_level: str | None
+    web: str | None
+    web_values: bool | None
+
+
+FIELDS: Sequence[ConfigField] = tuple(
+    replace(each.metadata["declaration"], name=each.name) for each in fields(FlowConfig)
+)
+"""The fields of `FlowConfig`, in order."""
+
+FIELD: Mapping[str, ConfigField] = {field.name: field for field in FIELDS}
+"""The fields by name."""
+
+OWN_FIELD: Mapping[str, str] = {field.spark: field.name for field in FIELDS if field.spark}
+"""The names of fields by the setting of Spark that each stands for."""
+
+
+# --- the places that set fields ---
 
 
 @dataclass(frozen=True)
@@ -527,17 +526,8 @@ class Setting:
         return f"{self.origin}={self.value!r}"
 
 
-@dataclass(frozen=True)
-class Layer:
-    """The values that one place sets.
-
-    Attributes:
-        fields: the settings by field, except `conf`.
-        conf: the settings of Spark by name.
-    """
-
-    fields: Mapping[str, Setting]
-    conf: Mapping[str, Setting]
+Layer: TypeAlias = Mapping[str, Setting]
+"""The settings of one place: by field, and of Spark by `CONF` and the setting's name."""
 
 
 class EffectiveConfig:
@@ -547,8 +537,7 @@ class EffectiveConfig:
         layers: the places, that of the highest precedence first.
 
     Attributes:
-        settings: the settings of the fields that some place sets, by field, except `conf`.
-        conf: the settings of Spark by name.
+        settings: the settings of all places, by name as in a `Layer`.
 
     Raises:
         FlowBuildError: if a file to send to workers is missing.
@@ -556,13 +545,17 @@ class EffectiveConfig:
 
     def __init__(self, *layers: Layer) -> None:
         self.settings: dict[str, Setting] = {}
-        self.conf: dict[str, Setting] = {}
         for layer in reversed(layers):
-            self.settings.update(layer.fields)
-            self.conf.update(layer.conf)
+            self.settings.update(layer)
         for file in self.value("py_files"):
             if not os.path.isfile(file):
                 raise FlowBuildError(f"{self.origin('py_files')}: there is no file {file!r}")
+
+    @property
+    def conf(self) -> dict[str, Setting]:
+        """The settings of Spark by name, without those that have a field."""
+        found = sorted(name for name in self.settings if name.startswith(CONF))
+        return {name.removeprefix(CONF): self.settings[name] for name in found}
 
     def value(self, name: str) -> Any:
         """Return the value of a field."""
@@ -574,8 +567,7 @@ class EffectiveConfig:
     def origin(self, name: str) -> str:
         """Return the origin of a field's value; of `conf`, the origins of all settings."""
         if name == "conf":
-            origins = dict.fromkeys(setting.origin for _, setting in sorted(self.conf.items()))
-            return ", ".join(origins) or DEFAULT
+            return ", ".join(setting.origin for setting in self.conf.values()) or DEFAULT
         setting = self.settings.get(name)
         return DEFAULT if setting is None else setting.origin
 
@@ -598,43 +590,51 @@ class EffectiveConfig:
         return [setting for setting in (*own, *self.conf.values()) if setting is not None]
 
 
-def of_arguments(given: Mapping[str, object], function: str = "run") -> Layer:
-    """Return the settings of the arguments of `run`; ``None`` stands for an argument not given.
+def of_arguments(given: Mapping[str, object], owner: str = "run") -> Layer:
+    """Return the settings of arguments; ``None`` stands for an argument that is not given.
 
     Args:
-        given: the arguments.
-        function: the name of the function that takes them.
+        given: the arguments, fields of `FlowConfig`.
+        owner: the name of the function or class that takes them.
 
     Raises:
         FlowBuildError: if a value is wrong.
     """
-    return _of_values(given, f"{function}: ")
+    places = {name: f"{owner}: {name}" for name, value in given.items() if value is not None}
+    return _layer(
+        {
+            name: Setting(FIELD[name].type.check(place, given[name]), place)
+            for name, place in places.items()
+        }
+    )
 
 
 def of_program(config: FlowConfig) -> Layer:
     """Return the settings of a program's `FlowConfig` that differ from the defaults."""
-    return _of_values(config.given(), "FlowConfig: ")
+    return of_arguments(config.given(), "FlowConfig")
 
 
 def of_environment(
-    environ: Mapping[str, str],
-    make_recovery: MakeRecovery,
-    above: Layer | None = None,
+    environ: Mapping[str, str], make_recovery: MakeRecovery, above: Collection[str] = ()
 ) -> Layer:
     """Return the settings of environment variables; an empty variable sets nothing.
 
     Args:
         environ: the variables.
         make_recovery: returns the recovery settings for the directory in ``FLOW_RECOVERY``.
-        above: a place of a higher precedence; a variable that has no effect is not read.
+        above: the names that a place of a higher precedence sets; a variable that has no effect is
+            not read.
 
     Raises:
         FlowBuildError: if a value is wrong.
     """
-    texts = {field.name: environ.get(field.variable, "") for field in FIELDS}
-    covered = () if above is None else above.fields
-    given = {name: text for name, text in texts.items() if text and name not in covered}
-    return _of_texts(given, {field.name: field.variable for field in FIELDS}, make_recovery)
+    return _layer(
+        {
+            field.name: _of_text(field, field.variable, text, make_recovery)
+            for field in FIELDS
+            if field.name not in above and (text := environ.get(field.variable))
+        }
+    )
 
 
 def of_options(
@@ -650,74 +650,48 @@ def of_options(
     Raises:
         FlowBuildError: if a value is wrong.
     """
-    options = {field.name: field.option for field in FIELDS}
-    present = {name: text for name, text in given.items() if text is not None and text != []}
-    return _of_texts(present, options, make_recovery)
+    return _layer(
+        {
+            name: _of_text(FIELD[name], FIELD[name].option, text, make_recovery)
+            for name, text in given.items()
+            if text is not None and text != []
+        }
+    )
 
 
-def _of_values(given: Mapping[str, object], prefix: str) -> Layer:
-    checked = {
-        name: Setting(FIELD[name].check(f"{prefix}{name}", value), f"{prefix}{name}")
-        for name, value in given.items()
-        if value is not None
-    }
-    return _layer(checked)
-
-
-def _of_texts(
-    given: Mapping[str, Any], names: Mapping[str, str], make_recovery: MakeRecovery
-) -> Layer:
-    """Return the settings in texts.
-
-    Args:
-        given: by field, a text, a list of texts, or True and False.
-        names: the name of each field's place.
-        make_recovery: returns the recovery settings for a directory.
-    """
-    settings = {
-        name: Setting(_read(name, names[name], text, make_recovery), names[name])
-        for name, text in given.items()
-    }
-    return _layer(settings)
-
-
-def _read(name: str, what: str, text: Any, make_recovery: MakeRecovery) -> Any:
-    """Return the checked value of a field that is given as text."""
-    field = FIELD[name]
-    if name == "recovery":
+def _of_text(field: ConfigField, place: str, text: Any, make_recovery: MakeRecovery) -> Setting:
+    """Return the setting of a field that is given as text, a list of texts or a flag."""
+    value = field.type.read(place, text) if isinstance(text, str) else text
+    if field.name == "recovery":
         try:
-            return make_recovery(text)
+            return Setting(make_recovery(text), place)
         except FlowError as error:
-            raise FlowBuildError(f"{what}={text!r}: {error}") from error
-    if isinstance(text, str):
-        return field.check(what, field.read(what, text))
-    if field.form is Form.MANY and name == "conf":
-        return dict(read_setting(what, part) for part in text)
-    return field.check(what, text)
+            raise FlowBuildError(f"{place}={text!r}: {error}") from error
+    if field.name == "conf" and isinstance(text, list):
+        value = dict(read_setting(place, part) for part in text)
+    return Setting(field.type.check(place, value), place)
 
 
-def _layer(settings: Mapping[str, Setting]) -> Layer:
+def _layer(settings: dict[str, Setting]) -> Layer:
     """Return the settings of a place; settings of Spark that stand for a field become the field.
 
     Raises:
         FlowBuildError: if the place sets a field and the setting of Spark to different values.
     """
-    fields = {name: setting for name, setting in settings.items() if name != "conf"}
-    given = settings.get("conf", Setting({}, ""))
-    conf: dict[str, Setting] = {}
+    given = settings.pop("conf", Setting({}, ""))
     for key, value in given.value.items():
         setting = Setting(value, f"{given.origin} {key}")
         if key not in OWN_FIELD:
-            conf[key] = setting
+            settings[CONF + key] = setting
             continue
         field = FIELD[OWN_FIELD[key]]
-        read = replace(
-            setting, value=field.check(setting.origin, field.read(setting.origin, value))
-        )
-        other = fields.setdefault(field.name, read)
-        if other.value != read.value:
-            raise FlowBuildError(f"{other} contradicts {read}: give one of the two")
-    return Layer(fields, conf)
+        own = field.type.check(setting.origin, field.type.read(setting.origin, value))
+        other = settings.setdefault(field.name, replace(setting, value=own))
+        if other.value != own:
+            raise FlowBuildError(
+                f"{other} contradicts {replace(setting, value=own)}: give one of the two"
+            )
+    return settings
 
 
 def recovery_of_program(config: FlowConfig) -> MakeRecovery:
@@ -738,20 +712,20 @@ def recovery_of_program(config: FlowConfig) -> MakeRecovery:
 def listing(effective: EffectiveConfig) -> Iterator[str]:
     """Yield a line for each field and setting of Spark: name, value, and the value's origin."""
     rows = [
-        (field.name, _value(field, effective), effective.origin(field.name))
+        (field.name, _shown(field, effective), effective.origin(field.name))
         for field in FIELDS
         if field.name != "conf" or not effective.conf
     ]
     rows += [
-        (f"conf {name}", HIDDEN if is_secret(name) else setting.value, setting.origin)
-        for name, setting in sorted(effective.conf.items())
+        (CONF + name, HIDDEN if is_secret(name) else setting.value, setting.origin)
+        for name, setting in effective.conf.items()
     ]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, text, origin in rows:
         yield f"{name:{widths[0]}}  {text:{widths[1]}}  {origin}"
 
 
-def _value(field: ConfigField, effective: EffectiveConfig) -> str:
+def _shown(field: ConfigField, effective: EffectiveConfig) -> str:
     value = effective.value(field.name)
     if value == field.default:
         return field.default_text.replace("`", "")

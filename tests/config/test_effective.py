@@ -89,7 +89,7 @@ def test_every_field_has_a_variable_and_an_option() -> None:
 def test_a_variable_that_is_empty_or_without_effect_is_not_read() -> None:
     assert variables({"FLOW_MASTER": "", "FLOW_SHARDS": ""}).settings == {}
     first = of_arguments({"shards": 3})
-    assert of_environment({"FLOW_SHARDS": "none"}, RecoveryConfig, first).fields == {}
+    assert of_environment({"FLOW_SHARDS": "none"}, RecoveryConfig, first) == {}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_the_variable_moves_the_checkpoint_of_a_program_with_recovery() -> None:
     with pytest.raises(FlowBuildError, match="FLOW_RECOVERY='there': run has no RecoveryConfig"):
         of_environment(moved, make)
     argument = of_arguments({"recovery": RecoveryConfig("here")})
-    assert of_environment(moved, make, argument).fields == {}
+    assert of_environment(moved, make, argument) == {}
 
 
 def test_the_listing_hides_secrets(tmp_path: Path) -> None:

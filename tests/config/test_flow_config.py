@@ -10,27 +10,48 @@ from typing import Any
 
 import pytest
 
-from flow import FlowConfig, run
-from flow.config.flow_config import FIELDS
+from flow import Dataflow, FlowConfig, run
+from flow.config.flow_config import FIELD, FIELDS, Settings
 from flow.engine.spark.session.session_settings import SPEEDUPS_VARIABLE
-from flow.errors import FlowBuildError
+from flow.errors import FlowBuildError, FlowTypeError
 from recovery import RecoveryConfig
 
 
-def test_the_table_of_fields_agrees_with_the_class() -> None:
-    assert [field.name for field in FIELDS] == [
-        field.name for field in dataclasses.fields(FlowConfig)
-    ]
+def test_the_fields_have_the_defaults_of_the_class() -> None:
     assert {field.name: field.default for field in FIELDS} == vars(FlowConfig())
-    assert {field.name: field.variable for field in FIELDS}["speedups"] == SPEEDUPS_VARIABLE
+    assert FIELD["speedups"].variable == SPEEDUPS_VARIABLE
+    assert [field.name for field in FIELDS if field.new_session] == [
+        *("parallelism", "master", "driver_memory", "conf", "py_files", "speedups"),
+    ]
 
 
-def test_every_field_is_an_argument_of_run_and_in_the_docstrings() -> None:
-    parameters = inspect.signature(run).parameters
+def test_every_field_is_in_the_docstring() -> None:
     for field in FIELDS:
-        assert parameters[field.name].default is None
-        for documented in (FlowConfig, run):
-            assert f"\n    {field.name}: " in str(inspect.getdoc(documented))
+        assert f"\n    {field.name}: " in str(inspect.getdoc(FlowConfig))
+
+
+def test_the_types_of_settings_are_those_of_the_fields() -> None:
+    types = {
+        name: kind if kind.endswith("| None") else f"{kind} | None"
+        for name, kind in FlowConfig.__annotations__.items()
+        if name != "recovery"
+    }
+    assert {name: kind.__forward_arg__ for name, kind in Settings.__annotations__.items()} == types
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("parallelsim", "is it parallelism=?"),
+        ("on_epochs", "is it on_epoch=?"),
+        ("colour", "it has flow=, config=, recovery=, spark=, system_time=, on_epoch=, stop=, "),
+    ],
+)
+def test_an_unknown_argument_of_run_names_the_nearest_one(name: str, hint: str) -> None:
+    options: Any = {name: 1}
+    with pytest.raises(FlowTypeError) as caught:
+        run(Dataflow("small"), **options)
+    assert str(caught.value).startswith(f"run has no argument {name!r}: {hint}")
 
 
 def test_the_text_of_a_configuration_can_be_typed_and_shows_no_secret() -> None:

@@ -12,10 +12,10 @@ PAGE = (Path(__file__).parents[2] / "docs/reference/configuration.md").read_text
 
 def row(field: ConfigField) -> str:
     """Return the row of a field in the page's table."""
-    option = f"`{field.option} {field.metavar}`"
-    if field.form is Form.OPTIONAL:
-        option = f"`{field.option} [{field.metavar}]`"
-    if field.form is Form.FLAG:
+    option = f"`{field.option} {field.type.metavar}`"
+    if field.type.form is Form.OPTIONAL:
+        option = f"`{field.option} [{field.type.metavar}]`"
+    if field.type.form is Form.FLAG:
         option = f"`{field.option}`, `--no-{field.option.removeprefix('--')}`"
     cells = (f"`{field.name}`", field.meaning, field.default_text, f"`{field.variable}`", option)
     return f"| {' | '.join(cells)} |"

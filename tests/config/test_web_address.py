@@ -35,7 +35,7 @@ def test_an_address_has_a_host_and_a_port(host: str, port: int, is_loopback: boo
     "text", ["", "4041", ":4041", "localhost", "localhost:", "::1:4041", "a b:1", "h:65536", "h:-1"]
 )
 def test_other_texts_are_refused_with_the_value(text: str) -> None:
-    message = f"FlowConfig: web: an address must be HOST:PORT, .* got {re.escape(repr(text))}"
+    message = f"FlowConfig: web must (be HOST:PORT, .*|not be empty,) got {re.escape(repr(text))}"
     with pytest.raises(FlowBuildError, match=message):
         FlowConfig(web=text)
 
