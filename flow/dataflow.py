@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from flow.checks import check_function, wrong_type
+from flow.checks import check_function
 from flow.displays import Displayed
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
@@ -135,11 +135,10 @@ class Dataflow(Displayed):
 
     def _check_up(self, step_id: str, up: object) -> None:
         """Raise a `FlowError` unless an upstream is a stream of this flow."""
-        if not isinstance(up, Stream):
-            raise wrong_type(f"step {step_id!r} must read a Stream", up)
-        if up.flow is not self:
+        stream = _checked_stream(step_id, up)
+        if stream.flow is not self:
             raise FlowBuildError(
-                f"step {step_id!r} reads stream {str(up.stream_id)!r} of {up.flow!r}, "
+                f"step {step_id!r} reads stream {str(stream.stream_id)!r} of {stream.flow!r}, "
                 f"but belongs to {self!r}: a step reads streams of one flow only"
             )
 
@@ -204,11 +203,10 @@ def add_step(step_id: str, operator: Operator, *ups: Stream[Any]) -> tuple[Strea
 
 
 def flow_of(step_id: str, *ups: object) -> Dataflow:
-    """Return the flow of the first upstream after a check that each upstream is a stream."""
+    """Return the flow of the first upstream after a check that it is a stream."""
     if not ups:
         raise FlowBuildError(f"step {shorten(step_id)} needs at least one stream to read")
-    flows = [_stream(step_id, up).flow for up in ups]
-    return flows[0]
+    return _checked_stream(step_id, ups[0]).flow
 
 
 def check_callable(step_id: str, what: str, value: object) -> None:
@@ -216,7 +214,7 @@ def check_callable(step_id: str, what: str, value: object) -> None:
     check_function(f"step {shorten(step_id)}: {what}", value)
 
 
-def _stream(step_id: str, up: object) -> Stream[Any]:
+def _checked_stream(step_id: str, up: object) -> Stream[Any]:
     if isinstance(up, Stream):
         return up
     hint = ""

@@ -12,9 +12,9 @@ from flow.errors import shorten
 from flow.keyed.step import Stateful
 from flow.operators.stateful_steps import (
     Expirable,
+    FlatMapBuilder,
     TtlFrom,
     check_ttl,
-    flat_map_builder,
     map_builder,
 )
 from flow_windowing.by_key.state_by_time import StateByTime
@@ -110,7 +110,7 @@ def stateful_flat_map(
     [('ann', 0), ('ann', 1199)]
     """
     check_callable(step_id, "mapper", mapper)
-    return _add(step_id, "stateful_flat_map", up, clock, flat_map_builder(mapper), ttl, ttl_from)
+    return _add(step_id, "stateful_flat_map", up, clock, FlatMapBuilder(mapper), ttl, ttl_from)
 
 
 def _add(

@@ -26,8 +26,9 @@ ATTRIBUTES: list[tuple[Any, str, str]] = [
     (op, "key_by", "use key_on(step_id, stream, key)"),
     (op, "dedup", "use win.dedup(step_id, stream, clock, id, ttl=...)"),
     (op, "distinct", "use win.dedup(step_id, stream, clock, id, ttl=...)"),
-    (op, "unordered_wait", "use map_async(step_id, stream, fn, capacity=100)"),
-    (op, "mapInArrow", "use map_batches(step_id, stream, fn)"),
+    (op, "async_map", "use map_async(step_id, stream, fn, capacity=100)"),
+    (op, "map_batch", "use map_batches(step_id, stream, fn)"),
+    (op, "join_window", "import flow_windowing as win, and use win.join_window"),
     (win, "as_records", "use op.records(step_id, out.down)"),
     (win, "deduplicate", "use dedup(step_id, stream, clock, id, ttl=...)"),
 ]

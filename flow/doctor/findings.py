@@ -124,30 +124,22 @@ def python_findings(conf: Mapping[str, str], is_local: bool) -> Iterator[Finding
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     yield ok("Python", f"{sys.executable}, version {sys.version.split()[0]}")
     name, origin = _python_of_workers(conf)
-    path = shutil.which(name)
-    subject = "Python of workers"
+    path, subject = shutil.which(name), "Python of workers"
+    found, place = _probed(path), f"{path} ({origin})"
     if path is None:
         what = "is not executable" if os.path.exists(name) else "does not exist"
-        yield problem(
-            subject, f"{origin} names {name!r}, which {what}: set it to a Python {own}, or unset it"
-        )
-        return
-    found = _probed(path)
-    if found is None:
-        yield problem(subject, f"{path} ({origin}) does not run: set {origin} to a Python {own}")
-        return
-    version, *missing = found
-    if version != own:
-        yield problem(
-            subject,
-            f"{path} ({origin}) is version {version}, and this Python is {own}: run both with the "
-            "same minor version",
-        )
-    elif missing:
-        yield problem(subject, f"{path} ({origin}) lacks {', '.join(missing)}: install it there")
+        text = f"{origin} names {name!r}, which {what}: set it to a Python {own}, or unset it"
+        yield problem(subject, text)
+    elif not found:
+        yield problem(subject, f"{place} does not run: set {origin} to a Python {own}")
+    elif found[0] != own:
+        text = f"{place} is version {found[0]}, and this Python is {own}: run both with the same"
+        yield problem(subject, f"{text} minor version")
+    elif found[1:]:
+        yield problem(subject, f"{place} lacks {', '.join(found[1:])}: install it there")
     else:
         where = "" if is_local else "; those on the cluster's machines were not checked"
-        yield ok(subject, f"{path} ({origin}), version {version}{where}")
+        yield ok(subject, f"{place}, version {own}{where}")
 
 
 def _python_of_workers(conf: Mapping[str, str]) -> tuple[str, str]:
@@ -159,19 +151,15 @@ def _python_of_workers(conf: Mapping[str, str]) -> tuple[str, str]:
     return sys.executable, "default"
 
 
-def _probed(path: str) -> list[str] | None:
-    """Return the version of a Python, and needed packages that it lacks; ``None`` if it fails."""
+def _probed(path: str | None) -> list[str]:
+    """Return the version of a Python, and needed packages that it lacks; empty if it fails."""
+    command = [path or "", "-c", _PROBE, *_NEEDED]
     try:
-        done = subprocess.run(
-            [path, "-c", _PROBE, *_NEEDED],
-            capture_output=True,
-            text=True,
-            timeout=WORKER_SECONDS,
-            check=True,
-        )
+        return subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, text=True, timeout=WORKER_SECONDS
+        ).split()
     except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.split() or None
+        return []
 
 
 def pyspark_findings() -> Iterator[Finding]:
@@ -298,14 +286,12 @@ def _directory_finding(
         origin: the variable or setting that names the directory.
         holds_libraries: True if the JVM loads native libraries from the directory.
     """
-    path = existing_part(Path(directory).absolute())
     try:
-        try_renames(path)
-        system = file_system_of(path)
+        system = _tried(existing_part(Path(directory).absolute()))
     except OSError as error:
         text = f"{directory}: {_reason(error)}: set {origin} to a directory that is writable"
         return problem(subject, text)
-    about = f"{directory}, {_about(system)}"
+    about = f"{directory}, {system}"
     if system.free < TOO_LITTLE:
         return problem(subject, f"{about}: make room there, or set {origin} to another disk")
     if holds_libraries and "noexec" in system.options:
@@ -345,8 +331,7 @@ def checkpoint_findings(checkpoint: str | None, is_local_master: bool) -> Iterat
         yield problem(subject, f"{path} is no directory: name another one")
         return
     try:
-        try_renames(path)
-        system = file_system_of(path)
+        system = _tried(path)
     except OSError as error:
         text = f"{wanted}: {_reason(error)} in {path}: make it writable, or name another directory"
         yield problem(subject, text)
@@ -360,7 +345,7 @@ def checkpoint_findings(checkpoint: str | None, is_local_master: bool) -> Iterat
 def _judged_checkpoint(path: Path, system: FileSystem) -> Finding:
     subject = "Checkpoint"
     state = "has a checkpoint" if (path / "flow.json").exists() else "new"
-    about = f"{path} ({state}), {_about(system)}"
+    about = f"{path} ({state}), {system}"
     if system.free < TOO_LITTLE:
         return problem(subject, f"{about}: make room there, or name another directory")
     if system.is_in_memory:
@@ -372,11 +357,6 @@ def _judged_checkpoint(path: Path, system: FileSystem) -> Finding:
         text = f"{about}, on another machine: a rename worked; locks may not, so let one run at a"
         return warning(subject, f"{text} time use the checkpoint")
     return ok(subject, f"{about}; files can be replaced by renames")
-
-
-def _about(system: FileSystem) -> str:
-    kind = f"{system.kind}, " if system.kind else ""
-    return f"{kind}{size_text(system.free)} free of {size_text(system.size)}"
 
 
 def _reason(error: OSError) -> str:
@@ -398,6 +378,10 @@ class FileSystem:
     options: tuple[str, ...]
     free: int
     size: int
+
+    def __str__(self) -> str:
+        kind = f"{self.kind}, " if self.kind else ""
+        return f"{kind}{size_text(self.free)} free of {size_text(self.size)}"
 
     @property
     def is_in_memory(self) -> bool:
@@ -439,6 +423,12 @@ def _lines(path: Path) -> list[str]:
         return path.read_text("utf-8", "replace").splitlines()
     except OSError:
         return []
+
+
+def _tried(directory: Path) -> FileSystem:
+    """Return the file system of a directory in which files can be written and renamed."""
+    try_renames(directory)
+    return file_system_of(directory)
 
 
 def existing_part(path: Path) -> Path:

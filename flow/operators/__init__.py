@@ -133,46 +133,39 @@ __all__ = [
 ]
 
 _WINDOWS = "import flow_windowing as win, and use win."
+_OF_WINDOWS = (
+    "aggregate_window aggregate_window_all collect_window count_window fold_window join_asof "
+    "join_interval join_window max_window min_window reduce_window top_n"
+)
 _ADVICE = {
     f"{_WINDOWS}fold_window, or win.aggregate_window": "window",
-    "use output(step_id, stream, sink)": "sink to",
+    f"{_WINDOWS}dedup(step_id, stream, clock, id, ttl=...), whose clock may be SystemClock()": (
+        "dedup deduplicate distinct drop_duplicates unique"
+    ),
+    "use output(step_id, stream, sink)": "sink to to_topic",
     "use input(step_id, flow, source)": "source",
-    "use map": "apply",
-    "use map_async(step_id, stream, fn, capacity=100)": (
-        "async_map amap unordered_wait ordered_wait async_io"
-    ),
-    "use map_batches(step_id, stream, fn)": (
-        "map_batch map_partitions mapInArrow map_in_arrow predict"
-    ),
-    "use records(step_id, stream)": "window_records as_records to_records to_record",
-    f"{_WINDOWS}top_n": "top_n top_k rank",
-    f"{_WINDOWS}aggregate_window_all": "aggregate_window_all window_all aggregate_all",
+    "use map": "apply update",
+    "use map_async(step_id, stream, fn, capacity=100)": "async_map async_io",
+    "use map_batches(step_id, stream, fn)": "map_batch map_partitions predict",
+    "use records(step_id, stream)": "to_records",
     "use flat_map": "flatmap",
     "use key_on(step_id, stream, key)": "key_by group_by",
-    "use merge": "union",
+    "use merge": "union concat",
     "use branch": "split",
     "use inspect": "print",
     "use reduce_final, or win.reduce_window of flow_windowing": "reduce",
     "use fold_final, or win.fold_window of flow_windowing": "fold",
-    f"{_WINDOWS}dedup(step_id, stream, clock, id, ttl=...), whose clock may be SystemClock()": (
-        "dedup deduplicate distinct drop_duplicates dropDuplicates unique"
-    ),
+    "use count_final, or win.count_window of flow_windowing": "count",
     "use table(step_id, changes, key=...), and map_with(step_id, stream, table, function)": (
-        "broadcast broadcast_state connect control_stream global_table ktable"
+        "broadcast connect ktable"
     ),
     "use lookup_table(step_id, flow, source, key, refresh=...) and map_with, or enrich_cached": (
-        "enrich lookup lookup_join join_lookup side_input"
+        "enrich lookup side_input join_lookup"
     ),
-    "use count_final, or win.count_window of flow_windowing": "count",
-    f"{_WINDOWS}fold_window": "fold_window",
-    f"{_WINDOWS}collect_window": "collect_window",
-    f"{_WINDOWS}aggregate_window": "aggregate_window",
-    f"{_WINDOWS}join_window": "join_window",
-    f"{_WINDOWS}join_interval": "interval_join join_interval",
-    f"{_WINDOWS}join_asof": "asof_join merge_asof temporal_join join_asof",
 }
 """Advice on operators, and the names of other frameworks for which it is given."""
 _ELSEWHERE = {name: advice for advice, names in _ADVICE.items() for name in names.split()}
+_ELSEWHERE |= {name: f"{_WINDOWS}{name}" for name in _OF_WINDOWS.split()}
 
 
 def __getattr__(name: str) -> object:

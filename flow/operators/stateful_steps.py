@@ -267,8 +267,8 @@ def stateful_flat_map(
     check_callable(step_id, "mapper", mapper)
     if ttl is None:
         check_no_ttl_from(step_id, ttl_from)
-        return add_step(step_id, Stateful(_FlatMapBuilder(mapper), "stateful_flat_map"), up)[0]
-    return add_expiring(step_id, flat_map_builder(mapper), "stateful_flat_map", ttl, ttl_from, up)
+        return add_step(step_id, Stateful(FlatMapBuilder(mapper), "stateful_flat_map"), up)[0]
+    return add_expiring(step_id, FlatMapBuilder(mapper), "stateful_flat_map", ttl, ttl_from, up)
 
 
 @overload
@@ -373,16 +373,6 @@ class _MapLogic(OneToOneLogic):
         return self._state
 
 
-def flat_map_builder(mapper: Callable[[Any, Any], Any]) -> Callable[[Any], Expirable]:
-    """Return the builder of logics that call a mapper of `stateful_flat_map`."""
-    return _FlatMapBuilder(mapper)
-
-
-def map_builder(mapper: Callable[[Any, Any], Any]) -> Callable[[Any], Expirable]:
-    """Return the builder of logics that call a mapper of `stateful_map` value by value."""
-    return _ExpiringMapBuilder(mapper)
-
-
 def _checked_pair(returned: Any, what: str) -> tuple[Any, Any]:
     """Return the result of a mapper after a check that it is a pair."""
     if type(returned) is tuple and len(returned) == 2:
@@ -391,25 +381,32 @@ def _checked_pair(returned: Any, what: str) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True)
-class _FlatMapBuilder:
+class _MapperBuilder:
+    """A builder of logics that call a mapper for each value."""
+
     mapper: Callable[[Any, Any], Any]
 
     def keeps_back(self, port: int) -> bool:  # noqa: ARG002
         """See `flow.keyed.step.Stateful.keeps_back`."""
         return False
 
-    def __call__(self, state: Any) -> _FlatMapLogic:
+
+class FlatMapBuilder(_MapperBuilder):
+    """A builder of the logics of `stateful_flat_map`."""
+
+    def __call__(self, state: Any) -> Expirable:
+        """Return the logic of a key, from its state; ``None`` for a new key."""
         return _FlatMapLogic(self.mapper, state)
 
 
-@dataclass(frozen=True)
-class _ExpiringMapBuilder:
-    """A builder of logics that call the mapper of `stateful_map` value by value."""
+class _MapBuilder(_MapperBuilder):
+    def __call__(self, state: Any) -> _MapLogic:
+        return _MapLogic(self.mapper, state)
 
-    mapper: Callable[[Any, Any], Any]
 
-    def __call__(self, state: Any) -> _FlatMapLogic:
-        return _FlatMapLogic(_OneOf(self.mapper), state)
+def map_builder(mapper: Callable[[Any, Any], Any]) -> FlatMapBuilder:
+    """Return the builder of logics that call a mapper of `stateful_map` value by value."""
+    return FlatMapBuilder(_OneOf(mapper))
 
 
 @dataclass(frozen=True)
@@ -421,15 +418,3 @@ class _OneOf:
     def __call__(self, state: Any, value: Any) -> tuple[Any, list[Any]]:
         state, made = _checked_pair(self.mapper(state, value), "value")
         return state, [made]
-
-
-@dataclass(frozen=True)
-class _MapBuilder:
-    mapper: Callable[[Any, Any], Any]
-
-    def keeps_back(self, port: int) -> bool:  # noqa: ARG002
-        """See `flow.keyed.step.Stateful.keeps_back`."""
-        return False
-
-    def __call__(self, state: Any) -> _MapLogic:
-        return _MapLogic(self.mapper, state)
