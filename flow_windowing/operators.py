@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, get_args
 
 from flow.checks import check_choice, check_flag
 from flow.dataflow import KeyedStream, Stream, add_step, check_callable
@@ -44,10 +44,6 @@ S = TypeVar("S")
 X = TypeVar("X")
 Added = TypeVar("Added")
 P = ParamSpec("P")
-
-
-EMITS = ("close", "epoch", "update")
-TIMESTAMPS = ("open", "close", "last")
 
 
 class WindowOut(NamedTuple, Generic[V, W]):
@@ -93,7 +89,7 @@ def _emission_of(step_id: str, emit: Emit | Trigger, windower: Windower[Any]) ->
     trigger = AfterWatermark(late=emit) if isinstance(emit, Late) else emit
     if not isinstance(trigger, AfterWatermark):
         try:
-            check_choice(f"step {shorten(step_id)}: emit", trigger, EMITS)
+            check_choice(f"step {shorten(step_id)}: emit", trigger, get_args(Emit))
         except FlowBuildError as error:
             raise FlowBuildError(f"{error}; or a trigger such as Early(every='10s')") from None
         return trigger
@@ -140,7 +136,7 @@ def errors_of_step(step_id: str, argument: str = "") -> Iterator[None]:
 def check_timestamp(step_id: str, timestamp: object) -> None:
     """Raise a `FlowBuildError` unless `timestamp` is a rule of timestamps or ``None``."""
     if timestamp is not None:
-        check_choice(f"step {shorten(step_id)}: timestamp", timestamp, TIMESTAMPS)
+        check_choice(f"step {shorten(step_id)}: timestamp", timestamp, get_args(Timestamp))
 
 
 def check_ordered(step_id: str, ordered: object) -> None:

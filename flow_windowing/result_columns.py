@@ -17,20 +17,15 @@ from flow.columns.known_columns import (
     UnknownColumns,
     object_type,
 )
+from flow.instants import EPOCH
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Partials, aggregators_of
 from flow_windowing.by_key.window_driver import WindowingConfig
-from flow_windowing.rules.metadata import CLOSED, DOWN
+from flow_windowing.rules.metadata import CLOSED, DOWN, Pane, PaneTiming, WindowMetadata
 from flow_windowing.rules.triggers import AfterWatermark
 
 _TIME = pa.timestamp("us", "UTC")
 _IDS = pa.list_(pa.int64())
-_PANE = [
-    pa.field("pane_index", pa.int64()),
-    pa.field("pane_timing", pa.string()),
-    pa.field("pane_is_last", pa.bool_()),
-]
-"""The columns of `Pane.as_record`."""
 
 
 def columns_of_port(
@@ -44,7 +39,7 @@ def columns_of_port(
         ups: the columns of the streams that the step reads.
     """
     if port == CLOSED:
-        return _keyed(_window_columns(config))
+        return _with_key(_window_columns(config))
     return _results(config, ups) if port == DOWN else _late_values(config, ups)
 
 
@@ -54,9 +49,8 @@ def _results(config: WindowingConfig, ups: Sequence[StreamColumns]) -> StreamCol
         return UnknownColumns("the results of custom window logic and of joins have no known types")
     if isinstance(folding.aggregator, Partials):
         return UnknownColumns("accumulators have no known types")
-    columns = _window_columns(config)
-    if isinstance(config.emit, AfterWatermark):
-        columns += _PANE
+    has_panes = isinstance(config.emit, AfterWatermark)
+    columns = _window_columns(config, Pane(0, PaneTiming.ON_TIME) if has_panes else None)
     columns.append(pa.field("is_retraction", pa.bool_()))
     for alias, aggregator in aggregators_of(folding.aggregator).items():
         name = alias or "value"
@@ -65,20 +59,14 @@ def _results(config: WindowingConfig, ups: Sequence[StreamColumns]) -> StreamCol
             return UnknownColumns(f"the type of the result {name!r} of {aggregator!r} is not known")
         columns = [column for column in columns if column.name != name]
         columns.append(pa.field(name, kind))
-    return _keyed(columns)
+    return _with_key(columns)
 
 
-def _window_columns(config: WindowingConfig) -> list[Any]:
-    """Return the columns of `WindowMetadata.as_record`."""
-    columns = [
-        pa.field("window_id", pa.int64()),
-        pa.field("open_time", _TIME),
-        pa.field("close_time", _TIME),
-        pa.field("merged_ids", _IDS),
-    ]
-    if config.timestamp is not None:
-        columns.append(pa.field("timestamp", _TIME))
-    return columns
+def _window_columns(config: WindowingConfig, pane: Pane | None = None) -> list[Any]:
+    """Return the columns of `WindowMetadata.as_record`, which are those of an example."""
+    time = None if config.timestamp is None else EPOCH
+    example = WindowMetadata(0, EPOCH, EPOCH, frozenset({0}), time, pane)
+    return list(pa.RecordBatch.from_pylist([example.as_record()]).schema)
 
 
 def _late_values(config: WindowingConfig, ups: Sequence[StreamColumns]) -> StreamColumns:
@@ -95,7 +83,7 @@ def _late_values(config: WindowingConfig, ups: Sequence[StreamColumns]) -> Strea
         pa.field("reason", pa.string()),
         pa.field("window_ids", _IDS),
     ]
-    return _keyed(columns if config.sides == 1 else [*columns, pa.field("side", pa.int64())])
+    return _with_key(columns if config.sides == 1 else [*columns, pa.field("side", pa.int64())])
 
 
 def _value_type(up: StreamColumns) -> Any:
@@ -105,7 +93,7 @@ def _value_type(up: StreamColumns) -> Any:
     return object_type(pa.struct(list(up.values)))
 
 
-def _keyed(columns: list[Any]) -> KnownColumns:
+def _with_key(columns: list[Any]) -> KnownColumns:
     return KnownColumns(pa.schema(columns), has_key=True, are_records=False)
 
 

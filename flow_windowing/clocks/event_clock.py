@@ -107,6 +107,8 @@ class EventClock(Clock[V, ClockState]):
         }
     )
 
+    follows_inputs = True
+
     ts_getter: Callable[[V], Instant] | Callable[[Any], Instant] | str
     wait_for_system_duration: Duration
     on_idle: OnIdle = "advance"
@@ -178,11 +180,6 @@ class EventClock(Clock[V, ClockState]):
     def holds(self) -> Progress | None:
         # A watermark that never advances needs no hold.
         return _EventProgress(self) if self.wait_us < FOREVER_US else None
-
-    @property
-    @override
-    def follows_inputs(self) -> bool:
-        return True
 
     @property
     @override

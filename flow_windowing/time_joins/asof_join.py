@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from typing_extensions import override
@@ -32,9 +32,6 @@ from flow_windowing.columnar.values.buffered_values import BufferedValues
 from flow_windowing.rules.key_state import number_of, side_of
 from flow_windowing.rules.triggers import settings_of
 from flow_windowing.time_joins.asof_matching import (
-    DIRECTIONS,
-    EMITS,
-    HOWS,
     AsOf,
     AsofEmit,
     AsofRows,
@@ -73,9 +70,9 @@ class AsofJoin(TimeJoinBuilder):
 
     def __post_init__(self) -> None:
         check_clock(self.clock)
-        check_choice("direction", self.direction, DIRECTIONS)
-        check_choice("how", self.how, HOWS)
-        check_choice("emit", self.emit, EMITS)
+        check_choice("direction", self.direction, get_args(Direction))
+        check_choice("how", self.how, get_args(How))
+        check_choice("emit", self.emit, get_args(AsofEmit))
         if self.tolerance is not None and duration_us(self.tolerance, "tolerance") < 0:
             raise FlowBuildError(f"tolerance must not be negative, got {shorten(self.tolerance)}")
         part: object = self.right_value

@@ -27,15 +27,12 @@ from flow_windowing.time_joins.interval_matching import LEFT, RIGHT, Interval
 
 Direction: TypeAlias = Literal["backward", "forward", "nearest"]
 """The direction in which a left value looks for its partner."""
-DIRECTIONS = ("backward", "forward", "nearest")
 
 How: TypeAlias = Literal["left", "inner"]
 """The left values that leave: all, or those with a partner."""
-HOWS = ("left", "inner")
 
 AsofEmit: TypeAlias = Literal["close", "now"]
 """The time at which a left value leaves: once its partner is final, or on arrival."""
-EMITS = ("close", "now")
 
 
 class Around(NamedTuple):

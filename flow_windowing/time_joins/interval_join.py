@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from typing_extensions import override
@@ -33,7 +33,6 @@ from flow_windowing.rules.metadata import CLOSED
 from flow_windowing.rules.triggers import settings_of
 from flow_windowing.time_joins.interval_matching import (
     GREATEST_US,
-    HOWS,
     LEFT,
     RIGHT,
     How,
@@ -74,7 +73,7 @@ class IntervalJoin(TimeJoinBuilder):
 
     def __post_init__(self) -> None:
         check_clock(self.clock)
-        check_choice("how", self.how, HOWS)
+        check_choice("how", self.how, get_args(How))
         before_us, after_us = duration_us(self.before, "before"), duration_us(self.after, "after")
         if before_us + after_us < 0:
             raise FlowBuildError(

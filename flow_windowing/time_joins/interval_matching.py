@@ -23,7 +23,6 @@ from flow_windowing.rules.metadata import WindowMetadata
 How: TypeAlias = Literal["inner", "left", "right", "outer"]
 """The sides whose values an interval join also emits without a partner."""
 
-HOWS = ("inner", "left", "right", "outer")
 LEFT, RIGHT = 0, 1
 """The numbers of the sides."""
 

@@ -25,6 +25,8 @@ Closed: TypeAlias = Literal["left", "right"]
 class _AlignedWindower(GraceWindower[list[int]]):
     """Windows of one length on a grid."""
 
+    follows_time_alone = True
+
     length: Duration
     align_to: datetime
     closed: Closed
@@ -61,11 +63,6 @@ class _AlignedWindower(GraceWindower[list[int]]):
         """The grid of the windows."""
         is_right, grace = self.closed == "right", self.grace_us or 0
         return Grid(self.length_us, self.offset_us, self.align_us, is_right, grace)
-
-    @property
-    @override
-    def follows_time_alone(self) -> bool:
-        return True
 
     @property
     @override

@@ -83,6 +83,8 @@ class CalendarWindower(GraceWindower[list[int]]):
     ('2024-10-26 22:00:00+00:00', '1 day, 1:00:00')
     """
 
+    follows_time_alone = True
+
     unit: CalendarUnit
     tz: str | tzinfo
     every: int = 1
@@ -108,11 +110,6 @@ class CalendarWindower(GraceWindower[list[int]]):
         days = [after - before for before, after in pairwise(starts)]
         shift_us = _greatest_shift_us(_zone(self.tz))
         return min(days) * _DAY_US - shift_us, max(days) * _DAY_US + shift_us
-
-    @property
-    @override
-    def follows_time_alone(self) -> bool:
-        return True
 
     @override
     def build(self, state: list[int] | None) -> WindowerLogic[list[int]]:

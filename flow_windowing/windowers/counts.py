@@ -43,6 +43,9 @@ class CountWindower(Windower[CountState]):
     """
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"partial"})
+    closes_by_time = False
+    # No watermark closes a count window, so a value behind the watermark may enter.
+    grace_us = 0
 
     count: int
     step: int | None = None
@@ -58,17 +61,6 @@ class CountWindower(Windower[CountState]):
     def step_count(self) -> int:
         """The number of values after which the next window opens."""
         return self.count if self.step is None else self.step
-
-    @property
-    @override
-    def grace_us(self) -> int:
-        """Zero: no watermark closes a count window, so a value behind the watermark may enter."""
-        return 0
-
-    @property
-    @override
-    def closes_by_time(self) -> bool:
-        return False
 
     @override
     def build(self, state: CountState | None) -> WindowerLogic[CountState]:

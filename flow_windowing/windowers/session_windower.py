@@ -54,6 +54,8 @@ class SessionWindower(GraceWindower[SessionState]):
     1800000000
     """
 
+    merges = True
+
     gap: Duration
     inclusive: bool = True
     grace: Duration | None = None
@@ -71,11 +73,6 @@ class SessionWindower(GraceWindower[SessionState]):
     def gap_us(self) -> int:
         """`gap` in microseconds."""
         return min(natural_us(self.gap, "SessionWindower: gap"), LONGEST_US)
-
-    @property
-    @override
-    def merges(self) -> bool:
-        return True
 
     @override
     def reach_us(self, timestamp: Timestamp) -> int:
