@@ -133,6 +133,73 @@ class Slice:
     reached: int | None = None
 
 
+class SourceLog(Protocol):
+    """Durable list of a source, kept in the flow's checkpoint.
+
+    For data too large for an offset, such as the list of files seen. A planner that appends for as
+    long as a flow runs replaces entries by a summary, so that the log stays small.
+    """
+
+    def summary(self) -> bytes | None:
+        """Return the summary of the last `compact`; ``None`` if there was none."""
+
+    def entries(self) -> list[Any]:
+        """Return all entries appended since the last `compact`, in order; each is JSON."""
+
+    def append(self, entry: Any) -> None:
+        """Add an entry, and write it to disk before returning."""
+
+    def compact(self, summary: bytes) -> None:
+        """Replace all entries, and the summary before, by a summary.
+
+        The summary is on disk when the method returns. A process that dies during the call leaves
+        either the log before the call or the summary.
+        """
+
+
+class MemoryLog:
+    """`SourceLog` in memory."""
+
+    def __init__(self) -> None:
+        self._summary: bytes | None = None
+        self._entries: list[Any] = []
+
+    def summary(self) -> bytes | None:
+        """Return the summary of the last `compact`; ``None`` if there was none."""
+        return self._summary
+
+    def entries(self) -> list[Any]:
+        """Return all entries appended since the last `compact`, in order."""
+        return list(self._entries)
+
+    def append(self, entry: Any) -> None:
+        """Add an entry."""
+        self._entries.append(entry)
+
+    def compact(self, summary: bytes) -> None:
+        """Replace all entries, and the summary before, by a summary."""
+        self._summary, self._entries = summary, []
+
+
+@dataclass(frozen=True, order=True)
+class Dataset:
+    """The name of a data set, which programs that follow lineage compare.
+
+    Attributes:
+        namespace: the system that holds the data, without credentials, such as ``file``,
+            ``s3://bucket``, ``kafka://host:9092`` or ``postgres://host:5432``.
+        name: the data in this system, such as an absolute path, a topic, or
+            ``database.schema.table``.
+
+    Example:
+        >>> Dataset("kafka://localhost:9092", "orders")
+        Dataset(namespace='kafka://localhost:9092', name='orders')
+    """
+
+    namespace: str
+    name: str
+
+
 class Planner(ABC):
     """Planner of one source for one run: decides what each epoch reads."""
 
@@ -494,70 +561,3 @@ class _PartitionPlanner(Planner):
             if partition not in offsets:
                 offsets[partition] = self._source.first_offset(partition)
         return offsets
-
-
-class SourceLog(Protocol):
-    """Durable list of a source, kept in the flow's checkpoint.
-
-    For data too large for an offset, such as the list of files seen. A planner that appends for as
-    long as a flow runs replaces entries by a summary, so that the log stays small.
-    """
-
-    def summary(self) -> bytes | None:
-        """Return the summary of the last `compact`; ``None`` if there was none."""
-
-    def entries(self) -> list[Any]:
-        """Return all entries appended since the last `compact`, in order; each is JSON."""
-
-    def append(self, entry: Any) -> None:
-        """Add an entry, and write it to disk before returning."""
-
-    def compact(self, summary: bytes) -> None:
-        """Replace all entries, and the summary before, by a summary.
-
-        The summary is on disk when the method returns. A process that dies during the call leaves
-        either the log before the call or the summary.
-        """
-
-
-class MemoryLog:
-    """`SourceLog` in memory."""
-
-    def __init__(self) -> None:
-        self._summary: bytes | None = None
-        self._entries: list[Any] = []
-
-    def summary(self) -> bytes | None:
-        """Return the summary of the last `compact`; ``None`` if there was none."""
-        return self._summary
-
-    def entries(self) -> list[Any]:
-        """Return all entries appended since the last `compact`, in order."""
-        return list(self._entries)
-
-    def append(self, entry: Any) -> None:
-        """Add an entry."""
-        self._entries.append(entry)
-
-    def compact(self, summary: bytes) -> None:
-        """Replace all entries, and the summary before, by a summary."""
-        self._summary, self._entries = summary, []
-
-
-@dataclass(frozen=True, order=True)
-class Dataset:
-    """The name of a data set, which programs that follow lineage compare.
-
-    Attributes:
-        namespace: the system that holds the data, without credentials, such as ``file``,
-            ``s3://bucket``, ``kafka://host:9092`` or ``postgres://host:5432``.
-        name: the data in this system, such as an absolute path, a topic, or
-            ``database.schema.table``.
-
-    Example:
-        >>> Dataset("kafka://localhost:9092", "orders")
-        Dataset(namespace='kafka://localhost:9092', name='orders')
-    """
-
-    namespace: str
-    name: str

@@ -1,4 +1,8 @@
-"""Source of a history, and of live data after it."""
+"""Source of a history, and of live data after it.
+
+An epoch reads one of the two. The offset says which, and has the position that the history has led
+to, so that a run continues with the same start of the live source wherever it stops.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of the files that a source has finished, in bounded memory.
+"""List of the files that a source reads, and the names of those that it has finished.
 
 A source compares each listing with the names of the files that were read. Spark's file source
 expires names that are older than the newest file by `maxFileAge` (a week), and skips files that

@@ -1,4 +1,7 @@
-"""Places of files: paths, globs and URIs of users, file systems, and their errors and data sets."""
+"""Paths, globs and URIs of users, the file systems behind them, and listings of their files.
+
+Errors of file systems become errors of a flow here, without the credentials of URIs.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Formats that connectors share: columns, JSON, CSV, Avro and lines of text."""
+"""Formats that connectors share: columns, JSON, CSV and lines of text."""

@@ -1,4 +1,4 @@
-"""Deserializers of keys and values: bytes, text, JSON and Avro.
+"""Deserializers of keys and values, and the items that messages become: objects or records.
 
 A deserializer reads one key or value to an object, or many keys or values to a column. If some are
 bad, it makes no column, and only then the reader searches for the bad ones.

@@ -1,4 +1,4 @@
-"""Messages of Kafka as items of a flow."""
+"""Messages of Kafka as items of a flow: read, refused, and to be written."""
 
 from __future__ import annotations
 

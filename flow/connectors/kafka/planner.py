@@ -1,4 +1,4 @@
-"""Planner of the ranges of topics that each epoch reads.
+"""Planner of the ranges of topics that each epoch reads, and the detection of lost messages.
 
 The source's offset maps each partition to the offset of its next message: ``{"orders/0": 17}``. The
 number of a source partition is its position in this mapping, so partitions are only ever added.

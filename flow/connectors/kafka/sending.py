@@ -1,4 +1,8 @@
-"""Producers that send encoded messages: directly, or an epoch as a transaction."""
+"""Producers that send encoded messages, directly or an epoch as a transaction, and their topics.
+
+The topic of epochs holds the last epoch of each output; its entry is part of the epoch's
+transaction.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoding of items as messages: columns of keys, values, headers and times.
+"""Serializers of keys and values, and the encoding of items as columns of messages.
 
 Record batches laid out by `flow.connectors.sink.to_record` are encoded column by column. Functions
 of the item, or headers, need encoding item by item. Both give the same messages.

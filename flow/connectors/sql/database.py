@@ -1,6 +1,20 @@
-"""Databases as the sinks use them: the dialect of SQL, statements, and the connection.
+"""Databases as the sinks use them: values, the dialect of SQL, statements and the connection.
 
-In statements names are quoted, and all values are parameters.
+In statements names are quoted, and all values are parameters. The table of epochs has the last
+epoch that each run has written to each table. It is in the database of the data, and is changed in
+the transaction of an epoch's rows::
+
+    _flow_epochs
+      sink          run_id   epoch   row_count   rewinds   marked_since   writer
+      public.hours  1a2b…    41      96          0         0              9f8e…
+
+`epoch` is the last epoch that wrote rows, and `row_count` the number of its rows. `rewinds` is the
+number of times that the run had been set back before, which distinguishes epochs of equal number.
+Rows of the epoch `marked_since` and of later epochs have the number of their epoch. `writer`
+identifies the sink that opened the table last for this run. Writes of any other sink for the run
+are refused, so that two outputs, or two processes, do not confuse their epochs.
+
+The columns are the format of the table: a table of other columns is refused.
 """
 
 from __future__ import annotations

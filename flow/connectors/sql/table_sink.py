@@ -1,4 +1,4 @@
-"""Base of the sinks that write tables: transactions of epochs, and their order."""
+"""Base of the sinks that write tables: rows made in the workers, and transactions on the driver."""
 
 from __future__ import annotations
 
