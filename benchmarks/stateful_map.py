@@ -20,7 +20,7 @@ from typing_extensions import override
 
 import flow.operators as op
 from flow import Dataflow, run
-from flow.connectors.sink import Sink, WriteContext, Written
+from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.connectors.source import PartitionedSource
 from flow.engine.spark.session.session import SparkSettings, make_session
 from flow.testing import TestDriver
@@ -61,7 +61,7 @@ class CountingSink(Sink[Any]):
         self.items = 0
 
     @override
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> int:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> int:
         return sum(len(batch) for batch in batches)
 
     @override

@@ -36,7 +36,7 @@ from typing_extensions import override
 
 import flow.operators as op
 from flow import Dataflow, run
-from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
+from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext
 from flow.connectors.source import PartitionedSource
 
 PAGES = {"berlin": [[21.5, 22.0], [19.0]], "madrid": [[33.0, 34.5]]}
@@ -111,7 +111,7 @@ class SqliteSink(Sink[tuple[str, float]]):
             )
 
     @override
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> list[tuple[str, float]]:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[tuple[str, float]]:
         # SQLite allows one writer at a time, so the workers only return the rows.
         return [row for batch in batches for row in batch]
 

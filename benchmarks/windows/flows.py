@@ -21,7 +21,7 @@ import flow_windowing as win
 from benchmarks.windows.data import HANDS, LEAST_TRADE, WAIT_SECONDS, dealt
 from flow import Dataflow
 from flow.connectors.files import ParquetSink, ParquetSource
-from flow.connectors.sink import Sink, WriteContext, Written
+from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.connectors.source import PartitionedSource, Source
 from flow.instants import instant_us
 
@@ -208,7 +208,7 @@ class PickledSink(Sink[Any]):
     folder: str
 
     @override
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> None:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> None:
         rows = [plain(item) for batch in batches for item in batch]
         Path(self.folder).mkdir(parents=True, exist_ok=True)
         path = Path(self.folder) / f"{context.epoch:06d}-{uuid.uuid4().hex}.pickle"

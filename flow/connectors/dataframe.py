@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from flow.checks import wrong_type
 from flow.columns.arrow_types import with_leaves
-from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
+from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext
 from flow.connectors.source import Batch, Json, Planner, Source, SourceLog, Split
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, SourceError, first_line, shorten
 
@@ -163,7 +163,7 @@ class DataFrameSink(Sink[Any]):
         return {**self.__dict__, "function": None}
 
     @override
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> Any:
         raise SinkError("a data frame sink is written by Spark itself")
 
     @override

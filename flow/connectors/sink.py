@@ -84,7 +84,7 @@ class OutputContext:
     checkpoint: CheckpointContext | None = None
 
 
-Written: TypeAlias = "list[Any] | RecordBatch"
+SinkBatch: TypeAlias = "list[Any] | RecordBatch"
 """Batch of items for a sink: a list of objects, or a record batch."""
 
 
@@ -121,7 +121,7 @@ class Sink(ABC, Generic[X]):
         """
 
     @abstractmethod
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> Any:
         """Write the items of one partition and epoch, in a worker.
 
         Returns:

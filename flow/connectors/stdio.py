@@ -10,7 +10,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import wrong_type
-from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
+from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext
 from flow.errors import SinkError, shorten
 from flow.process import print_text
 
@@ -47,7 +47,7 @@ class StdOutSink(Sink[X]):
             raise wrong_type("format must be a function", self.format)
 
     @override
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> list[str]:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[str]:
         return [
             self._text(item, context.step_id)
             for batch in batches

@@ -43,7 +43,7 @@ from flow.config.flow_config import (
 from flow.config.machine import size_text, this_machine
 from flow.config.spark_session import session_named
 from flow.connectors.items import from_items
-from flow.connectors.sink import Sink, WriteContext, Written
+from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.dataflow import Dataflow
 from flow.doctor.findings import (
     Finding,
@@ -305,7 +305,7 @@ class NullSink(Sink[Any]):
     """Sink that reads all items and keeps none."""
 
     @override
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> int:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> int:
         return sum(1 for _ in batches)
 
 

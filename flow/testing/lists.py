@@ -12,7 +12,7 @@ from typing_extensions import TypeVar, override
 from flow.checks import check_whole
 from flow.columns.arrow_types import entering
 from flow.columns.record_batches import rows_as_dicts
-from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
+from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext
 from flow.connectors.source import Batch, Invalid, Json, Planner, Slice, Source, SourceLog, Split
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
@@ -162,7 +162,7 @@ class TestingSink(Sink[X]):
         self._run_id = run_id
 
     @override
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> list[Any]:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Any]:
         return [item for batch in batches for item in items_of(batch)]
 
     @override

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flow.columns.record_batches import is_retraction, is_window, rows_as_dicts
-from flow.connectors.sink import Written
+from flow.connectors.sink import SinkBatch
 from flow.errors import RAISED, brief, step_error
 from flow.fields import FieldPath
 from flow.instants import datetime_us
@@ -69,7 +69,7 @@ class RowMaker:
     by: By
     key: KeyReader | str | None
 
-    def rows(self, batches: Iterable[Written]) -> list[ViewRow]:
+    def rows(self, batches: Iterable[SinkBatch]) -> list[ViewRow]:
         """Return the last row of each entry.
 
         Raises:
@@ -77,7 +77,7 @@ class RowMaker:
         """
         return last_rows(self._row(*of_item) for of_item in self._pairs(batches))
 
-    def _pairs(self, batches: Iterable[Written]) -> Iterator[tuple[str, Any, Any]]:
+    def _pairs(self, batches: Iterable[SinkBatch]) -> Iterator[tuple[str, Any, Any]]:
         """Yield the key, the value and the item of each item."""
         for batch in batches:
             for item in batch if isinstance(batch, list) else rows_as_dicts(batch):

@@ -16,7 +16,7 @@ from typing import Any
 from typing_extensions import override
 
 from flow.checks import check_choice, check_getter, check_whole
-from flow.connectors.sink import Guarantee, OutputContext, Sink, WriteContext, Written
+from flow.connectors.sink import Guarantee, OutputContext, Sink, SinkBatch, WriteContext
 from flow.connectors.source import Dataset
 from flow.connectors.sql.sqlite import SqliteDatabase
 from flow.durations import Duration, positive_us
@@ -159,7 +159,7 @@ class ViewSink(Sink[Any]):
         self._open.writer = writer
 
     @override
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> list[ViewRow]:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[ViewRow]:
         return RowMaker(context.step_id, self.by, self.key).rows(batches)
 
     @override

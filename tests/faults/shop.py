@@ -26,7 +26,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
 from flow.connectors.files import JsonLinesSink, JsonLinesSource, ParquetSink
-from flow.connectors.sink import Sink, WriteContext, Written
+from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.connectors.source import Batch, Json, Planner, Slice, Source, SourceLog, Split
 from flow_windowing import EventClock, SessionWindower, TumblingWindower
 from tests.faults.striking import NO_FAULT, Fault
@@ -295,7 +295,7 @@ class _StruckSink(Sink[Any]):
     def open(self, run_id: str, resuming: bool) -> None:
         self._inner.open(run_id, resuming)
 
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> Any:
         self._strike(f"before write {self._name}", context.epoch)
         message = self._inner.write(context, self._until_struck(context, batches))
         self._strike(f"after write {self._name}", context.epoch)
@@ -309,6 +309,8 @@ class _StruckSink(Sink[Any]):
     def close(self) -> None:
         self._inner.close()
 
-    def _until_struck(self, context: WriteContext, batches: Iterator[Written]) -> Iterator[Written]:
+    def _until_struck(
+        self, context: WriteContext, batches: Iterator[SinkBatch]
+    ) -> Iterator[SinkBatch]:
         yield from batches
         self._strike(f"amid write {self._name}", context.epoch)

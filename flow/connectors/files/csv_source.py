@@ -19,7 +19,7 @@ from flow.connectors.files.line_ranges import BLOCK, LineCuts, LineRange
 from flow.connectors.files.line_sources import LineSource, count_lines, read_lines, read_numbered
 from flow.connectors.formats.columns import Schema, as_schema
 from flow.connectors.formats.csv_text import check_delimiter
-from flow.connectors.formats.line_parsers import LineParser, Parsed, is_utf8, utf8_problem
+from flow.connectors.formats.line_parsers import LineParser, ParsedItems, is_utf8, utf8_problem
 from flow.connectors.source import Batch
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
 
@@ -158,7 +158,7 @@ class _CsvParser(LineParser):
         # part of a cell.
         self._guard = b'""' + delimiter.encode() * (len(names) - 1) + b"\n"
 
-    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
+    def parse(self, data: bytes, count: int | None = None) -> ParsedItems | None:
         rows = count_lines(data, self.blank) if count is None else count
         # pyarrow also ends a row at a lone carriage return, so such data is refused. Otherwise a
         # quoted line end can only reduce the number of rows: with as many rows as lines, each

@@ -46,7 +46,7 @@ from flow.connectors.files.filesystems import (
     without_credentials,
 )
 from flow.connectors.formats.columns import EPOCH_COLUMN
-from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
+from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext
 from flow.connectors.source import Dataset
 from flow.errors import SinkError
 from flow.format_version import VERSION, check_format
@@ -422,7 +422,7 @@ class DirectorySink(Sink[X]):
         self._set_run(run_id)
 
     @override
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> list[Part]:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Part]:
         with raise_as(SinkError, f"step {context.step_id!r}: {self.path} cannot be written to"):
             try:
                 return self.write_parts(context, batches)
@@ -448,7 +448,7 @@ class DirectorySink(Sink[X]):
         self._set_run(None)
 
     @abstractmethod
-    def write_parts(self, context: WriteContext, batches: Iterator[Written]) -> list[Part]:
+    def write_parts(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Part]:
         """Write the items of a task to new files."""
 
     def common_schema(self, schemas: list[pa.Schema], marker: Marker) -> pa.Schema | None:  # noqa: ARG002

@@ -29,7 +29,7 @@ from flow.connectors.formats.columns import (
 )
 from flow.connectors.formats.csv_text import check_delimiter, csv_cells, reorder
 from flow.connectors.formats.json_encoding import json_text
-from flow.connectors.sink import WriteContext, Written, to_record
+from flow.connectors.sink import SinkBatch, WriteContext, to_record
 from flow.errors import FlowBuildError, SinkError, shorten
 
 GROUP_ROWS = 131_072
@@ -71,7 +71,7 @@ class TextSink(DirectorySink[str]):
     suffix = ".txt"
 
     @override
-    def write_parts(self, context: WriteContext, batches: Iterator[Written]) -> list[Part]:
+    def write_parts(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Part]:
         with self.part_file(context) as file:
             for batch in merge_small(batches):
                 file.stream.write(_text_lines(batch, context.step_id))
@@ -105,7 +105,7 @@ class JsonLinesSink(DirectorySink[Any]):
     suffix = ".jsonl"
 
     @override
-    def write_parts(self, context: WriteContext, batches: Iterator[Written]) -> list[Part]:
+    def write_parts(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Part]:
         with self.part_file(context) as file:
             for batch in merge_small(batches):
                 rows = batch if isinstance(batch, list) else batch.to_pylist()
@@ -145,7 +145,7 @@ def _why(value: Any, error: Exception) -> str:
     return f"cannot be written as JSON: {error}. Map it to text, numbers, lists or dicts before"
 
 
-def _text_lines(batch: Written, step_id: str) -> bytes:
+def _text_lines(batch: SinkBatch, step_id: str) -> bytes:
     if not isinstance(batch, list):
         raise SinkError(
             f"step {step_id!r}: TextSink writes text, and these items are records with the columns "
@@ -207,7 +207,7 @@ class ParquetSink(DirectorySink[Any]):
         object.__setattr__(self, "schema", _as_columns(self.schema))
 
     @override
-    def write_parts(self, context: WriteContext, batches: Iterator[Written]) -> list[Part]:
+    def write_parts(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Part]:
         parts = []
         for schema, same in groupby(self._batches(context.step_id, batches), lambda b: b.schema):
             parts += self._write_file(context, schema, same)
@@ -230,7 +230,7 @@ class ParquetSink(DirectorySink[Any]):
             rows = (fit(batch, after, step_id, whole=True) for batch in batches)
             return self._write_file(part.context, after, rows)
 
-    def _batches(self, step_id: str, batches: Iterator[Written]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, step_id: str, batches: Iterator[SinkBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the items in the columns to write."""
         if self.schema is not None:
             for written in merge_small(batches):
@@ -304,7 +304,7 @@ class CsvSink(DirectorySink[Any]):
         check_delimiter(self.delimiter)
 
     @override
-    def write_parts(self, context: WriteContext, batches: Iterator[Written]) -> list[Part]:
+    def write_parts(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Part]:
         names: list[str] = []
         with self.part_file(context) as file:
             for batch in self._batches(context.step_id, batches):
@@ -345,7 +345,7 @@ class CsvSink(DirectorySink[Any]):
             file.rows = part.rows
         return file.parts(after)
 
-    def _batches(self, step_id: str, batches: Iterator[Written]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, step_id: str, batches: Iterator[SinkBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the items in the columns to write; only names matter without a schema."""
         known = None if self.schema is not None else self.known_schema()
         for written in merge_small(batches):

@@ -25,7 +25,7 @@ from flow.connectors.formats.line_parsers import (
     JsonColumnParser,
     JsonObjectParser,
     LineParser,
-    Parsed,
+    ParsedItems,
     check_json_types,
     sift,
     utf8_problem,
@@ -113,7 +113,7 @@ def _sift_numbered(
             )
 
 
-def batches(parsed: Parsed) -> Iterator[Batch]:
+def batches(parsed: ParsedItems) -> Iterator[Batch]:
     """Cut parsed items into batches of at most `ROWS` items."""
     if isinstance(parsed, list):
         for start in range(0, len(parsed), ROWS):
@@ -144,7 +144,7 @@ def _data(lines: Iterable[bytes]) -> bytes:
     return b"".join(line + b"\n" for line in lines)
 
 
-def _concatenated(parts: list[Parsed]) -> list[Parsed]:
+def _concatenated(parts: list[ParsedItems]) -> list[ParsedItems]:
     """Return many small parts as one part; an empty list for no parts."""
     if not parts:
         return []
@@ -202,7 +202,7 @@ class TextSource(LineSource[str]):
 
 
 class _TextParser(LineParser):
-    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:  # noqa: ARG002
+    def parse(self, data: bytes, count: int | None = None) -> ParsedItems | None:  # noqa: ARG002
         try:
             text = data.decode()
         except UnicodeDecodeError:

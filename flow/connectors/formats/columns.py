@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from flow.checks import wrong_type
 from flow.columns.arrow_types import is_instant, lossless_cast
 from flow.connectors.formats.json_encoding import naive_problem, plain
-from flow.connectors.sink import Written, to_record
+from flow.connectors.sink import SinkBatch, to_record
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
 EPOCH_COLUMN = "epoch"
@@ -75,7 +75,7 @@ def as_schema(schema: object) -> Any:
     return schema
 
 
-def merge_small(batches: Iterable[Written]) -> Iterator[Written]:
+def merge_small(batches: Iterable[SinkBatch]) -> Iterator[SinkBatch]:
     """Merge small lists of objects and drop empty batches; the order of items stays."""
     merged: list[Any] = []
     for batch in batches:
@@ -90,7 +90,7 @@ def merge_small(batches: Iterable[Written]) -> Iterator[Written]:
         yield merged
 
 
-def as_columns(written: Written, schema: pa.Schema | None, step_id: str) -> pa.RecordBatch:
+def as_columns(written: SinkBatch, schema: pa.Schema | None, step_id: str) -> pa.RecordBatch:
     """Lay items out as the columns of a schema, or of all fields if there is none.
 
     Raises:

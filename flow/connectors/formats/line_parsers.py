@@ -18,7 +18,7 @@ from flow.errors import FlowBuildError, shorten
 Piece = TypeVar("Piece")
 Items = TypeVar("Items")
 
-Parsed: TypeAlias = "list[Any] | pa.Table"
+ParsedItems: TypeAlias = "list[Any] | pa.Table"
 """Items of lines: objects, or records in columns."""
 
 
@@ -32,7 +32,7 @@ class LineParser(ABC):
     blank: bytes | None = None
 
     @abstractmethod
-    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
+    def parse(self, data: bytes, count: int | None = None) -> ParsedItems | None:
         """Parse whole lines.
 
         Args:
@@ -115,7 +115,7 @@ class JsonObjectParser(LineParser):
     blank = _WHITESPACE
 
     @override
-    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
+    def parse(self, data: bytes, count: int | None = None) -> ParsedItems | None:
         try:
             lines = data.decode().split("\n")
             values = [_value(line) for line in lines if line and line.strip(_BLANK)]
@@ -157,7 +157,7 @@ class JsonColumnParser(LineParser):
         self._as_read = pa.schema([(field.name, type_as_read(field.type)) for field in schema])
 
     @override
-    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
+    def parse(self, data: bytes, count: int | None = None) -> ParsedItems | None:
         lines = _count_objects(data)
         if lines is None or not is_utf8(data):
             return None

@@ -24,7 +24,7 @@ from flow.connectors.formats.columns import merge_small
 from flow.connectors.formats.json_encoding import json_objects, json_text, json_values
 from flow.connectors.kafka import avro_types
 from flow.connectors.kafka.messages import KafkaMessage, KafkaRecord
-from flow.connectors.sink import Written, to_record
+from flow.connectors.sink import SinkBatch, to_record
 from flow.errors import (
     FlowBuildError,
     FlowError,
@@ -312,7 +312,7 @@ class Encoding:
         asked = (self.key, self.value, self.timestamp)
         return self.headers is None and not any(map(callable, asked))
 
-    def encoded(self, batches: Iterable[Written], step_id: str) -> Iterator[pa.RecordBatch]:
+    def encoded(self, batches: Iterable[SinkBatch], step_id: str) -> Iterator[pa.RecordBatch]:
         """Yield messages in the columns of `SCHEMA`, in the order of their items.
 
         Raises:

@@ -28,7 +28,7 @@ from flow.connectors.kafka.serializers import (
     HeaderGetter,
     serializer_of,
 )
-from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
+from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext
 from flow.connectors.source import Dataset
 from flow.errors import FlowTypeError, SinkError, shorten
 
@@ -214,7 +214,7 @@ class KafkaSink(Sink[Any]):
         self._run.run_id, self._run.clients = run_id, clients
 
     @override
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> list[_Chunk]:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[_Chunk]:
         encoded = self.encoding.encoded(batches, context.step_id)
         if self._exactly_once:
             return [_Chunk.pack(context, batch) for batch in encoded]

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from flow.checks import check_choice
 from flow.connectors.formats.columns import Schema, as_schema, column_of
-from flow.connectors.sink import Guarantee, Sink, WriteContext, Written, to_record
+from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext, to_record
 from flow.connectors.sql.database import (
     Change,
     Database,
@@ -104,7 +104,7 @@ class RowMaker:
     epoch_columns: tuple[str, ...]
     numbers: Sequence[Any]
 
-    def chunks(self, batches: Iterable[Written]) -> Iterator[Chunk]:
+    def chunks(self, batches: Iterable[SinkBatch]) -> Iterator[Chunk]:
         """Yield the items as chunks, in order."""
         rows = self._rows(batches)
         while some := list(islice(rows, CHUNK_ROWS)):
@@ -113,7 +113,7 @@ class RowMaker:
                 column_of(column.name, values, column.type, self.context.step_id, _FIX)
             yield self._pack(some)
 
-    def _rows(self, batches: Iterable[Written]) -> Iterator[tuple[_Shape, Row, _Record]]:
+    def _rows(self, batches: Iterable[SinkBatch]) -> Iterator[tuple[_Shape, Row, _Record]]:
         known: dict[tuple[Change, tuple[Any, ...]], _Shape] = {}
         for item in _items(batches):
             change, record = self._change_of(item)
@@ -196,7 +196,7 @@ class RowMaker:
         return Chunk(context.step_id, len(shaped), context.rewinds, content)
 
 
-def _items(batches: Iterable[Written]) -> Iterator[Any]:
+def _items(batches: Iterable[SinkBatch]) -> Iterator[Any]:
     for batch in batches:
         if isinstance(batch, list):
             yield from batch
@@ -271,7 +271,7 @@ class TableSink(Sink[Any]):
         self._runs.append(run)
 
     @override
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> list[Chunk]:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Chunk]:
         marks = self.epoch_columns or ()
         columns = self.schema if isinstance(self.schema, pa.Schema) else ()
         is_number = (pa.types.is_floating, pa.types.is_decimal)

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from flow.connectors.dataframe import to_arrow
-from flow.connectors.sink import Sink, WriteContext, Written
+from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.dataflow import Step
 from flow.engine.epoch.context import Control, SourcePartition, Stats
 from flow.engine.epoch.summary import Summary, late_sources, source_name
@@ -360,7 +360,7 @@ class FrameSink(Sink[Any]):
     lays_out = True
 
     @override
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> Any:
         raise EngineError(f"step {context.step_id!r}: the items are rows of a data frame")
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from flow.columns.chunks import Chunk, KeyedRecords, Records, as_items, laid_out
 from flow.columns.record_batches import view_of
 from flow.connectors.formats.columns import FIX, as_columns, merge_small
-from flow.connectors.sink import Sink, WriteContext, Written
+from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import encode_failure
 from flow.engine.epoch.work import TaskWork, WorkPhase, worker_name
@@ -138,7 +138,7 @@ def _write(plan: Plan, edge: Edge, writing: Writing, packets: list[Packet]) -> P
         return Packet(ERROR, 0, writing.partition, 0, encode_failure(error))
 
 
-def unpacked(packets: list[Packet], lays_out: bool = False) -> Iterator[Written]:
+def unpacked(packets: list[Packet], lays_out: bool = False) -> Iterator[SinkBatch]:
     """Yield the items of one output, by slice, and in order of position within a slice.
 
     Args:
@@ -154,7 +154,7 @@ def unpacked(packets: list[Packet], lays_out: bool = False) -> Iterator[Written]
             yield _written(chunk, lays_out)
 
 
-def _written(chunk: Chunk, lays_out: bool) -> Written:
+def _written(chunk: Chunk, lays_out: bool) -> SinkBatch:
     if isinstance(chunk, Records) and view_of(chunk.batch) is None:
         return chunk.batch
     if lays_out and isinstance(chunk, (Records, KeyedRecords)):
@@ -165,7 +165,9 @@ def _written(chunk: Chunk, lays_out: bool) -> Written:
 FRAME_FIX = "give a schema with types that fit, or map the items before"
 
 
-def rows_of(items: Iterable[Written], schema: pa.Schema, step_id: str) -> Iterator[pa.RecordBatch]:
+def rows_of(
+    items: Iterable[SinkBatch], schema: pa.Schema, step_id: str
+) -> Iterator[pa.RecordBatch]:
     """Yield items as rows, in their order.
 
     Args:
@@ -183,7 +185,7 @@ def rows_of(items: Iterable[Written], schema: pa.Schema, step_id: str) -> Iterat
         raise SinkError(str(error).replace(FIX, FRAME_FIX)) from error.__cause__
 
 
-def unpacked_by_slice(packets: Iterable[Packet]) -> Iterator[Written]:
+def unpacked_by_slice(packets: Iterable[Packet]) -> Iterator[SinkBatch]:
     """Yield the items of one output in order within each shard and slice, one slice in memory.
 
     Args:

@@ -19,7 +19,7 @@ from flow.connectors.kafka import KafkaRecord, KafkaSink, KafkaSource, sending
 from flow.connectors.kafka import sending as topics
 from flow.connectors.kafka.client import Clients
 from flow.connectors.kafka.sending import Topic
-from flow.connectors.sink import WriteContext, Written
+from flow.connectors.sink import SinkBatch, WriteContext
 from flow.testing import run_source
 from tests.support.kafka import Broker
 
@@ -35,7 +35,7 @@ class Run:
         self.step_id = step_id
         sink.open(run_id, resuming=False)
 
-    def write(self, epoch: int, *parts: Written, rewinds: int = 0) -> None:
+    def write(self, epoch: int, *parts: SinkBatch, rewinds: int = 0) -> None:
         """Write and commit an epoch, a part for each Spark partition."""
         numbers = range(len(parts))
         contexts = (WriteContext(self.step_id, epoch, n, self.run_id, rewinds) for n in numbers)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from flow import FlowBuildError, SinkError, StepError
 from flow.connectors.kafka import Avro, KafkaMessage, KafkaRecord, KafkaSink
-from flow.connectors.sink import WriteContext, Written
+from flow.connectors.sink import SinkBatch, WriteContext
 from flow.instants import from_us
 from flow_windowing import WindowMetadata
 from tests.support.sampling import sampled
@@ -37,7 +37,7 @@ class Message:
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def messages(written: Written, **options: Any) -> list[Message]:
+def messages(written: SinkBatch, **options: Any) -> list[Message]:
     """Return the messages that the workers encode for a batch."""
     sink = KafkaSink("nowhere:1", "t", **options)
     chunks = sink.write(WriteContext("out", 0, 0, "run"), iter([written]))
@@ -258,7 +258,7 @@ def test_columns_are_encoded_as_a_whole() -> None:
     ],
 )
 def test_a_message_that_cannot_be_encoded_names_the_step(
-    written: Written, options: dict[str, Any], message: str
+    written: SinkBatch, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises((SinkError, StepError)) as caught:
         messages(written, **options)

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from flow import EpochReport, run
 from flow.connectors.dataframe import DataFrameSource
-from flow.connectors.sink import WriteContext, Written
+from flow.connectors.sink import SinkBatch, WriteContext
 from flow.testing import TestingSink
 from tests.support.one_stream import a_flow, as_read
 
@@ -25,7 +25,7 @@ NAP = 2.5
 
 class SlowSink(TestingSink):
     @override
-    def write(self, context: WriteContext, items: Iterator[Written]) -> Any:
+    def write(self, context: WriteContext, items: Iterator[SinkBatch]) -> Any:
         batches = list(items)
         sleep(NAP * len(batches))
         return super().write(context, iter(batches))

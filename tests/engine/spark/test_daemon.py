@@ -19,7 +19,7 @@ from typing_extensions import override
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, run
-from flow.connectors.sink import Sink, WriteContext, Written
+from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.engine.spark.daemon import PRELOAD
 from flow.engine.spark.session.session import (
     JOB_GROUP,
@@ -46,7 +46,7 @@ class ModuleNotingSink(Sink[Any]):
     path: str
 
     @override
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> None:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> None:
         if sum(map(len, batches)):
             note_modules(self.path)
 

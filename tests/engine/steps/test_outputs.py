@@ -14,7 +14,7 @@ import pytest
 import flow.operators as op
 from flow import Dataflow
 from flow.columns.chunks import Items, Pairs
-from flow.connectors.sink import Sink, WriteContext, Written
+from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import decode_failure, encode_failure
 from flow.engine.epoch.work import WorkPhase
@@ -38,7 +38,7 @@ class RecordingSink(Sink[Any]):
     name: str
     written: ClassVar[list[Any]] = []
 
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> Any:
         items = [item for batch in batches for item in _items(batch)]
         self.written.append((self.name, context, items))
         return f"{self.name}: {len(items)}"
@@ -49,11 +49,11 @@ class RecordingSink(Sink[Any]):
 
 @dataclass(frozen=True)
 class FailingSink(RecordingSink):
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
+    def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> Any:
         raise OSError("no room")
 
 
-def _items(batch: Written) -> list[Any]:
+def _items(batch: SinkBatch) -> list[Any]:
     assert isinstance(batch, list)
     return batch
 
