@@ -107,6 +107,14 @@ class EdgeForm(Form):
     ignores_order: bool = True
 
 
+@dataclass(frozen=True, kw_only=True)
+class ListForm(Form):
+    """Lists of Python objects, to which `add` appends an entry.
+
+    Only `merge` and `result` read entries, so the first entries may be stored apart until then.
+    """
+
+
 V = TypeVar("V")
 S = TypeVar("S")
 R = TypeVar("R")

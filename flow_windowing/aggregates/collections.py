@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import pyarrow as pa
 from typing_extensions import override
 
-from flow_windowing.aggregates.aggregator import AT_ONCE, Aggregator, FieldAggregator
+from flow_windowing.aggregates.aggregator import AT_ONCE, Aggregator, FieldAggregator, ListForm
 from flow_windowing.aggregates.value_order import key_of
 from flow_windowing.rules.window_logic import Arrival
 
@@ -54,6 +54,8 @@ class Collect(_Collection[Entries]):
     >>> aggregate(Collect("page"), [{"page": "home"}, {}, {"page": "cart"}, {"page": "home"}])
     ['home', 'cart', 'home']
     """
+
+    form = ListForm()
 
     @override
     def initialize(self) -> Entries:
@@ -127,6 +129,8 @@ class _EntryAggregator(Aggregator[Any, Any, Any]):
 
 class IntoList(_EntryAggregator):
     """All values, in a list, in order of entering."""
+
+    form = ListForm()
 
     @override
     def initialize(self) -> Entries:

@@ -323,7 +323,7 @@ def _whole_keys(content: bytes, where: str) -> Iterator[_KeyInSegment]:
 def _windows_by_key(content: bytes, _: str) -> Iterator[_KeyInSegment]:
     """Yield the keys of a columnar segment, each with a segment of only this key."""
     columns = SegmentContent.decode(content, load_inert)
-    if columns.blocks:
+    if columns.has_blocks:
         raise ValueError("a block of values is missing or damaged")
     for of_key, counts in zip(split_by_key(columns), counts_by_key(columns), strict=True):
         yield *of_key, counts

@@ -6,7 +6,7 @@ and other values; the first values choose one of them, or objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -252,6 +252,12 @@ class AccumulatorColumn:
     def states(self) -> list[Any]:
         """Return the aggregator's own state for each row."""
         return self._chosen_or_objects().states()
+
+    def map_lists(self, rows: Ints, change: Callable[[list[Any]], list[Any]]) -> Ints:
+        """Change the lists of the given rows; see `ObjectAccumulators.map_lists`."""
+        if not isinstance(self._accumulators, ObjectAccumulators):
+            return np.empty(0, np.int64)
+        return self._accumulators.map_lists(rows, change)
 
     def encode(self, begin: int, end: int) -> EncodedAccumulators:
         """Return the rows from `begin` to `end`, exclusive, as plain data."""

@@ -22,6 +22,7 @@ from flow_windowing.aggregates.aggregator import (
     AT_ONCE,
     Aggregator,
     FieldAggregator,
+    ListForm,
     UnfitError,
     called,
     failure_of,
@@ -35,6 +36,7 @@ from flow_windowing.columnar.aggregates.accumulators import (
     Groups,
     RowOperation,
 )
+from flow_windowing.columnar.values.blocks import ListTail
 from flow_windowing.columnar.values.encoding import (
     ColumnValue,
     PickledValue,
@@ -128,7 +130,14 @@ class ObjectAccumulators(Accumulators):
         cls, aggregator: Aggregator[Any, Any, Any], parts: Sequence[EncodedAccumulators]
     ) -> Accumulators:
         """Return the accumulators of several pieces of plain data, one after the other."""
-        return cls(aggregator, [one for _, states in parts for one in lazy_values(states)])
+        states = list[Any]()
+        for _, encoded, *pieces in parts:
+            of_part = lazy_values(encoded)
+            for row, of_row in enumerate(pieces[0] if pieces else ()):
+                if of_row:
+                    of_part[row] = ListTail(of_part[row].value(), of_row)
+            states += of_part
+        return cls(aggregator, states)
 
     @override
     def __len__(self) -> int:
@@ -264,7 +273,30 @@ class ObjectAccumulators(Accumulators):
             self._state(row) if one is _NO_VALUES else one
             for row, one in enumerate(self._states[begin:end], begin)
         ]
-        return self.kind, encode_values(states)
+        pieces = [state.pieces if type(state) is ListTail else () for state in states]
+        if not any(pieces):
+            return self.kind, encode_values(states)
+        plain = [list(state) if type(state) is ListTail else state for state in states]
+        return self.kind, encode_values(plain), pieces
+
+    def map_lists(self, rows: Ints, change: Callable[[list[Any]], list[Any]]) -> Ints:
+        """Change the lists of the given rows, if the aggregate has the form of lists.
+
+        Args:
+            rows: the rows; a list that has not been decoded stays.
+            change: returns a list with the same entries that is stored in another way, or the list.
+
+        Returns:
+            The rows whose list has changed.
+        """
+        changed = list[int]()
+        if isinstance(form_of(self._aggregator), ListForm):
+            for row in rows.tolist():
+                state = self._states[row]
+                if isinstance(state, list) and (new := change(state)) is not state:
+                    self._states[row] = new
+                    changed.append(row)
+        return np.array(changed, np.int64)
 
     def _items_and_adder(self, groups: Groups) -> tuple[Sequence[Any], Callable[[Any, Any], Any]]:
         """Return an item for each value, and the function that adds an item to a state.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,9 +33,10 @@ from flow_windowing.columnar.admission.shard_clocks import (
 )
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
+from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
 from flow_windowing.columnar.state.open_windows import OpenWindows, Spans, merged_ids_column
 from flow_windowing.columnar.state.shard_state import ShardState, StateForm, WindowKind
-from flow_windowing.columnar.values.blocks import DIRECTORY, Directory, with_blocks
+from flow_windowing.columnar.values.blocks import DIRECTORY, Directory, read_pieces, with_blocks
 from flow_windowing.columnar.values.buffered_values import (
     BufferedValues,
     encoder_of,
@@ -132,6 +134,17 @@ class SegmentContent(NamedTuple):
     def key_count(self) -> int:
         """The number of keys."""
         return len(self.key_lengths) // 4
+
+    @property
+    def has_blocks(self) -> bool:
+        """True if a part of the keys' values or of the lists of windows is in blocks."""
+        pieces = chain.from_iterable(
+            chain.from_iterable(rows)
+            for kind, _, *columns in self.accumulators
+            if kind == ObjectAccumulators.kind
+            for rows in columns
+        )
+        return bool(self.blocks) or any(isinstance(one, int) for one in pieces)
 
     def part(
         self,
@@ -353,6 +366,8 @@ def without_blocks(
 
     The function reads no pickled value; `load` reads the pickles of blocks.
     """
+    accumulators = tuple(_without_list_blocks(one, take) for one in content.accumulators)
+    content = content._replace(accumulators=accumulators)
     if not content.blocks:
         return content
     keys = [content.key_count]
@@ -369,6 +384,16 @@ def without_blocks(
         block_counts=b"",
         blocks=b"",
     )
+
+
+def _without_list_blocks(
+    accumulators: EncodedAccumulators, take: BlockReader
+) -> EncodedAccumulators:
+    """Return the accumulators of an aggregate with the content of the blocks of their lists."""
+    kind, states, *pieces = accumulators
+    if kind != ObjectAccumulators.kind:
+        return accumulators
+    return kind, states, *([read_pieces(row, take) for row in rows] for rows in pieces)
 
 
 def _clocks_of(form: StateForm, parts: list[SegmentContent], counts: list[int]) -> KeyClocks:

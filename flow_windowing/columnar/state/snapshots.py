@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumul
 from flow_windowing.columnar.state.open_windows import Bounds
 from flow_windowing.columnar.state.segments import SegmentContent, keys_of
 from flow_windowing.columnar.state.shard_state import StateForm, WindowKind
+from flow_windowing.columnar.values.blocks import join_pieces
 from flow_windowing.columnar.values.encoding import (
     decode_column,
     decode_or_default,
@@ -257,7 +259,8 @@ def counts_by_key(content: SegmentContent) -> list[StateCounts]:
 def _slice_accumulators(accumulators: EncodedAccumulators, rows: slice) -> EncodedAccumulators:
     kind, *columns = accumulators
     if kind == ObjectAccumulators.kind:
-        return kind, slice_values(columns[0], rows)
+        values, *pieces = columns
+        return kind, slice_values(values, rows), *(of_rows[rows] for of_rows in pieces)
     sizes = [int(one[-1]) for one in FORM_OF_KIND[kind].types]
     pieces = [
         column[rows.start * size : rows.stop * size]
@@ -270,7 +273,11 @@ def _states_in(accumulators: EncodedAccumulators, load: Callable[[bytes], Any]) 
     """Return the states of an aggregate, one for each window."""
     kind, *columns = accumulators
     if kind == ObjectAccumulators.kind:
-        return decode_values(columns[0], load)
+        values, *pieces = columns
+        states = decode_values(values, load)
+        for of_rows in pieces:
+            states = list(map(partial(join_pieces, load=load), of_rows, states))
+        return states
     return FORM_OF_KIND[kind].decode_states(accumulators)
 
 

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.columns.arrays import Ints, distinct, numbered, order_by, ranges, run_starts
+from flow.columns.arrays import Ints, Mask, distinct, numbered, order_by, ranges, run_starts
 from flow.columns.chunks import AFTER_ITEMS, BEFORE_ITEMS, KeyedRecords, Pairs
 from flow.columns.record_batches import value_reader
 from flow.instants import NEVER
-from flow.keyed.shard_logic import KeyFailure, ShardOutput
+from flow.keyed.shard_logic import BlockStore, KeyFailure, ShardOutput
 from flow_windowing.columnar.admission.admitted_rows import (
     ArrivingRows,
     EnteringRows,
@@ -27,6 +27,7 @@ from flow_windowing.columnar.admission.admitted_rows import (
 from flow_windowing.columnar.aggregates.accumulators import FailedRow
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.step.clocked_shard import ClockedShard
+from flow_windowing.columnar.values.blocks import move_list, read_list
 from flow_windowing.columnar.values.buffered_values import BufferedValues, objects_of
 from flow_windowing.columnar.values.records import Values, fields_as_records, object_reader
 from flow_windowing.columnar.windows.window_view import METADATA, WindowView, metadata_of, values_of
@@ -43,10 +44,13 @@ class ShardWindows(ClockedShard):
         windowing = plan.windowing
         super().__init__(plan.form, plan.sides, 0 if windowing.is_late_at_once else None)
         self._plan, self._windowing = plan, windowing
+        self._stores_lists = plan.emit == "close" and not windowing.may_merge
 
     @override
     def _begin_epoch(self) -> None:
         self._emitter = Emitter(self._plan, self._made, self._epoch.wanted)
+        if self._epoch.changed_from is not None and not self._stores_lists:
+            self._read_lists(np.arange(len(self._state.windows)))
         if owes_updates(self._epoch.changed_from, self._plan.emit):
             self._emit_owed_updates()
 
@@ -127,6 +131,7 @@ class ShardWindows(ClockedShard):
         closed_at_us = self._windowing.closed_at_us(state)
         is_closing = has_closed(closed_at_us, watermark_us[windows.slots])
         rows = np.flatnonzero(is_closing)
+        self._read_lists(rows)
         self._emitter.emit_closed(windows, rows, closed_at_us[rows], state.keys, pos_of_slot)
         if not len(rows):
             return released
@@ -135,6 +140,24 @@ class ShardWindows(ClockedShard):
         state.counted_values = self._windowing.counted_after(state, rows)
         state.windows = windows.take(~is_closing)
         return [*released, closed]
+
+    @override
+    def _move_to_blocks(self, store: BlockStore, is_moving: Mask) -> None:
+        super()._move_to_blocks(store, is_moving)
+        if self._stores_lists:
+            windows = self._state.windows
+            rows = np.flatnonzero(is_moving[windows.slots])
+            for column in windows.accumulators:
+                column.map_lists(rows, lambda entries: move_list(entries, store))
+
+    def _read_lists(self, rows: Ints) -> None:
+        """Read the blocks of the lists of windows."""
+        store, windows = self.blocks, self._state.windows
+        if store is None:
+            return
+        for column in windows.accumulators:
+            read = column.map_lists(rows, lambda entries: read_list(entries, store.take))
+            self._changed[windows.slots[read]] = True
 
     def _release(self, watermark_us: Ints, pos_of_slot: Ints) -> list[Ints]:
         """Enter buffered values that the watermark has passed; return the slots of the values."""

@@ -1,16 +1,19 @@
-"""Blocks of buffered values: values of a key that are written once and read as they come due.
+"""Blocks: parts of a key's state that are written once, and read as they are needed.
 
 A key with many buffered values has the earliest of them in its segment, and the others in blocks.
 The segment has a directory of the blocks, which says when a value of a block comes due. As long as
 none does, an epoch neither reads nor writes a block. The values of a block that is read join those
 of the segment, so that each value is written again at most once for each halving of the time to its
 release.
+
+The list of a window that emits as it closes is a tail in the segment, and blocks that are read at
+the close.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,7 +23,7 @@ from flow.columns.arrays import Ints, Mask
 from flow.format_version import VERSION, check_format, version_in
 from flow.instants import NEVER
 from flow.keyed.shard_logic import BlockStore
-from flow.keyed.state import columns_in
+from flow.keyed.state import BlockReader, columns_in
 from flow_windowing.columnar.values.buffered_values import (
     BufferedValues,
     encoder_of,
@@ -84,6 +87,66 @@ class Block(NamedTuple):
         """
         check_format("a block of values", version_in(content))
         return cls(*columns_in(content, len(cls._fields), "values", load))
+
+
+Pieces: TypeAlias = "tuple[int | bytes, ...]"
+"""The earlier parts of a list in order: the number of a block, or, after a move to another layout,
+the content of the block."""
+
+
+class ListTail(list[Any]):
+    """The last entries of the list of a window, whose earlier entries are in blocks.
+
+    Attributes:
+        pieces: the earlier entries.
+    """
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, entries: list[Any], pieces: Pieces) -> None:
+        super().__init__(entries)
+        self.pieces = pieces
+
+
+def move_list(entries: list[Any], store: BlockStore) -> list[Any]:
+    """Return a list after a move of its entries to a block, if it has many; else the list."""
+    pieces = entries.pieces if isinstance(entries, ListTail) else ()
+    is_moving = len(entries) >= 2 * BLOCK_ROWS
+    if not is_moving and not any(isinstance(piece, bytes) for piece in pieces):
+        return entries
+    numbers = [store.add(piece) if isinstance(piece, bytes) else piece for piece in pieces]
+    if is_moving:
+        numbers.append(store.add(BLOCK + pickle.dumps(list(entries), 5)))
+    return ListTail([] if is_moving else entries, tuple(numbers))
+
+
+def read_list(entries: list[Any], take: BlockReader) -> list[Any]:
+    """Return a list with the entries of its blocks, which `take` reads."""
+    if not isinstance(entries, ListTail):
+        return entries
+    return join_pieces(read_pieces(entries.pieces, take), entries)
+
+
+def read_pieces(pieces: Pieces, take: BlockReader) -> tuple[bytes, ...]:
+    """Return the content of each piece of a list, given a reader of blocks."""
+    numbers = [piece for piece in pieces if isinstance(piece, int)]
+    contents = dict(zip(numbers, take(numbers), strict=True))
+    return tuple(contents[piece] if isinstance(piece, int) else piece for piece in pieces)
+
+
+def join_pieces(
+    pieces: Sequence[bytes], tail: list[Any], load: Callable[[Any], Any] = pickle.loads
+) -> list[Any]:
+    """Return a list from the contents of its pieces and its last entries.
+
+    Raises:
+        CheckpointError: when a piece has an unknown format.
+    """
+    entries = list[Any]()
+    for piece in pieces:
+        check_format("a block of a list", version_in(piece))
+        entries += load(memoryview(piece)[len(BLOCK) :])
+    return entries + tail
 
 
 def with_blocks(

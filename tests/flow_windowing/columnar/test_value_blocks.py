@@ -21,12 +21,17 @@ from tests.support.windowed_flows import windowed_flow
 
 MINUTE = EventClock(lambda value: value[0], "60s")
 NEVER = EventClock(lambda value: value[0], "100000000d")
+AT_ONCE = EventClock(lambda value: value[0], "0s")
+ENDLESS = TumblingWindower("100000000s")
 
 
 def steps(clock: Any) -> dict[str, Any]:
     ten = TumblingWindower("10s")
     return {
         "window": lambda up: win.collect_window("w", up, clock, ten),
+        "lists of windows": lambda up: win.aggregate_window(
+            "w", up, clock, ten, all=win.Collect(), last=win.Collect(lambda value: value[1])
+        ),
         "interval join": lambda up: win.join_interval("w", up, up, clock, "2s", "0s", how="outer"),
         "as-of join": lambda up: win.join_asof("w", up, up, clock, "5s", direction="nearest"),
         "as-of join at once": lambda up: win.join_asof(
@@ -83,6 +88,12 @@ def test_a_step_that_runs_key_by_key_reads_blocks() -> None:
     ]
 
 
+def test_a_step_that_runs_key_by_key_reads_the_blocks_of_lists() -> None:
+    epochs = [[("k", (5 * epoch + n, 0)) for n in range(5)] for epoch in range(3)]
+    found = run(HOLDING["list of a window"], epochs, 2, by_key=True)["down"]
+    assert [values for _, (_, values) in found] == [[(number, 0) for number in range(15)]]
+
+
 @pytest.fixture
 def weighed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count the bytes of segments and blocks that are read and written."""
@@ -113,32 +124,93 @@ def bytes_of_epochs(step: Any, held: int, weighed: Counter[str]) -> int:
         return weighed.total()
 
 
-@pytest.mark.parametrize("name", steps(NEVER))
+HOLDING = {
+    **steps(NEVER),
+    "list of a window": lambda up: win.collect_window("w", up, AT_ONCE, ENDLESS),
+    "list of a window, unordered": lambda up: win.collect_window(
+        "w", up, NEVER, ENDLESS, ordered=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOLDING)
 def test_the_values_that_a_key_holds_are_not_written_again(
     name: str, weighed: Counter[str]
 ) -> None:
-    few, many = (bytes_of_epochs(steps(NEVER)[name], held, weighed) for held in (4_000, 40_000))
+    few, many = (bytes_of_epochs(HOLDING[name], held, weighed) for held in (4_000, 40_000))
     assert many < 1.5 * few
 
 
-def test_recovery_reads_segments_with_the_values_of_their_blocks() -> None:
+@pytest.mark.parametrize("emit", ["update", "epoch"])
+def test_lists_are_whole_after_a_change_of_the_setting_of_emission(emit: Any) -> None:
+    def collecting(emit: Any) -> Any:
+        return lambda up: win.collect_window("w", up, AT_ONCE, ENDLESS, emit=emit)
+
+    with mock.patch.object(value_blocks, "BLOCK_ROWS", 2):
+        with TestDriver(windowed_flow(collecting("close")), shards=1) as first:
+            for begin in (0, 5, 10):
+                first.send("in", [("k", (number, 0)) for number in range(begin, begin + 5)])
+        with TestDriver(windowed_flow(collecting(emit)), shards=1) as second:
+            second._engine._stores = first._engine._stores
+            second.send("in", [("k", (15, 0))])
+            second.send("in", [("k", (16, 0))])
+            _, (_, last) = second.received("down")[-1]
+    assert last == [(number, 0) for number in range(17)]
+
+
+def stored(step: Any, epochs: list[list[Any]]) -> tuple[list[Any], Any]:
+    """Return the blocks and the segment of a step after epochs, with few values a block."""
     with (
         mock.patch.object(value_blocks, "BLOCK_ROWS", 2),
-        TestDriver(windowed_flow(steps(NEVER)["interval join"]), shards=1) as t,
+        TestDriver(windowed_flow(step), shards=1) as t,
     ):
-        t.send("in", [("k", (second, 0)) for second in (9, 7, 8, 6)])
+        for epoch in epochs:
+            t.send("in", epoch)
         (store,) = t._engine._stores.values()
-        stored = sorted((number, content) for (_, number), content in store._segments.items())
-    *blocks, segment = [("w", 0, number, content) for number, content in stored]
+        contents = sorted((number, content) for (_, number), content in store._segments.items())
+    *blocks, segment = [("w", 0, number, content) for number, content in contents]
     assert len(blocks) > 1
+    return blocks, segment
 
-    def keys(rows: list[Any]) -> list[Any]:
-        ((_, shard, number, content),) = _without_blocks(rows)
-        return decode_segment(content, shard, number, "w")
 
-    (key,) = keys([*blocks, segment])
+def keys_in(rows: list[Any]) -> list[Any]:
+    ((_, shard, number, content),) = _without_blocks(rows)
+    return decode_segment(content, shard, number, "w")
+
+
+def test_recovery_reads_segments_with_the_values_of_their_blocks() -> None:
+    epoch = [("k", (second, 0)) for second in (9, 7, 8, 6)]
+    blocks, segment = stored(steps(NEVER)["interval join"], [epoch])
+    (key,) = keys_in([*blocks, segment])
     assert key.counts == (0, 8)
     retained = load_snapshot(key, "w").retained
     assert sorted(value for _, _, value in retained) == [(n, 0) for n in (6, 6, 7, 7, 8, 8, 9, 9)]
     with pytest.raises(CheckpointError, match="segment 0 of shard 0 cannot be read: a block of"):
-        keys([*blocks[1:], segment])
+        keys_in([*blocks[1:], segment])
+
+
+def test_recovery_reads_the_blocks_of_lists() -> None:
+    epochs = [[("k", (5 * epoch + n, 0)) for n in range(5)] for epoch in range(3)]
+    blocks, segment = stored(HOLDING["list of a window"], epochs)
+    (key,) = keys_in([*blocks, segment])
+    ((entries,),) = load_snapshot(key, "w").windows.values()
+    assert [value for _, value in sorted(entries)] == [(number, 0) for number in range(15)]
+    with pytest.raises(CheckpointError, match="segment 0 of shard 0 cannot be read: a block of"):
+        keys_in([*blocks[1:], segment])
+
+
+def test_a_list_that_was_moved_with_its_segment_is_in_blocks_again() -> None:
+    epochs = [[("k", (5 * epoch + n, 0)) for n in range(5)] for epoch in range(3)]
+    step = HOLDING["list of a window"]
+    blocks, segment = stored(step, epochs)
+    ((_, _, _, content),) = _without_blocks([*blocks, segment])
+    with TestDriver(windowed_flow(step), shards=1) as t:
+        t.send("in", [("k", (0, 0))])
+        (store,) = t._engine._stores.values()
+        store.write_segments("w", {0: content})
+        t.send("in", [("k", (15, 0))])
+        (store,) = t._engine._stores.values()
+        assert sum(number < 0 for _, number in store._segments) == len(blocks)
+        t.end()
+        ((_, (_, values)),) = t.received("down")
+    assert values == [(number, 0) for number in range(16)]
