@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flow.columns.arrays import Ints, Mask
 from flow.columns.chunks import pick
@@ -70,14 +71,12 @@ class IdOf:
             Arrow large text or int64 for ids in a column of text or integers, otherwise a list.
         """
         try:
-            if not isinstance(values, pa.RecordBatch):
-                return [self(value) for value in values]
-            column = None
-            if isinstance(self.getter, str):
+            is_batch, column = isinstance(values, pa.RecordBatch), None
+            if is_batch and isinstance(self.getter, str):
                 column = field_path(self.getter).column_in(values)
-            if column is None:
-                return [self(value) for value in rows_of(values)]
-            return _comparable(column)
+            if column is not None:
+                return _comparable(column)
+            return column_of_ids(list(map(self, rows_of(values) if is_batch else values)))
         except RejectedValue:
             return None
 
@@ -183,6 +182,21 @@ def concat_ids(left: Ids, right: Ids) -> Ids:
     return id_objects(left) + id_objects(right)
 
 
+_TYPES = {str: pa.large_string(), int: pa.int64()}
+
+
+def column_of_ids(ids: list[Any]) -> Ids:
+    """Return ids as a column if all are text, or all are integers of 64 bits."""
+    kinds = set(map(type, ids))
+    kind = _TYPES.get(kinds.pop()) if len(kinds) == 1 else None
+    if kind is None:
+        return ids
+    try:
+        return pa.array(ids, kind)
+    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
+        return ids
+
+
 def id_objects(ids: Ids) -> list[Any]:
     """Return ids as Python objects."""
     return ids if isinstance(ids, list) else ids.to_pylist()
@@ -242,11 +256,29 @@ def groups_of(slots: Ints, ids: Ids) -> Ints:
 
 def passing_ids(seen: SeenIds, new: SeenIds, ttl_us: int) -> Mask:
     """Return the mask of the new ids that pass, given the ids that passed before."""
+    if len(seen.slots) > _MANY * len(new.slots):
+        seen = seen.where(_may_repeat(seen, new))
     groups = np.concatenate([seen.slots, new.slots])
     if seen.ids is not None and new.ids is not None:
         groups = groups_of(groups, concat_ids(seen.ids, new.ids))
     times_us = np.concatenate([seen.first_us, new.first_us])
     return passing(groups, times_us, len(seen.slots), ttl_us)
+
+
+_MANY = 8
+"""The number of remembered ids for each new one from which those of other values are left out."""
+
+
+def _may_repeat(seen: SeenIds, new: SeenIds) -> Mask:
+    """Return the mask of the remembered ids that a new id may repeat."""
+    mine, theirs = seen.ids, new.ids
+    if mine is None or theirs is None:
+        return np.isin(seen.slots, new.slots)
+    if isinstance(mine, list) or isinstance(theirs, list) or mine.type != theirs.type:
+        known = set(id_objects(theirs))
+        return np.fromiter(map(known.__contains__, id_objects(mine)), np.bool_, len(mine))
+    mask: Mask = pc.is_in(mine, value_set=theirs).to_numpy(zero_copy_only=False)
+    return mask
 
 
 def passing(groups: Ints, times_us: Ints, seen: int, ttl_us: int) -> Mask:

@@ -28,7 +28,7 @@ from flow.keyed.state import (
     kind_of,
 )
 from flow_windowing.columnar.values.encoding import decode_column, decode_or_default, encode_column
-from flow_windowing.deduplication.ids import Ids, id_objects
+from flow_windowing.deduplication.ids import Ids, column_of_ids, id_objects
 
 NO_CLOCK = -NEVER
 """In the first column of clocks, the key has no clock; in others, its clock has no such number."""
@@ -110,9 +110,6 @@ class KeyedIds(NamedTuple):
     clocks: Ints | list[Any]
 
 
-_TYPES = {str: pa.large_string(), int: pa.int64()}
-
-
 def decode_segment(content: bytes) -> IdSegment | WholeKeys:
     """Return the content of a segment, in columns or as whole keys.
 
@@ -188,7 +185,7 @@ def _unpickled(segments: list[WholeKeys]) -> KeyedIds:
     return KeyedIds(
         pa.array(keys, pa.large_string()),
         np.array([len(ids) for _, ids, _ in states], np.int64),
-        _as_column(list(chain.from_iterable(ids for _, ids, _ in states))),
+        column_of_ids(list(chain.from_iterable(ids for _, ids, _ in states))),
         np.array(list(chain.from_iterable(first for _, _, first in states)), np.int64),
         [clock for clock, _, _ in states],
     )
@@ -281,14 +278,14 @@ class IdWriter:
     def __init__(self, chosen: KeyedIds, ids: pa.Array | None, due_us: Ints) -> None:
         keys, counts, _, first_us, clocks = chosen
         self._key_ends, self._key_texts = _texts_of(keys)
-        self._key_lengths = _lengths(self._key_ends)
+        self._key_lengths = encode_column(np.diff(self._key_ends), "<i4")
         self._due = encode_column(due_us)
         has_clock = len(clocks) and bool((clocks[0] != NO_CLOCK).any())
         self._clocks = [encode_column(column) for column in clocks] if has_clock else []
         self._counts = b"" if bool((counts == 1).all()) else encode_column(counts, "<i4")
-        self._ends: list[int] = np.concatenate([[0], np.cumsum(counts)]).tolist()
+        self._ends = np.concatenate([[0], np.cumsum(counts)])
         self._first = encode_column(first_us)
-        self._known, self._ids, self._id_ends, self._id_lengths = b"", b"", [0], b""
+        self._known, self._ids, self._id_ends, self._id_lengths = b"", b"", self._ends, b""
         self._kind: IdKind
         if ids is None:
             self._kind = "key"
@@ -298,7 +295,7 @@ class IdWriter:
         if pa.types.is_large_string(ids.type):
             self._kind = "text"
             self._id_ends, self._ids = _texts_of(ids)
-            self._id_lengths = _lengths(self._id_ends)
+            self._id_lengths = encode_column(np.diff(self._id_ends), "<i4")
         else:
             self._kind = "int"
             numbers: Ints = (ids.fill_null(0) if ids.null_count else ids).to_numpy()
@@ -325,27 +322,11 @@ class IdWriter:
         ).encode()
 
 
-def _texts_of(texts: pa.Array) -> tuple[list[int], bytes]:
+def _texts_of(texts: pa.Array) -> tuple[Ints, bytes]:
     """Return the bounds of each text in bytes, and the texts in UTF-8."""
     _, offsets, content = texts.buffers()
     ends = np.frombuffer(offsets, "<i8", len(texts) + 1, texts.offset * 8)
     if content is None:
-        return (ends - ends[0]).tolist(), b""
+        return ends - ends[0], b""
     first, last = int(ends[0]), int(ends[-1])
-    return (ends - first).tolist(), content.slice(first, last - first).to_pybytes()
-
-
-def _lengths(ends: list[int]) -> bytes:
-    return np.diff(ends).astype("<i4").tobytes()
-
-
-def _as_column(ids: list[Any]) -> Ids:
-    """Return ids as a column if all are text, or all are integers of 64 bits."""
-    kinds = set(map(type, ids))
-    kind = _TYPES.get(kinds.pop()) if len(kinds) == 1 else None
-    if kind is None:
-        return ids
-    try:
-        return pa.array(ids, kind)
-    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
-        return ids
+    return ends - first, content.slice(first, last - first).to_pybytes()
