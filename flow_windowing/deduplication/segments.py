@@ -20,18 +20,25 @@ import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints
-from flow.instants import NEVER
 from flow.keyed.state import (
     IDS,
     WholeKeys,
     columns_in,
     kind_of,
 )
-from flow_windowing.columnar.values.encoding import decode_column, decode_or_default, encode_column
+from flow_windowing.columnar.admission.shard_clocks import KeyClocks, KeyLogics, ShardClock
+from flow_windowing.columnar.state.encoded_clocks import (
+    EncodedClocks,
+    clocks_of_states,
+    decode_clocks,
+)
+from flow_windowing.columnar.values.encoding import (
+    decode_column,
+    decode_texts,
+    encode_column,
+    encode_texts,
+)
 from flow_windowing.deduplication.ids import Ids, column_of_ids, id_objects
-
-NO_CLOCK = -NEVER
-"""In the first column of clocks, the key has no clock; in others, its clock has no such number."""
 
 IdState: TypeAlias = "tuple[Any, list[Any], list[int]]"
 """The snapshot of a key: its clock's state, its ids, and the time of the value that passed for each
@@ -47,8 +54,7 @@ class IdSegment(NamedTuple):
         key_lengths: the length of each key in bytes, int32.
         key_texts: the keys in UTF-8, one after the other.
         due_us: the due time of each key, int64.
-        clocks: the numbers in the state of each key's clock, int64, a column for each; none if no
-            key has a clock.
+        clocks: the columns of the keys' clocks, see `EncodedClocks`.
         id_counts: the number of ids of each key, int32; empty if each key has one.
         kind: the type of the ids.
         ids: integers, int64, or texts in UTF-8, one after the other; empty for ids that are keys.
@@ -60,7 +66,7 @@ class IdSegment(NamedTuple):
     key_lengths: bytes
     key_texts: bytes
     due_us: bytes
-    clocks: tuple[bytes, ...]
+    clocks: tuple[bytes, bytes, bytes, bytes]
     id_counts: bytes
     kind: IdKind
     ids: bytes
@@ -90,6 +96,11 @@ class IdSegment(NamedTuple):
         """The number of keys."""
         return len(self.key_lengths) // 4
 
+    @property
+    def encoded_clocks(self) -> EncodedClocks:
+        """The clocks of the keys."""
+        return EncodedClocks(*self.clocks, [])
+
 
 class KeyedIds(NamedTuple):
     """Keys with their ids.
@@ -99,15 +110,12 @@ class KeyedIds(NamedTuple):
         counts: the number of ids of each key, shape (keys,).
         ids: the ids, in the order of their keys, shape (ids,); ``None`` if each id is its key.
         first_us: the time of the value that passed for each id, int64 µs, shape (ids,).
-        clocks: the numbers in the state of each key's clock, int64, shape (columns, keys);
-            `NO_CLOCK` for missing numbers; or the state of each key's clock.
     """
 
     keys: pa.Array
     counts: Ints
     ids: Ids | None
     first_us: Ints
-    clocks: Ints | list[Any]
 
 
 def decode_segment(content: bytes) -> IdSegment | WholeKeys:
@@ -121,17 +129,28 @@ def decode_segment(content: bytes) -> IdSegment | WholeKeys:
     return WholeKeys.decode(content, "a segment of remembered ids")
 
 
-def read_segments(segments: Sequence[IdSegment | WholeKeys]) -> list[KeyedIds]:
-    """Return the keys and ids of segments, for each kind of ids in one."""
+def read_segments(
+    clock: ShardClock[Any], segments: Sequence[IdSegment | WholeKeys]
+) -> list[tuple[KeyedIds, KeyClocks]]:
+    """Return the keys and ids of segments with their clocks, for each kind of ids in one.
+
+    Args:
+        clock: the clock of the step.
+        segments: the segments.
+    """
     columns = [one for one in segments if isinstance(one, IdSegment)]
     pickled = [one for one in segments if isinstance(one, WholeKeys)]
-    kinds = sorted({one.kind for one in columns})
-    found = [_read_columns([one for one in columns if one.kind == kind]) for kind in kinds]
-    return [*found, _unpickled(pickled)] if pickled else found
+    found = []
+    for kind in sorted({one.kind for one in columns}):
+        of_kind = [one for one in columns if one.kind == kind]
+        clocks = [one.encoded_clocks for one in of_kind]
+        counts = [one.key_count for one in of_kind]
+        found.append((_read_columns(of_kind), decode_clocks(clock, clocks, counts)))
+    return [*found, _unpickled(clock, pickled)] if pickled else found
 
 
 def _read_columns(segments: Sequence[IdSegment]) -> KeyedIds:
-    keys = _texts([one.key_lengths for one in segments], [one.key_texts for one in segments])
+    keys = decode_texts([one.key_lengths for one in segments], [one.key_texts for one in segments])
     counts = np.concatenate(
         [
             np.frombuffer(one.id_counts, "<i4") if one.id_counts else np.ones(one.key_count, "<i4")
@@ -139,7 +158,7 @@ def _read_columns(segments: Sequence[IdSegment]) -> KeyedIds:
         ]
     )
     first_us = decode_column([one.first_us for one in segments])
-    return KeyedIds(keys, counts.astype(np.int64), _ids(segments), first_us, _clocks(segments))
+    return KeyedIds(keys, counts.astype(np.int64), _ids(segments), first_us)
 
 
 def _ids(segments: Sequence[IdSegment]) -> pa.Array | None:
@@ -152,52 +171,30 @@ def _ids(segments: Sequence[IdSegment]) -> pa.Array | None:
     if segments[0].kind == "int":
         return pa.array(decode_column([one.ids for one in segments]), mask=is_missing)
     validity = None if is_missing is None else pa.array(~is_missing).buffers()[1]
-    return _texts([one.id_lengths for one in segments], [one.ids for one in segments], validity)
+    lengths, texts = [one.id_lengths for one in segments], [one.ids for one in segments]
+    return decode_texts(lengths, texts, validity)
 
 
-def _clocks(segments: Sequence[IdSegment]) -> Ints:
-    """Return the clocks of keys; a column that a segment does not have holds `NO_CLOCK`."""
-    width = max(len(one.clocks) for one in segments)
-    counts = [one.key_count for one in segments]
-    clocks = [one.clocks + (b"",) * (width - len(one.clocks)) for one in segments]
-    columns = [
-        decode_or_default([one[at] for one in clocks], counts, NO_CLOCK) for at in range(width)
-    ]
-    return np.array(columns, np.int64).reshape(width, sum(counts))
-
-
-def _texts(lengths: list[bytes], texts: list[bytes], validity: pa.Buffer | None = None) -> pa.Array:
-    sizes = np.frombuffer(b"".join(lengths), "<i4")
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    content = b"".join(texts)
-    if int(sizes.min(initial=0)) < 0 or offsets[-1] != len(content):
-        # Arrow would read beyond the texts.
-        raise ValueError(f"its texts have {len(content)} bytes, and their lengths do not add up")
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(content)]
-    return pa.Array.from_buffers(pa.large_string(), len(sizes), buffers)
-
-
-def _unpickled(segments: list[WholeKeys]) -> KeyedIds:
-    """Return the keys and ids in segments of whole keys."""
+def _unpickled(clock: ShardClock[Any], segments: list[WholeKeys]) -> tuple[KeyedIds, KeyClocks]:
+    """Return the keys and ids in segments of whole keys with their clocks."""
     keys = [key for one in segments for key in one.keys]
     states: list[IdState] = [pickle.loads(kept) for one in segments for kept in one.snapshots]
-    return KeyedIds(
+    keyed = KeyedIds(
         pa.array(keys, pa.large_string()),
         np.array([len(ids) for _, ids, _ in states], np.int64),
         column_of_ids(list(chain.from_iterable(ids for _, ids, _ in states))),
         np.array(list(chain.from_iterable(first for _, _, first in states)), np.int64),
-        [clock for clock, _, _ in states],
     )
+    return keyed, clocks_of_states(clock, [state[0] for state in states])
 
 
 def snapshots_of_segment(segment: IdSegment) -> Iterator[tuple[str, IdState, int]]:
     """Yield each key of a segment with its snapshot and its due time."""
-    keys, counts, ids, first_us, _ = _read_columns([segment])
+    keys, counts, ids, first_us = _read_columns([segment])
     if ids is None:
         ids = keys.take(pa.array(np.repeat(np.arange(len(keys)), counts)))
     id_list, first_list = id_objects(ids), first_us.tolist()
-    clocks = clock_states(_clocks([segment]), len(keys))
+    clocks = segment.encoded_clocks.states(len(keys))
     dues = decode_column([segment.due_us]).tolist()
     ends = np.cumsum(counts).tolist()
     begin = 0
@@ -206,51 +203,29 @@ def snapshots_of_segment(segment: IdSegment) -> Iterator[tuple[str, IdState, int
         begin = end
 
 
-def clock_states(clocks: Ints, count: int) -> list[tuple[int, ...] | None]:
-    """Return the state of each of `count` clocks, ``None`` for a key without one.
-
-    >>> clock_states(np.array([[5, NO_CLOCK], [7, 0]]), 2)
-    [(5, 7), None]
-    """
-    if not len(clocks):
-        return [None] * count
-    return [None if row[0] == NO_CLOCK else tuple(row) for row in clocks.T.tolist()]
-
-
-def clock_columns(states: Sequence[tuple[int, ...] | None]) -> Ints:
-    """Return the states of clocks in columns, int64, shape (columns, keys).
-
-    >>> clock_columns([(5, 7), None])[:, 0].tolist()
-    [5, 7]
-    """
-    width = max((len(state) for state in states if state is not None), default=0)
-    clocks = np.full((width, len(states)), NO_CLOCK, np.int64)
-    if width:
-        for at, state in enumerate(states):
-            if state is not None:
-                clocks[: len(state), at] = state
-    return clocks
-
-
-def writer_of(chosen: KeyedIds, due_us: Ints) -> Callable[[int, int], bytes]:
+def writer_of(
+    chosen: KeyedIds, clocks: KeyClocks, expires: bool, due_us: Ints
+) -> Callable[[int, int], bytes]:
     """Return a function that returns the segment of a range of keys, end exclusive.
 
     Args:
         chosen: the keys, sorted by segment.
+        clocks: the clocks of the keys.
+        expires: True if the clocks of silent keys expire.
         due_us: the due time of each key.
     """
-    if isinstance(chosen.ids, list) or isinstance(chosen.clocks, list):
-        return _pickler(chosen, due_us)
-    return IdWriter(chosen, chosen.ids, due_us)
+    if isinstance(clocks, KeyLogics):
+        return _pickler(chosen, clocks.snapshots(), due_us)
+    encoded = EncodedClocks.of(clocks, expires)
+    if isinstance(chosen.ids, list):
+        return _pickler(chosen, encoded.states(len(chosen.keys)), due_us)
+    return IdWriter(chosen, chosen.ids, encoded, due_us)
 
 
-def _pickler(chosen: KeyedIds, due_us: Ints) -> Callable[[int, int], bytes]:
+def _pickler(chosen: KeyedIds, clocks: list[Any], due_us: Ints) -> Callable[[int, int], bytes]:
     """Return the function for segments of whole keys."""
     keys, first_us = chosen.keys.to_pylist(), chosen.first_us.tolist()
     ids = keys if chosen.ids is None else id_objects(chosen.ids)
-    clocks = chosen.clocks
-    if not isinstance(clocks, list):
-        clocks = clock_states(clocks, len(keys))
     ends: list[int] = np.concatenate([[0], np.cumsum(chosen.counts)]).tolist()
 
     def write(begin: int, end: int) -> bytes:
@@ -272,16 +247,18 @@ class IdWriter:
     Args:
         chosen: the keys, sorted by segment.
         ids: their ids, Arrow large text or int64; ``None`` if each id is its key.
+        clocks: their clocks.
         due_us: the due time of each key.
     """
 
-    def __init__(self, chosen: KeyedIds, ids: pa.Array | None, due_us: Ints) -> None:
-        keys, counts, _, first_us, clocks = chosen
-        self._key_ends, self._key_texts = _texts_of(keys)
+    def __init__(
+        self, chosen: KeyedIds, ids: pa.Array | None, clocks: EncodedClocks, due_us: Ints
+    ) -> None:
+        keys, counts, _, first_us = chosen
+        self._key_ends, self._key_texts = encode_texts(keys)
         self._key_lengths = encode_column(np.diff(self._key_ends), "<i4")
         self._due = encode_column(due_us)
-        has_clock = len(clocks) and bool((clocks[0] != NO_CLOCK).any())
-        self._clocks = [encode_column(column) for column in clocks] if has_clock else []
+        *self._clocks, _ = clocks
         self._counts = b"" if bool((counts == 1).all()) else encode_column(counts, "<i4")
         self._ends = np.concatenate([[0], np.cumsum(counts)])
         self._first = encode_column(first_us)
@@ -294,7 +271,7 @@ class IdWriter:
             self._known = ids.is_valid().to_numpy(zero_copy_only=False).tobytes()
         if pa.types.is_large_string(ids.type):
             self._kind = "text"
-            self._id_ends, self._ids = _texts_of(ids)
+            self._id_ends, self._ids = encode_texts(ids)
             self._id_lengths = encode_column(np.diff(self._id_ends), "<i4")
         else:
             self._kind = "int"
@@ -308,11 +285,12 @@ class IdWriter:
         rows, ids = slice(first * 8, last * 8), slice(first * 8, last * 8)
         if self._kind == "text":
             ids = slice(self._id_ends[first], self._id_ends[last])
+        base_us, set_at_us, last_us, held_us = self._clocks
         return IdSegment(
             key_lengths=self._key_lengths[short_keys],
             key_texts=self._key_texts[self._key_ends[begin] : self._key_ends[end]],
             due_us=self._due[keys],
-            clocks=tuple(column[keys] for column in self._clocks),
+            clocks=(base_us[keys], set_at_us[keys], last_us[keys], held_us[keys]),
             id_counts=self._counts[short_keys],
             kind=self._kind,
             ids=self._ids[ids],
@@ -320,13 +298,3 @@ class IdWriter:
             is_known=self._known[first:last],
             first_us=self._first[rows],
         ).encode()
-
-
-def _texts_of(texts: pa.Array) -> tuple[Ints, bytes]:
-    """Return the bounds of each text in bytes, and the texts in UTF-8."""
-    _, offsets, content = texts.buffers()
-    ends = np.frombuffer(offsets, "<i8", len(texts) + 1, texts.offset * 8)
-    if content is None:
-        return ends - ends[0], b""
-    first, last = int(ends[0]), int(ends[-1])
-    return ends - first, content.slice(first, last - first).to_pybytes()

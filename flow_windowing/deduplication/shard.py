@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask
@@ -34,17 +33,13 @@ from flow_windowing.columnar.admission.admitted_rows import (
     LateItems,
     no_windows,
 )
-from flow_windowing.columnar.admission.shard_clocks import (
-    KeyColumns,
-    KeyLogics,
-    LogicShardClock,
-    ShardClock,
-)
+from flow_windowing.columnar.admission.shard_clocks import KeyClocks, ShardClock
+from flow_windowing.columnar.state.segments import slots_by_segment
+from flow_windowing.columnar.state.shard_state import slots_in
 from flow_windowing.deduplication.ids import IdOf, Ids, SeenIds, ids_of, passing_ids, take_ids
 from flow_windowing.deduplication.segments import (
     IdSegment,
     KeyedIds,
-    clock_columns,
     decode_segment,
     read_segments,
     writer_of,
@@ -99,7 +94,8 @@ class ShardIds(ShardLogic):
     @override
     def dump(self, numbers: Ints, wanted: list[int]) -> list[SegmentDump]:
         self._add_loaded()
-        return self._table.dump(numbers, wanted, self._due_us(), self._clock_columns())
+        clocks, expires = self._clocks, self._clock.expires
+        return self._table.dump(numbers, wanted, self._due_us(), clocks, expires)
 
     @override
     def due_us(self) -> int:
@@ -107,14 +103,8 @@ class ShardIds(ShardLogic):
 
     def _add_loaded(self) -> None:
         """Add the keys of all loaded segments."""
-        for clocks in self._table.add_loaded():
-            self._clocks = self._clocks.concat(self._restored(clocks))
-
-    def _restored(self, clocks: Ints | list[Any]) -> KeyColumns | KeyLogics:
-        """Return clocks from their columns, or from the snapshot of each."""
-        if isinstance(self._clock, LogicShardClock):
-            return self._clock.restored_clocks(clocks)
-        return KeyColumns.of_columns(clock_columns(clocks) if isinstance(clocks, list) else clocks)
+        for clocks in self._table.add_loaded(self._clock):
+            self._clocks = self._clocks.concat(clocks)
 
     def _advance_to(self, moment: Moment) -> None:
         """Advance watermarks to a moment, evict ids, and reset the clocks of keys without ids."""
@@ -166,18 +156,6 @@ class ShardIds(ShardLogic):
         evicted_us = np.minimum(self._table.first_us() + self._ttl_us, NEVER)
         return self._clock.due_us(evicted_us, self._clocks, self._moment)
 
-    def _clock_columns(self) -> Ints | list[Any]:
-        """Return the clocks in columns, or the snapshot of each key's clock."""
-        clocks = self._clocks
-        if isinstance(clocks, KeyLogics):
-            return clocks.snapshots()
-        columns = [clocks.base_us, clocks.set_at_us]
-        if clocks.held_watermark_us is not None or self._clock.expires:
-            columns.append(clocks.last_value_us)
-        if clocks.held_watermark_us is not None:
-            columns.append(clocks.held_watermark_us)
-        return np.array(columns)
-
 
 def _entering(admitted: AdmittedRows) -> EnteringRows:
     """Return rows by their numbers in the shard's rows."""
@@ -219,21 +197,20 @@ class IdTable:
         self._loaded.append(segment)
         return segment.key_count if isinstance(segment, IdSegment) else len(segment.keys)
 
-    def add_loaded(self) -> list[Ints | list[Any]]:
-        """Add the keys of loaded segments.
+    def add_loaded(self, clock: ShardClock[Any]) -> list[KeyClocks]:
+        """Add the keys of loaded segments of a step with a clock.
 
         Returns:
-            The clocks of the new slots in columns, as in `KeyedIds`, for one range of slots after
-            the other.
+            The clocks of the new keys, for one range of slots after the other.
         """
-        loaded = read_segments(self._loaded)
+        loaded = read_segments(clock, self._loaded)
         self._loaded = []
-        for one in loaded:
+        for one, _ in loaded:
             slots = np.repeat(len(self.keys) + np.arange(len(one.keys)), one.counts)
             self._add_keys(one.keys, is_changed=False)
             seen, new = self.alike(self.seen, SeenIds(slots, one.ids, one.first_us))
             self.seen = seen.concat(new)
-        return [one.clocks for one in loaded]
+        return [clocks for _, clocks in loaded]
 
     def alike(self, left: SeenIds, right: SeenIds) -> tuple[SeenIds, SeenIds]:
         """Return ids of slots with columns of ids, unless each of them all is its key."""
@@ -263,14 +240,9 @@ class IdTable:
 
     def slots_of(self, keys: pa.Array) -> Ints:
         """Return the slot of each key, after adding new keys."""
-        keys = keys.cast(pa.large_string())
-        indices = pc.index_in(keys, value_set=self.keys)
-        is_new = indices.is_null().to_numpy(zero_copy_only=False)
-        slots: Ints = indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        new = np.flatnonzero(is_new)
-        slots[new] = len(self.keys) + np.arange(len(new))
+        slots, new = slots_in(self.keys, keys)
         if len(new):
-            self._add_keys(keys.take(pa.array(new)), is_changed=True)
+            self._add_keys(new, is_changed=True)
         return slots
 
     def _add_keys(self, keys: pa.Array, is_changed: bool) -> None:
@@ -299,7 +271,7 @@ class IdTable:
         return least
 
     def dump(
-        self, numbers: Ints, wanted: list[int], due_us: Ints, clocks: Ints | list[Any]
+        self, numbers: Ints, wanted: list[int], due_us: Ints, clocks: KeyClocks, expires: bool
     ) -> list[SegmentDump]:
         """Return snapshots of segments, see `ShardLogic.dump`.
 
@@ -307,17 +279,13 @@ class IdTable:
             numbers: the segment number of each slot.
             wanted: the numbers of the segments to return.
             due_us: the due time of each slot.
-            clocks: the clock of each slot, as in `KeyedIds`.
+            clocks: the clock of each slot.
+            expires: True if the clocks of silent keys expire.
         """
-        index_of = np.full(max(int(numbers.max(initial=0)), max(wanted, default=0)) + 1, -1)
-        index_of[wanted] = np.arange(len(wanted))
-        indices = np.where(self.has_ids(), index_of[numbers], -1)
-        slots = np.flatnonzero(indices >= 0)
-        slots = slots[radix_order(indices[slots], len(wanted))]
-        ends = np.searchsorted(indices[slots], np.arange(len(wanted)), "right").tolist()
-        chosen, dues = self._of_slots(slots, clocks), due_us[slots]
-        write = writer_of(chosen, dues)
-        times_us, held_us = split_dues(dues)
+        slots, ends = slots_by_segment(numbers, wanted, self.has_ids())
+        due_us = due_us[slots]
+        write = writer_of(self._of_slots(slots), clocks.take(slots), expires, due_us)
+        times_us, held_us = split_dues(due_us)
         begin, dumps = 0, list[SegmentDump]()
         for end in ends:
             dump = SegmentDump(None, 0, NEVER)
@@ -329,7 +297,7 @@ class IdTable:
             begin = end
         return dumps
 
-    def _of_slots(self, slots: Ints, clocks: Ints | list[Any]) -> KeyedIds:
+    def _of_slots(self, slots: Ints) -> KeyedIds:
         """Return the keys of slots with their ids, in the order of `slots`."""
         index_of = np.full(len(self.keys), -1)
         index_of[slots] = np.arange(len(slots))
@@ -341,5 +309,4 @@ class IdTable:
             np.bincount(indices[rows], minlength=len(slots)),
             None if self.seen.ids is None else take_ids(self.seen.ids, rows),
             self.seen.first_us[rows],
-            pick(clocks, slots) if isinstance(clocks, list) else clocks[:, slots],
         )

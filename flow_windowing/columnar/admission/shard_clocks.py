@@ -84,28 +84,6 @@ class KeyColumns(KeyClocks):
         zeros = np.zeros(count, np.int64)
         return cls(np.full(count, NO_WATERMARK), zeros, zeros.copy())
 
-    @classmethod
-    def of_columns(cls, columns: Ints) -> KeyColumns:
-        """Return the clocks in the columns of a segment of ids, see `KeyedIds`.
-
-        Args:
-            columns: the fields in their order, int64, shape (fields, keys); `NO_WATERMARK` where
-                the last fields of a key are missing.
-        """
-        clocks = cls.initial(columns.shape[1])
-        if not len(columns):
-            return clocks
-        base_us, set_at_us, *more = columns
-        clocks.base_us = base_us.copy()
-        clocks.set_at_us = np.where(base_us == NO_WATERMARK, 0, set_at_us)
-        clocks.last_value_us = clocks.set_at_us.copy()
-        if more:
-            is_known = (more[0] != NO_WATERMARK) & (base_us != NO_WATERMARK)
-            clocks.last_value_us[is_known] = more[0][is_known]
-        if len(more) > 1:
-            clocks.held_watermark_us = more[1].copy()
-        return clocks
-
     @override
     def __len__(self) -> int:
         return len(self.base_us)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints, Mask
+from flow.columns.chunks import radix_order
 from flow.instants import NEVER
 from flow.keyed.shard_logic import SegmentDump
 from flow.keyed.state import (
@@ -25,15 +26,10 @@ from flow.keyed.state import (
     columns_in,
     split_dues,
 )
-from flow_windowing.columnar.admission.shard_clocks import (
-    KeyClocks,
-    KeyColumns,
-    KeyLogics,
-    LogicShardClock,
-)
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
+from flow_windowing.columnar.state.encoded_clocks import EncodedClocks, decode_clocks
 from flow_windowing.columnar.state.open_windows import OpenWindows, Spans, merged_ids_column
 from flow_windowing.columnar.state.shard_state import ShardState, StateForm, WindowKind
 from flow_windowing.columnar.values.blocks import DIRECTORY, Directory, read_pieces, with_blocks
@@ -46,11 +42,11 @@ from flow_windowing.columnar.values.encoding import (
     EncodedValues,
     decode_column,
     decode_or_default,
+    decode_texts,
     encode_column,
+    encode_texts,
     encode_unless_default,
-    pickle_values,
 )
-from flow_windowing.rules.watermark import NO_WATERMARK
 
 
 class SegmentContent(NamedTuple):
@@ -136,6 +132,11 @@ class SegmentContent(NamedTuple):
         return len(self.key_lengths) // 4
 
     @property
+    def clocks(self) -> EncodedClocks:
+        """The clocks of the keys."""
+        return EncodedClocks(*(getattr(self, name) for name in EncodedClocks._fields))
+
+    @property
     def has_blocks(self) -> bool:
         """True if a part of the keys' values or of the lists of windows is in blocks."""
         pieces = chain.from_iterable(
@@ -188,12 +189,23 @@ _COLUMNS = {
 
 def keys_of(parts: list[SegmentContent]) -> pa.Array:
     """Return the keys of several segments, as Arrow large text."""
-    lengths = np.frombuffer(b"".join(part.key_lengths for part in parts), "<i4")
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    texts = b"".join(part.key_texts for part in parts)
-    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(texts)]
-    return pa.Array.from_buffers(pa.large_string(), len(lengths), buffers)
+    return decode_texts([part.key_lengths for part in parts], [part.key_texts for part in parts])
+
+
+def slots_by_segment(segments: Ints, wanted: list[int], has_state: Mask) -> tuple[Ints, list[int]]:
+    """Return the slots to write, and the end of the slots of each wanted segment among them.
+
+    Args:
+        segments: the number of the segment of each slot.
+        wanted: the numbers of the segments to write.
+        has_state: the mask of the slots with state.
+    """
+    index_of = np.full(max(int(segments.max(initial=0)), max(wanted, default=0)) + 1, -1)
+    index_of[wanted] = np.arange(len(wanted))
+    indices = np.where(has_state, index_of[segments], -1)
+    slots = np.flatnonzero(indices >= 0)
+    slots = slots[radix_order(indices[slots], len(wanted))]
+    return slots, np.searchsorted(indices[slots], np.arange(len(wanted)), "right").tolist()
 
 
 def write_segments(
@@ -217,12 +229,7 @@ def write_segments(
     Returns:
         The wanted segments, in the order of `wanted`.
     """
-    index_of = np.full(max(int(segments.max(initial=0)), max(wanted, default=0)) + 1, -1)
-    index_of[wanted] = np.arange(len(wanted))
-    indices = np.where(state.has_state(), index_of[segments], -1)
-    chosen = np.flatnonzero(indices >= 0)
-    chosen = chosen[np.argsort(indices[chosen], kind="stable")]
-    key_ends = np.searchsorted(indices[chosen], np.arange(len(wanted)), "right").tolist()
+    chosen, key_ends = slots_by_segment(segments, wanted, state.has_state())
     holds_us = None if holds_us is None else holds_us[chosen]
     writer = _SegmentWriter(form, state.take(chosen), due_us[chosen], holds_us)
     begin, dumps = 0, []
@@ -243,7 +250,7 @@ class _SegmentWriter:
     ) -> None:
         column, counts = encode_unless_default, form.counts_arrivals
         windows, buffered = state.windows, state.buffered
-        self._text_ends, texts = _texts_of(state.keys)
+        self._text_ends, texts = encode_texts(state.keys)
         window_counts, self._window_ends = _count_rows(windows.slots, state.count)
         buffered_counts, self._buffered_ends = _count_rows(buffered.slots, state.count)
         self._block_ends = np.searchsorted(state.blocks["slot"], np.arange(state.count + 1))
@@ -252,7 +259,7 @@ class _SegmentWriter:
         self._all = SegmentContent(
             key_lengths=encode_column(np.diff(self._text_ends), "<i4"),
             key_texts=texts,
-            **_encode_clocks(state.clocks, form.clock.expires),
+            **EncodedClocks.of(state.clocks, form.clock.expires)._asdict(),
             arrival_counts=column(state.arrival_counts, 0) if counts else b"",
             entry_counts=column(state.entry_counts, 0) if counts else b"",
             counted_values=column(state.counted_values, 0),
@@ -305,21 +312,6 @@ class _SegmentWriter:
         )
 
 
-def _encode_clocks(clocks: KeyClocks, expires: bool) -> dict[str, Any]:
-    """Return clocks as columns of a segment, by name."""
-    names = ("base_us", "set_at_us", "last_value_us", "held_watermark_us")
-    encoded: dict[str, Any] = {**dict.fromkeys(names, b""), "clock_logics": []}
-    if isinstance(clocks, KeyLogics):
-        encoded["clock_logics"] = pickle_values(clocks.snapshots())
-    elif isinstance(clocks, KeyColumns):
-        column, held_us = encode_unless_default, clocks.held_watermark_us
-        encoded["base_us"] = column(clocks.base_us, NO_WATERMARK)
-        encoded["set_at_us"] = column(clocks.set_at_us, 0)
-        encoded["last_value_us"] = column(clocks.last_value_us, 0) if expires else b""
-        encoded["held_watermark_us"] = b"" if held_us is None else column(held_us, NO_WATERMARK)
-    return encoded
-
-
 def _encode_spans(spans: Spans | None) -> tuple[bytes, bytes, list[tuple[int, ...]]]:
     if spans is None:
         return b"", b"", []
@@ -335,19 +327,12 @@ def _count_rows(slots: Ints, slot_count: int) -> tuple[bytes, list[int]]:
     return encode_column(counts, "<i4"), ends
 
 
-def _texts_of(keys: pa.Array) -> tuple[Ints, Any]:
-    """Return the bounds of each key's text in bytes, and the texts."""
-    _, offsets, texts = keys.buffers()
-    ends = np.frombuffer(offsets, "<i8", len(keys) + 1, keys.offset * 8)
-    return ends, b"" if texts is None else texts.to_pybytes()
-
-
 def build_shard_state(form: StateForm, parts: list[SegmentContent]) -> ShardState:
     """Return the state of the keys in several contents, one after the other."""
     counts = [part.key_count for part in parts]
     return ShardState(
         keys_of(parts),
-        _clocks_of(form, parts, counts),
+        decode_clocks(form.clock, [part.clocks for part in parts], counts),
         decode_or_default([part.arrival_counts for part in parts], counts, 0),
         decode_or_default([part.entry_counts for part in parts], counts, 0),
         decode_or_default([part.counted_values for part in parts], counts, 0),
@@ -394,24 +379,6 @@ def _without_list_blocks(
     if kind != ObjectAccumulators.kind:
         return accumulators
     return kind, states, *([read_pieces(row, take) for row in rows] for rows in pieces)
-
-
-def _clocks_of(form: StateForm, parts: list[SegmentContent], counts: list[int]) -> KeyClocks:
-    if isinstance(form.clock, LogicShardClock):
-        return form.clock.restored_clocks(
-            pickle.loads(one) for part in parts for one in part.clock_logics
-        )
-    held_us: Ints | None = None
-    if any(part.held_watermark_us for part in parts):
-        held = [part.held_watermark_us for part in parts]
-        held_us = decode_or_default(held, counts, NO_WATERMARK)
-    return KeyColumns(
-        decode_or_default([part.base_us for part in parts], counts, NO_WATERMARK),
-        decode_or_default([part.set_at_us for part in parts], counts, 0),
-        # Segments of steps whose keys do not expire lack the column.
-        decode_or_default([part.last_value_us or part.set_at_us for part in parts], counts, 0),
-        held_us,
-    )
 
 
 def _windows_of(form: StateForm, parts: list[SegmentContent], key_count: int) -> OpenWindows:

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flow.columns.arrays import Ints, Mask
 from flow_windowing.aggregates.aggregator import Aggregator
@@ -176,3 +177,20 @@ def _rows_by_slot(slots: Ints) -> Ints:
     """Return the rows whose slot is not -1, sorted by slot."""
     rows = np.flatnonzero(slots >= 0)
     return rows[np.argsort(slots[rows], kind="stable")]
+
+
+def slots_in(known: pa.Array, keys: pa.Array) -> tuple[Ints, pa.Array]:
+    """Return the slot of each key, and the new keys, whose slots follow those of the known keys.
+
+    Args:
+        known: the known keys by slot, Arrow large text.
+        keys: distinct keys, Arrow text.
+    """
+    keys = keys.cast(pa.large_string())
+    if not len(known):
+        return np.arange(len(keys)), keys
+    indices = pc.index_in(keys, value_set=known).fill_null(-1)
+    slots: Ints = indices.to_numpy().astype(np.int64)
+    new = np.flatnonzero(slots < 0)
+    slots[new] = len(known) + np.arange(len(new))
+    return slots, keys.take(pa.array(new))

@@ -17,11 +17,10 @@ from flow.keyed.state import (
     WholeKeys,
     kind_of,
 )
-from flow_windowing.clocks.event_clock import ClockState
-from flow_windowing.columnar.admission.shard_clocks import LogicShardClock
 from flow_windowing.columnar.aggregates.accumulator_column import FORM_OF_KIND
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
+from flow_windowing.columnar.state.encoded_clocks import EncodedClocks, clocks_of_states
 from flow_windowing.columnar.state.open_windows import Bounds
 from flow_windowing.columnar.state.segments import SegmentContent, keys_of
 from flow_windowing.columnar.state.shard_state import StateForm, WindowKind
@@ -33,11 +32,9 @@ from flow_windowing.columnar.values.encoding import (
     encode_column,
     encode_unless_default,
     encode_values,
-    pickle_values,
     slice_values,
 )
 from flow_windowing.rules.key_state import DriverState, IntervalState, Waiting, WaitQueue
-from flow_windowing.rules.watermark import NO_WATERMARK
 
 
 def _counted_values(kind: WindowKind, state: Any) -> int:
@@ -89,6 +86,7 @@ def content_of_snapshots(
     """Return the states of keys as the content of a segment."""
     texts = [key.encode() for key in keys]
     kind = form.kind
+    clocks = clocks_of_states(form.clock, [state.clock for state in states])
     windows = [sorted(state.windows.items()) for state in states]
     bounds = [
         one
@@ -106,7 +104,7 @@ def content_of_snapshots(
     return SegmentContent(
         key_lengths=_encode([len(text) for text in texts], "<i4"),
         key_texts=b"".join(texts),
-        **_encoded_clocks(form, [state.clock for state in states]),
+        **EncodedClocks.of(clocks, expires=True)._asdict(),
         arrival_counts=_encode_unless([state.arrived for state in states], 0),
         entry_counts=_encode_unless([state.entered for state in states], 0),
         counted_values=_encode_unless(counted, 0),
@@ -130,23 +128,6 @@ def content_of_snapshots(
     )
 
 
-def _encoded_clocks(form: StateForm, snapshots: list[Any]) -> dict[str, Any]:
-    """Return the snapshots of clocks as columns of a segment, by name."""
-    if isinstance(form.clock, LogicShardClock):
-        names = ("base_us", "set_at_us", "last_value_us", "held_watermark_us")
-        return {**dict.fromkeys(names, b""), "clock_logics": pickle_values(snapshots)}
-    clocks: list[ClockState] = [one or (NO_WATERMARK, 0) for one in snapshots]
-    last_us = [clock[2] if len(clock) > 2 else clock[1] for clock in clocks]
-    held_us = [clock[3] if len(clock) > 3 else NO_WATERMARK for clock in clocks]
-    return {
-        "base_us": _encode_unless([clock[0] for clock in clocks], NO_WATERMARK),
-        "set_at_us": _encode_unless([clock[1] for clock in clocks], 0),
-        "last_value_us": _encode_unless(last_us, 0),
-        "held_watermark_us": _encode_unless(held_us, NO_WATERMARK),
-        "clock_logics": [],
-    }
-
-
 def snapshots_of_content(
     content: SegmentContent, load: Callable[[bytes], Any] = pickle.loads
 ) -> Iterator[tuple[str, Any, int]]:
@@ -158,7 +139,7 @@ def snapshots_of_content(
     """
     count = content.key_count
     keys = keys_of([content]).to_pylist()
-    clocks = _clocks_in(content, load)
+    clocks = content.clocks.states(count, load)
     arrivals, entries, counted = (
         decode_or_default([column], [count], 0).tolist()
         for column in (content.arrival_counts, content.entry_counts, content.counted_values)
@@ -294,28 +275,6 @@ def _accumulators_in(
         )
         for at in range(len(form.aggregators))
     )
-
-
-def _clocks_in(content: SegmentContent, load: Callable[[bytes], Any]) -> list[Any]:
-    """Return the state of each key's clock, ``None`` before its first value."""
-    if content.clock_logics:
-        return list(map(load, content.clock_logics))
-    count = content.key_count
-    columns = (
-        decode_or_default([content.base_us], [count], NO_WATERMARK),
-        decode_or_default([content.set_at_us], [count], 0),
-        decode_or_default([content.last_value_us or content.set_at_us], [count], 0),
-        decode_or_default([content.held_watermark_us], [count], NO_WATERMARK),
-    )
-    clocks: list[Any] = []
-    for base, set_at, last_value, held in zip(*(one.tolist() for one in columns), strict=True):
-        if base == NO_WATERMARK:
-            clocks.append(None)
-        elif held != NO_WATERMARK:
-            clocks.append((base, set_at, last_value, held))
-        else:
-            clocks.append((base, set_at, last_value) if content.last_value_us else (base, set_at))
-    return clocks
 
 
 def _buffered_in(state: DriverState) -> Iterator[Waiting]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, ranges
@@ -37,7 +36,7 @@ from flow_windowing.columnar.admission.admitted_rows import (
 )
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.state.segments import SegmentContent, build_shard_state, write_segments
-from flow_windowing.columnar.state.shard_state import ShardState, StateForm
+from flow_windowing.columnar.state.shard_state import ShardState, StateForm, slots_in
 from flow_windowing.columnar.state.snapshots import read_segment
 from flow_windowing.columnar.values.blocks import (
     least_of_blocks_us,
@@ -268,23 +267,11 @@ class ClockedShard(ShardLogic):
     def _slots_of(self, keys: pa.Array) -> Ints:
         """Add new keys to the state, and return the slot of each key."""
         state = self._state
-        keys = keys.cast(pa.large_string())
-        if not state.count:
-            slots = new = np.arange(len(keys))
-        else:
-            indices = pc.index_in(keys, value_set=state.keys)
-            is_new = indices.is_null().to_numpy(zero_copy_only=False)
-            slots = indices.fill_null(0).to_numpy().astype(np.int64)
-            new = np.flatnonzero(is_new)
-            slots[new] = state.count + np.arange(len(new))
+        slots, new = slots_in(state.keys, keys)
         if len(new):
-            self._state = state.concat(
-                ShardState.of_new_keys(
-                    keys.take(pa.array(new)),
-                    self._clock.new_clocks(len(new)),
-                    self._form.aggregators,
-                )
-            )
+            clocks = self._clock.new_clocks(len(new))
+            new_state = ShardState.of_new_keys(new, clocks, self._form.aggregators)
+            self._state = state.concat(new_state)
             self._changed = np.concatenate([self._changed, np.ones(len(new), np.bool_)])
         return slots
 

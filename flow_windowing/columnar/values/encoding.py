@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from flow.columns.arrays import Ints
 from flow.columns.plain_columns import Plain, PlainColumns
@@ -199,3 +200,37 @@ def encode_column(values: Ints, kind: str = "<i8") -> bytes:
 def encode_unless_default(values: Ints, default: int) -> bytes:
     """Return a column as bytes; empty if all elements are the default."""
     return b"" if (values == default).all() else encode_column(values)
+
+
+def encode_texts(texts: pa.Array) -> tuple[Ints, bytes]:
+    """Return the bounds of each text in bytes, and the texts in UTF-8."""
+    _, offsets, content = texts.buffers()
+    ends = np.frombuffer(offsets, "<i8", len(texts) + 1, texts.offset * 8)
+    if content is None:
+        return ends - ends[0], b""
+    first, last = int(ends[0]), int(ends[-1])
+    return ends - first, content.slice(first, last - first).to_pybytes()
+
+
+def decode_texts(
+    lengths: list[bytes], texts: list[bytes], validity: pa.Buffer | None = None
+) -> pa.Array:
+    """Return texts of several segments, as Arrow large text.
+
+    Args:
+        lengths: the length of each text in bytes, int32, of each segment.
+        texts: the texts in UTF-8, one after the other, of each segment.
+        validity: the bitmap of texts that are not null.
+
+    Raises:
+        ValueError: when the lengths do not add up to the bytes.
+    """
+    sizes = np.frombuffer(b"".join(lengths), "<i4")
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    content = b"".join(texts)
+    if int(sizes.min(initial=0)) < 0 or offsets[-1] != len(content):
+        # Arrow would read beyond the texts.
+        raise ValueError(f"its texts have {len(content)} bytes, and their lengths do not add up")
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(content)]
+    return pa.Array.from_buffers(pa.large_string(), len(sizes), buffers)
