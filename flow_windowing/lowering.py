@@ -37,7 +37,7 @@ from flow_windowing.columnar.aggregates.accumulator_column import (
 )
 from flow_windowing.columnar.state.segments import SegmentContent, without_blocks
 from flow_windowing.columnar.state.snapshots import snapshots_of_content
-from flow_windowing.columnar.step.shard import ShardWindows
+from flow_windowing.columnar.step.window_shard import ShardWindows
 from flow_windowing.columnar.windows.count_windows import CountWindows
 from flow_windowing.columnar.windows.indexed_windows import AlignedWindows, CalendarWindows
 from flow_windowing.columnar.windows.session_windows import SessionWindows
@@ -149,7 +149,9 @@ def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
     if folding.emit != config.emit:
         return KeyByKey(f"the window emits at {folding.emit!r}, the step at {config.emit!r}")
     aggregators = aggregators_of(folding.aggregator)
-    waits = config.ordered and not _is_free_of_order(config, windowing)
+    ignores_order = config.emit == "close" and not windowing.is_order_dependent
+    ignores_order &= all(map(is_order_free, aggregators.values()))
+    waits = config.ordered and not ignores_order
     if waits and windowing.closes_by_time and not windowing.is_late_at_once:
         return KeyByKey("`ordered=True` with `grace`")
     if config.ordered and windowing.has_gaps:
@@ -203,18 +205,6 @@ def fields_of(plan: WindowPlan) -> frozenset[str] | None:
 def _empty_value(aggregator: Aggregator[Any, Any, Any]) -> Any:
     """Return the result that nulls in a column of results represent."""
     return aggregator.empty_result() if has_kernel(aggregator) else None
-
-
-def _is_free_of_order(config: WindowingConfig, windowing: Windowing) -> bool:
-    """Return True if results do not depend on the order in which values enter a window."""
-    folding = config.builder
-    if (
-        windowing.is_order_dependent
-        or config.emit != "close"
-        or not isinstance(folding, FoldingBuilder)
-    ):
-        return False
-    return all(map(is_order_free, aggregators_of(folding.aggregator).values()))
 
 
 def _name_of(builder: object) -> str:

@@ -25,7 +25,6 @@ class ArrivingRows(NamedTuple):
     Attributes:
         values: the values that `order` refers to.
         plain: the values without their sides, in a step of several streams.
-        plain_of: returns one of the values `plain` as a Python object.
         keys: the key of each slot.
         slots: the slots of the keys with rows, int64, ascending.
         counts: the number of rows of each key.
@@ -39,7 +38,6 @@ class ArrivingRows(NamedTuple):
 
     values: Values
     plain: Values
-    plain_of: Callable[[int], Any]
     keys: pa.Array
     slots: Ints
     counts: Ints
@@ -60,14 +58,12 @@ class ArrivingRows(NamedTuple):
             slots: the slot of each key in `rows`.
             sides: the number of streams of the step.
         """
-        plain, plain_of = _without_sides(rows.values, sides)
         by_slot = np.argsort(slots)
         counts = rows.counts[by_slot]
         chosen = ranges(starts_of(rows.counts)[by_slot], counts)
         return cls(
             rows.values,
-            plain,
-            plain_of,
+            _without_sides(rows.values, sides),
             keys,
             slots[by_slot],
             counts,
@@ -91,12 +87,17 @@ class ArrivingRows(NamedTuple):
         counts = np.bincount(self.run_of_row[is_chosen], minlength=len(self.counts))
         has_rows = np.flatnonzero(counts)
         of_keys = self.slots[has_rows], counts[has_rows]
-        return ArrivingRows(*self[:4], *of_keys, *_chosen(self[6:], is_chosen))
+        return ArrivingRows(*self[:3], *of_keys, *_chosen(self[5:], is_chosen))
+
+    def value_at(self, row: int) -> Any:
+        """Return the value of a row, without its side, as a Python object."""
+        value = value_reader(self.plain)(int(self.order[row]))
+        return value[1] if isinstance(self.plain, SidedRecords) else value
 
     def failure(self, row: int, rejected: RejectedValue) -> KeyFailure:
         """Return the failure of a row's key, by a value that the clock rejected."""
         slot = int(self.slots[self.run_of_row[row]])
-        return KeyFailure(self.keys[slot].as_py(), self.plain_of(int(self.order[row])), rejected)
+        return KeyFailure(self.keys[slot].as_py(), self.value_at(row), rejected)
 
 
 class AdmittedRows(NamedTuple):
@@ -167,14 +168,10 @@ def sorted_pairs(
     return Pairs(names, [items[row] for row in by_slot.tolist()], pos_of_slot[slots])
 
 
-def _without_sides(values: Values, sides: int) -> tuple[Values, Callable[[int], Any]]:
-    """Return values without their sides, and the function that returns one as a Python object."""
-    if isinstance(values, SidedRecords):
-        return values, lambda row: values[row][1]
-    if sides == 1:
-        return values, value_reader(values)
-    plain = [value for _, value in values]
-    return plain, plain.__getitem__
+def _without_sides(values: Values, sides: int) -> Values:
+    if isinstance(values, SidedRecords) or sides == 1:
+        return values
+    return [value for _, value in values]
 
 
 def _chosen(columns: Iterable[Any], rows: Ints | Mask) -> Iterator[Any]:

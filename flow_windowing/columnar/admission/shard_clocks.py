@@ -289,7 +289,7 @@ class EventShardClock(ColumnClock):
         is_dropped, note = np.zeros(count, np.bool_), ""
         for row in np.flatnonzero(~is_known).tolist():
             try:
-                times[row] = self._clock.timestamp_us(rows.plain_of(int(rows.order[row])))
+                times[row] = self._clock.timestamp_us(rows.value_at(row))
             except DroppedValue as error:
                 is_dropped[row], note = True, str(error)
             except RejectedValue as error:
@@ -452,7 +452,7 @@ class LogicShardClock(ShardClock[KeyLogics]):
         before = moment.before
         for row, run in enumerate(rows.run_of_row.tolist()):
             logic = clocks.logics[rows.slots[run]]
-            value = rows.plain_of(int(rows.order[row]))
+            value = rows.value_at(row)
             try:
                 reading = logic.on_item(value, _moment_at(rows, row, before))
             except DroppedValue as error:

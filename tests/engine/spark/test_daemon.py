@@ -95,7 +95,7 @@ def say_what_is_imported(folder: str) -> None:
 def test_the_first_task_of_a_worker_imports_no_module(tmp_path: Path) -> None:
     modules = json.loads(printed_by("-m", "tests.engine.spark.test_daemon", tmp_path))
     assert modules["later"] == []
-    wanted = {"flow.engine.steps.reading", "flow_windowing.columnar.step.shard"}
+    wanted = {"flow.engine.steps.reading", "flow_windowing.columnar.step.window_shard"}
     assert wanted <= set(modules["beforehand"])
 
 

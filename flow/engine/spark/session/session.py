@@ -107,7 +107,10 @@ _LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
-_IN_WORKERS = ("flow_windowing.columnar.windows.windowing", "flow_windowing.columnar.step.shard")
+_IN_WORKERS = (
+    "flow_windowing.columnar.windows.windowing",
+    "flow_windowing.columnar.step.window_shard",
+)
 """Modules that only workers import, if their package is in use."""
 
 _STATE_SERVER = (

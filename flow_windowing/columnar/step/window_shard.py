@@ -56,9 +56,6 @@ class ShardWindows(ClockedShard):
 
     @override
     def _end_epoch(self) -> None:
-        self._emit_changed()
-
-    def _emit_changed(self) -> None:
         """Emit results of open windows that changed in the epoch, in order of first change."""
         changes = self._state.windows.first_changes
         if changes is None:
@@ -190,8 +187,9 @@ class ShardWindows(ClockedShard):
         Raises:
             KeyFailure: when a user's function raised.
         """
-        entry_numbers = self._entry_numbers(entering.slots)
-        state, plan = self._state, self._plan
+        state, plan, entry_numbers = self._state, self._plan, entering.slots
+        if plan.counts_arrivals:  # Otherwise, any numbers do.
+            entry_numbers = numbered(state.entry_counts, entering.slots)
         if plan.emit == "epoch":
             state.windows.track_changes()
         batch = RowBatch(
@@ -218,12 +216,6 @@ class ShardWindows(ClockedShard):
             lambda *_: missed_windows(self._windowing, unassigned.ids, unassigned.counts),
         )
 
-    def _entry_numbers(self, slots: Ints) -> Ints:
-        """Return the entry number of each row; arbitrary numbers if the plan uses none."""
-        if not self._plan.counts_arrivals:
-            return slots
-        return numbered(self._state.entry_counts, slots)
-
     @override
     def _holds_us(self) -> Ints:
         state, windows = self._state, self._state.windows
@@ -232,10 +224,8 @@ class ShardWindows(ClockedShard):
         if len(windows) and self._windowing.closes_by_time:
             bounds_us = self._windowing.bounds_us(windows, np.arange(len(windows)))
             first = run_starts(windows.slots)
-            slots, times_us = (
-                windows.slots[first],
-                self._plan.holds_us(bounds_us, windows.latest_us),
-            )
+            slots = windows.slots[first]
+            times_us = self._plan.holds_us(bounds_us, windows.latest_us)
             holds_us[slots] = np.minimum(holds_us[slots], np.minimum.reduceat(times_us, first))
         return holds_us
 
