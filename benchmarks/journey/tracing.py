@@ -28,7 +28,7 @@ PARTS = {
     "_read_partition": READING,
     "_level_partition": LEVEL,
     "TaskWriting": SINK,
-    "write_outputs": SINK,
+    "OutputTask": SINK,
     "EpochOutputs": SINK,
     "run_batch": NO_PART,
     "run_traced": NO_PART,  # The driver, before and after the batch.

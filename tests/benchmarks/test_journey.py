@@ -28,12 +28,13 @@ def packets():
     yield key(1)
     yield key(2)
 
-def write_outputs(items):
-    for item in items:
-        key(item)
+class OutputTask:
+    def write_all(self, items):
+        for item in items:
+            key(item)
 
 run_batch()
-write_outputs(_level_partition())
+OutputTask().write_all(_level_partition())
 after = list(_level_partition())
 """
 
@@ -53,7 +54,7 @@ def test_a_call_belongs_to_its_innermost_caller_with_a_part_or_to_the_part_befor
         "planning": ["BatchJob.frame", "key"],
         "reading": [],
         "level": ["_level_partition", "packets", "key"],
-        "sink": ["write_outputs", "packets", "key"],
+        "sink": ["OutputTask.write_all", "packets", "key"],
     }
 
 

@@ -68,7 +68,7 @@ class SparkLevel:
         self._store = SparkStore(headers, segments, names, folder, disks)
         plan, layout = self.shipped.plan(), self.layout
         if self.writing is not None:
-            self._outputs = OutputTask(plan, self.writing.of_task())
+            self._outputs = self.writing.task(plan)
         elif plan.holding:
             self._relay = HoldRelay(layout.shards, task_partition())
         if self.writing is not None or plan.holding:

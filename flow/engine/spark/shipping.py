@@ -18,12 +18,13 @@ from pyspark import cloudpickle as untyped_cloudpickle
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from flow.connectors.sink import WriteContext
 from flow.engine.epoch.failures import decode_failure
 from flow.engine.packets.packets import ERROR, PACKET_DDL, Packet, from_batch, to_batches
 from flow.engine.packets.shards import group_ids
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
-from flow.engine.steps.outputs import Writing, write_outputs
+from flow.engine.steps.outputs import OutputTask
 from flow.errors import EngineError, FlowBuildError, error_message
 from flow.garbage import collect_seldom
 
@@ -219,16 +220,20 @@ class TaskWriting(LastStage):
     def batches(
         self, plan: Plan, layout: Layout, packets: Iterator[Packet]
     ) -> Iterator[pa.RecordBatch]:
-        return layout.to_batches(write_outputs(plan, self.of_task(), packets))
+        return layout.to_batches(self.task(plan).write_all(packets))
 
-    def of_task(self) -> Writing:
-        """Return the writing of the current task."""
+    def task(self, plan: Plan) -> OutputTask:
+        """Return the writing of the current task of Spark."""
+        return OutputTask(plan, self.context(), self.left_out)
+
+    def context(self) -> WriteContext:
+        """Return the context of the writes of the current task, but for their step."""
         task = _task()
         number = 0 if self.is_batch else int(task.getLocalProperty(_MICRO_BATCH) or -1)
         if number < 0:
             raise EngineError("Spark did not tell a task which epoch it belongs to")
         epoch = self.first_epoch + number
-        return Writing(self.run_id, epoch, task.partitionId(), self.left_out, self.rewinds)
+        return WriteContext("", epoch, task.partitionId(), self.run_id, self.rewinds)
 
 
 def task_partition() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -21,29 +21,6 @@ from flow.engine.packets.packets import ERROR, SLICE_BITS, STATS, Packet, sorted
 from flow.engine.plan.plan import Edge, Plan
 from flow.errors import RAISED, EngineError, FlowError, SinkError, StepError, brief
 from flow.operators.edges import Output
-
-
-@dataclass(frozen=True)
-class Writing:
-    """Identity of the part of an epoch's output that one task writes.
-
-    Attributes:
-        run_id: the identity of the checkpoint.
-        epoch: the epoch's number.
-        partition: the number of the Spark partition.
-        left_out: numbers of edges whose sinks Spark writes as data frames.
-        rewinds: the number of times that the checkpoint has been rewound.
-    """
-
-    run_id: str
-    epoch: int
-    partition: int
-    left_out: frozenset[int] = frozenset()
-    rewinds: int = 0
-
-    def context(self, step_id: str) -> WriteContext:
-        """Return the context of a sink's write."""
-        return WriteContext(step_id, self.epoch, self.partition, self.run_id, self.rewinds)
 
 
 def sink_of(plan: Plan, edge: Edge) -> Sink[Any]:
@@ -67,19 +44,23 @@ class OutputTask:
 
     Args:
         plan: the compiled flow.
-        writing: the identity of the task's part.
+        context: the context of each sink's write, but for the step.
+        left_out: numbers of edges whose sinks Spark writes as data frames.
     """
 
-    def __init__(self, plan: Plan, writing: Writing) -> None:
+    def __init__(
+        self, plan: Plan, context: WriteContext, left_out: frozenset[int] = frozenset()
+    ) -> None:
         self._plan = plan
-        self._writing = writing
+        self._context = context
+        self._left_out = left_out
         self._buffered: dict[int, list[Packet]] = {}
         self._failed = False
 
     def keep(self, packets: Iterable[Packet]) -> Iterator[Packet]:
         """Buffer the packets for sinks, and yield all others."""
         for packet in packets:
-            if packet.dest >= 0 and packet.dest not in self._writing.left_out:
+            if packet.dest >= 0 and packet.dest not in self._left_out:
                 self._buffered.setdefault(packet.dest, []).append(packet)
             else:
                 self._failed = self._failed or packet.dest == ERROR
@@ -97,11 +78,16 @@ class OutputTask:
             if not self._failed:
                 edge = self._plan.edges[dest]
                 with work.timed(WorkPhase.SINKS), stats.timed(edge.step_id):
-                    message = _write(self._plan, edge, self._writing, packets)
+                    message = _write(self._plan, edge, self._context, packets)
                 yield message
         if stats.busy_ns:
             stats.work_ns = work.of_worker(worker_name())
-            yield Packet(STATS, 0, self._writing.partition, 0, stats.encode())
+            yield Packet(STATS, 0, self._context.partition, 0, stats.encode())
+
+    def write_all(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+        """Write the packets for sinks, and yield each sink's message and all other packets."""
+        yield from self.keep(packets)
+        yield from self.write()
 
     @property
     def is_done(self) -> bool:
@@ -109,33 +95,20 @@ class OutputTask:
         return not self._buffered
 
 
-def write_outputs(plan: Plan, writing: Writing, packets: Iterable[Packet]) -> Iterator[Packet]:
-    """Write the packets for sinks; yield a packet with each sink's message, and all other packets.
-
-    Args:
-        plan: the compiled flow.
-        writing: the identity of the task's part.
-        packets: all packets of the Spark partition.
-    """
-    task = OutputTask(plan, writing)
-    yield from task.keep(packets)
-    yield from task.write()
-
-
-def _write(plan: Plan, edge: Edge, writing: Writing, packets: list[Packet]) -> Packet:
-    context = writing.context(edge.step_id)
+def _write(plan: Plan, edge: Edge, context: WriteContext, packets: list[Packet]) -> Packet:
     try:
         try:
             sink = sink_of(plan, edge)
+            context = replace(context, step_id=edge.step_id)
             message = sink.write(context, unpacked(packets, sink.lays_out))
         except FlowError:
             raise
         except RAISED as error:
             problem = f"its sink raised {brief(error)}"
             raise StepError(edge.step_id, problem) from error
-        return Packet(edge.dest, 0, writing.partition, 0, pickle.dumps(message, 5))
+        return Packet(edge.dest, 0, context.partition, 0, pickle.dumps(message, 5))
     except FlowError as error:
-        return Packet(ERROR, 0, writing.partition, 0, encode_failure(error))
+        return Packet(ERROR, 0, context.partition, 0, encode_failure(error))
 
 
 def unpacked(packets: list[Packet], lays_out: bool = False) -> Iterator[SinkBatch]:

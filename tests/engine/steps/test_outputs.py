@@ -25,7 +25,7 @@ from flow.engine.spark import level_processor, shipping
 from flow.engine.spark.level_processor import SparkLevel
 from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting
 from flow.engine.steps.level import run_level
-from flow.engine.steps.outputs import OutputTask, Writing, write_outputs
+from flow.engine.steps.outputs import OutputTask
 from flow.errors import EngineError, StepError
 from flow.testing import TestingSource
 from tests.support.one_stream import a_flow, step
@@ -78,7 +78,7 @@ def packet_for(plan: Plan, step_id: str, items: list[Any], *, seq: int = 0) -> P
 
 
 COUNTS = Packet(STATS, 0, 0, 0, b"counts")
-WRITING = Writing("run", 7, 3)
+CONTEXT = WriteContext("", 7, 3, "run")
 
 
 def test_each_sink_gets_all_of_a_task_s_items_once_in_order_of_position() -> None:
@@ -89,7 +89,7 @@ def test_each_sink_gets_all_of_a_task_s_items_once_in_order_of_position() -> Non
         packet_for(plan, "two", ["x"]),
         packet_for(plan, "one", ["a", "b"]),
     ]
-    outgoing = list(write_outputs(plan, WRITING, packets))
+    outgoing = list(OutputTask(plan, CONTEXT).write_all(packets))
     assert RecordingSink.written == [
         ("one", WriteContext("one", 7, 3, "run"), ["a", "b", "c", "d"]),
         ("two", WriteContext("two", 7, 3, "run"), ["x"]),
@@ -107,7 +107,7 @@ def test_each_sink_gets_all_of_a_task_s_items_once_in_order_of_position() -> Non
 
 def test_nothing_is_written_before_all_items_have_arrived() -> None:
     plan = two_outputs()
-    task = OutputTask(plan, WRITING)
+    task = OutputTask(plan, CONTEXT)
     assert list(task.keep([packet_for(plan, "one", ["a"]), COUNTS])) == [COUNTS]
     assert not RecordingSink.written
     assert not task.is_done
@@ -120,22 +120,22 @@ def test_a_task_that_has_failed_writes_nothing() -> None:
     plan = two_outputs()
     failure = Packet(ERROR, 0, 0, 0, encode_failure(StepError("map", "raised ValueError()")))
     packets = [packet_for(plan, "one", ["a"]), failure, packet_for(plan, "two", ["b"])]
-    assert list(write_outputs(plan, WRITING, packets)) == [failure]
+    assert list(OutputTask(plan, CONTEXT).write_all(packets)) == [failure]
     assert not RecordingSink.written
 
 
 def test_packets_of_outputs_written_elsewhere_pass_unchanged() -> None:
     plan = two_outputs()
     first, second = packet_for(plan, "one", ["a"]), packet_for(plan, "two", ["b"])
-    writing = Writing("run", 7, 3, left_out=frozenset({first.dest}))
-    outgoing = list(write_outputs(plan, writing, [first, second]))
+    task = OutputTask(plan, CONTEXT, left_out=frozenset({first.dest}))
+    outgoing = list(task.write_all([first, second]))
     assert outgoing[0] == first
     assert [name for name, _, _ in RecordingSink.written] == ["two"]
 
 
 def test_a_sink_that_fails_is_named() -> None:
     plan = two_outputs(FailingSink("two"))
-    outgoing = list(write_outputs(plan, WRITING, [packet_for(plan, "two", ["b"])]))
+    outgoing = list(OutputTask(plan, CONTEXT).write_all([packet_for(plan, "two", ["b"])]))
     assert [one.dest for one in outgoing] == [ERROR, STATS]
     assert (
         str(decode_failure(outgoing[0].payload)) == "step 'two': its sink raised OSError: no room"
@@ -171,27 +171,27 @@ def in_task(monkeypatch: pytest.MonkeyPatch, partition: int, batch: str | None =
 
 
 @pytest.mark.parametrize(
-    ("batch", "options", "writing"),
+    ("batch", "options", "context"),
     [
-        ("4", {"first_epoch": 30, "rewinds": 2}, Writing("run", 34, 1, frozenset({9}), 2)),
-        ("0", {}, Writing("run", 0, 1, frozenset({9}))),
-        ("4", {"is_batch": True}, Writing("run", 0, 1, frozenset({9}))),
+        ("4", {"first_epoch": 30, "rewinds": 2}, WriteContext("", 34, 1, "run", 2)),
+        ("0", {}, WriteContext("", 0, 1, "run")),
+        ("4", {"is_batch": True}, WriteContext("", 0, 1, "run")),
     ],
     ids=["counts on from the first epoch", "the first", "a batch within a foreign micro-batch"],
 )
 def test_an_epoch_s_number_is_that_of_the_micro_batch_after_the_first(
-    batch: str, options: dict[str, Any], writing: Writing, monkeypatch: pytest.MonkeyPatch
+    batch: str, options: dict[str, Any], context: WriteContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_task(monkeypatch, 1, batch)
-    assert TaskWriting("run", frozenset({9}), **options).of_task() == writing
+    assert TaskWriting("run", frozenset({9}), **options).context() == context
 
 
 def test_only_tasks_that_know_their_epoch_write_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EngineError, match="no Spark task runs in this thread"):
-        TaskWriting("run", frozenset()).of_task()
+        TaskWriting("run", frozenset()).context()
     in_task(monkeypatch, 0)
     with pytest.raises(EngineError, match="did not tell a task which epoch it belongs to"):
-        TaskWriting("run", frozenset()).of_task()
+        TaskWriting("run", frozenset()).context()
 
 
 # --- the last level ---------------------------------------------------------------------------
