@@ -85,8 +85,7 @@ def _map(kind: Map, step_id: str, chunk: Chunk, context: TaskContext) -> StepOut
         pairs = as_pairs(chunk, step_id)
         values = _call(step_id, "the mapper", kind.mapper, pairs.values, pairs.keys)
         return [Pairs(pairs.keys, values, pairs.pos)]
-    plain = as_items(chunk)
-    return [Items(_call(step_id, "the mapper", kind.mapper, plain.items), plain.pos)]
+    return _each(step_id, "the mapper", kind.mapper, chunk)
 
 
 @run_step.register
@@ -127,11 +126,8 @@ def _key_on(kind: KeyOn, step_id: str, chunk: Chunk, context: TaskContext) -> St
         if keys is not None:
             return [KeyedRecords(keys, chunk.batch, chunk.pos)]
     plain = as_items(chunk)
-    if isinstance(kind.key, str):
-        read_key = field_path(kind.key).value_in
-        keys = _call(step_id, "reading the key", read_key, plain.items)
-    else:
-        keys = _call(step_id, "the key function", kind.key, plain.items)
+    what = "reading the key" if isinstance(kind.key, str) else "the key function"
+    keys = _call(step_id, what, _read(kind.key), plain.items)
     return [Pairs(checked_keys(keys, plain.items, step_id), plain.items, plain.pos)]
 
 
@@ -186,12 +182,7 @@ def _combine(kind: Combine, step_id: str, chunk: Chunk, context: TaskContext) ->
 def _inspect(kind: Inspect, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
-        _call(
-            step_id,
-            "the inspector",
-            lambda item: kind.inspector(step_id, item),
-            as_items(chunk).items,
-        )
+        _each(step_id, "the inspector", lambda item: kind.inspector(step_id, item), chunk)
     context.printed.extend(shown.getvalue().splitlines())
     return [chunk]
 
@@ -199,11 +190,8 @@ def _inspect(kind: Inspect, step_id: str, chunk: Chunk, context: TaskContext) ->
 @run_step.register
 def _raises(kind: Raises, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
     if len(chunk):
-        raise step_error(
-            step_id,
-            "an item reached a stream that op.raises watches",
-            item=as_items(chunk).items[0],
-        )
+        problem = "an item reached a stream that op.raises watches"
+        raise step_error(step_id, problem, item=as_items(chunk).items[0])
     return []
 
 
@@ -242,8 +230,7 @@ def _map_batches(
 def _to_records(kind: ToRecords, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
     if isinstance(chunk, (Records, KeyedRecords)):
         return [Records(laid_out(chunk), chunk.pos)]
-    plain = as_items(chunk)
-    return [Items(_call(step_id, "making a record", to_record, plain.items), plain.pos)]
+    return _each(step_id, "making a record", to_record, chunk)
 
 
 _caches: dict[tuple[str, str], TTLCache[Any, Any]] = {}
@@ -252,17 +239,12 @@ _caches: dict[tuple[str, str], TTLCache[Any, Any]] = {}
 
 @run_step.register
 def _enrich(kind: EnrichCached, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:
-    plain = as_items(chunk)
-    cache = _cache_of(kind, step_id, context.run_id)
-    cache.now_us = context.moment.steady_us
-    items = _call(step_id, "the mapper", lambda item: kind.mapper(cache, item), plain.items)
-    return [Items(items, plain.pos)]
-
-
-def _cache_of(kind: EnrichCached, step_id: str, run_id: str) -> TTLCache[Any, Any]:
+    run_id = context.run_id
     for identity in [known for known in _caches if known[0] != run_id]:
         del _caches[identity]
-    return _caches.setdefault((run_id, step_id), TTLCache(kind.getter, kind.ttl_us))
+    cache = _caches.setdefault((run_id, step_id), TTLCache(kind.getter, kind.ttl_us))
+    cache.now_us = context.moment.steady_us
+    return _each(step_id, "the mapper", lambda item: kind.mapper(cache, item), chunk)
 
 
 @run_step.register
@@ -296,8 +278,7 @@ def changes_in(kind: Table, step_id: str, chunk: Chunk) -> list[Change]:
 @run_step.register
 def _map_with(kind: MapWith, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:
     plain = as_items(chunk)
-    mapper = _with_table(kind, step_id, plain.items, context)
-    return [Items(_call(step_id, "the mapper", mapper, plain.items), plain.pos)]
+    return _each(step_id, "the mapper", _with_table(kind, step_id, plain.items, context), plain)
 
 
 @run_step.register
@@ -339,6 +320,12 @@ def _read(getter: Getter) -> Callable[[Any], Any]:
     if getter is None:
         return lambda item: item
     return field_path(getter).value_in if isinstance(getter, str) else getter
+
+
+def _each(step_id: str, what: str, function: Callable[[Any], Any], chunk: Chunk) -> StepOutput:
+    """Call a function on each item of a chunk, see `_call`; return its results as the output."""
+    plain = as_items(chunk)
+    return [Items(_call(step_id, what, function, plain.items), plain.pos)]
 
 
 def _call(
@@ -395,12 +382,8 @@ def _raised(
     keys: list[str] | None,
     at: int,
 ) -> StepError:
-    return step_error(
-        step_id,
-        f"{what} raised {brief(error)}",
-        item=inputs[at],
-        key=None if keys is None else keys[at],
-    )
+    key = None if keys is None else keys[at]
+    return step_error(step_id, f"{what} raised {brief(error)}", item=inputs[at], key=key)
 
 
 def _decide(
@@ -419,16 +402,10 @@ def _decide(
         inputs = as_items(chunk).items
     answers = _call(step_id, "the predicate", predicate, inputs, keys)
     if not set(map(type, answers)) <= {bool, np.bool_}:
-        at = next(
-            at for at, answer in enumerate(answers) if not isinstance(answer, (bool, np.bool_))
-        )
-        raise step_error(
-            step_id,
-            f"the predicate must return True or False, got {type(answers[at]).__name__} "
-            f"{shorten(answers[at])}",
-            item=inputs[at],
-            key=None if keys is None else keys[at],
-        )
+        at = [isinstance(answer, (bool, np.bool_)) for answer in answers].index(False)
+        kind, key = type(answers[at]).__name__, None if keys is None else keys[at]
+        problem = f"the predicate must return True or False, got {kind} {shorten(answers[at])}"
+        raise step_error(step_id, problem, item=inputs[at], key=key)
     return np.array(answers, np.bool_)
 
 

@@ -137,16 +137,16 @@ class KeyedRun:
         for key in self._states.all():
             logic = self._take(key)
             if logic is not None:
-                values = self._emitted_by("on_changed", key, logic.on_changed, before, self._before)
-                self._emitted.add(key, values, [BEFORE_ITEMS] * len(values))
-                self._put(key, logic, self._due(key, logic))
+                self._emit("on_changed", key, BEFORE_ITEMS, logic.on_changed, before, self._before)
+                self._store(key, logic, self._due(key, logic))
 
-    def _emitted_by(self, what: str, key: str, method: Callable[..., Any], *args: Any) -> list[Any]:
-        """Return the values of a call that does not return `KEEP` or `DISCARD`."""
+    def _emit(self, what: str, key: str, pos: int, method: Callable[..., Any], *args: Any) -> None:
+        """Emit the values of a call that does not return `KEEP` or `DISCARD`."""
         try:
-            return list(method(*args))
+            values = list(method(*args))
         except RAISED as error:
             raise self._failed(what, error, key) from cause_of(error)
+        self._emitted.add(key, values, [pos] * len(values))
 
     def _notify_reached(self, touched: set[str]) -> None:
         """Notify keys that became due because items of other keys advanced the time."""
@@ -155,7 +155,7 @@ class KeyedRun:
                 logic = self._take(key)
                 if logic is not None:
                     logic = self._notify(key, logic, AFTER_ITEMS)
-                self._end_epoch(key, logic, NEVER if logic is None else self._due(key, logic))
+                self._end_epoch(key, logic, self._due(key, logic))
 
     def _touch(self, key: str, run: Run | None, is_due: bool) -> None:
         """Run a key's epoch: the due timer, the values, the timer that they made due, the store."""
@@ -164,29 +164,22 @@ class KeyedRun:
             logic = self._notify(key, logic, BEFORE_ITEMS)
         if run is not None:
             logic = self._feed(key, logic, run)
-        due_us = NEVER if logic is None else self._due(key, logic)
+        due_us = self._due(key, logic)
         if logic is not None and self._due_after.includes(due_us):
             logic = self._notify(key, logic, AFTER_ITEMS)
-            due_us = NEVER if logic is None else self._due(key, logic)
+            due_us = self._due(key, logic)
         self._end_epoch(key, logic, due_us)
 
     def _end_epoch(self, key: str, logic: Logic | None, due_us: int) -> None:
         """Call `on_epoch_end` where a logic overrides it, and store the logic."""
         if logic is not None and type(logic).on_epoch_end is not StatefulLogic.on_epoch_end:
-            values = self._emitted_by("on_epoch_end", key, logic.on_epoch_end, self._moment)
-            self._emitted.add(key, values, [AFTER_ITEMS] * len(values))
+            self._emit("on_epoch_end", key, AFTER_ITEMS, logic.on_epoch_end, self._moment)
             due_us = self._due(key, logic)
         if logic is not None and type(logic).watermark_us is not StatefulLogic.watermark_us:
             watermark_us = logic.watermark_us(self._moment)
             if watermark_us is not None:
                 self._emitted.watermarks_us.append(watermark_us)
         self._store(key, logic, due_us)
-
-    def _store(self, key: str, logic: Logic | None, due_us: int) -> None:
-        if logic is None:
-            self._states.drop(key)
-        else:
-            self._put(key, logic, due_us)
 
     def _feed(self, key: str, logic: Logic | None, run: Run) -> Logic | None:
         """Call the logic with a key's values; return the logic, or ``None`` if discarded."""
@@ -241,7 +234,7 @@ class KeyedRun:
         if logic is None:
             return
         logic = self._call(key, logic, "on_end", AT_END, logic.on_end, self._moment)
-        self._store(key, logic, NEVER if logic is None else self._due(key, logic))
+        self._store(key, logic, self._due(key, logic))
 
     def _call(
         self, key: str, logic: Logic, what: str, pos: int, method: Callable[..., Any], *args: Any
@@ -270,8 +263,7 @@ class KeyedRun:
         try:
             logic = self._builder(None)
         except RAISED as error:
-            problem = raised("its builder", error)
-            raise step_error(self._step_id, problem, key=key, has_item=False) from error
+            raise self._failed("its builder", error, key) from cause_of(error)
         return self._checked_logic(key, logic)
 
     def _take(self, key: str) -> Logic | None:
@@ -281,37 +273,40 @@ class KeyedRun:
         except FlowError:
             raise
         except RAISED as error:
-            problem = raised("making its logic from a snapshot", error)
-            raise step_error(self._step_id, problem, key=key, has_item=False) from error
+            what = "making its logic from a snapshot"
+            raise self._failed(what, error, key) from cause_of(error)
         return None if logic is None else self._checked_logic(key, logic)
 
     def _checked_logic(self, key: str, logic: Logic) -> Logic:
         """Return a logic after a check that the engine can call it."""
         if not isinstance(logic, (StatefulLogic, StatefulBatchLogic, OneToOneLogic)):
-            raise step_error(
-                self._step_id,
+            problem = (
                 "its builder must return a StatefulLogic or a StatefulBatchLogic, "
-                f"got {type(logic).__name__}",
-                key=key,
-                has_item=False,
+                f"got {type(logic).__name__}"
             )
+            raise step_error(self._step_id, problem, key=key, has_item=False)
         return logic
 
-    def _due(self, key: str, logic: Logic) -> int:
+    def _due(self, key: str, logic: Logic | None) -> int:
+        """Return the due time of a logic in µs; `NEVER` for one that was discarded."""
+        if logic is None:
+            return NEVER
         try:
             return int(logic.notify_at_us())
         except RAISED as error:
-            problem = raised("notify_at", error)
-            raise step_error(self._step_id, problem, key=key, has_item=False) from error
+            raise self._failed("notify_at", error, key) from cause_of(error)
 
-    def _put(self, key: str, logic: Logic, due_us: int) -> None:
+    def _store(self, key: str, logic: Logic | None, due_us: int) -> None:
+        """Store the logic of a key, or remove the state of a key whose logic was discarded."""
+        if logic is None:
+            self._states.drop(key)
+            return
         try:
             self._states.put(key, logic, due_us)
         except StepError:
             raise
         except RAISED as error:
-            problem = raised("snapshot", error)
-            raise step_error(self._step_id, problem, key=key, has_item=False) from error
+            raise self._failed("snapshot", error, key) from cause_of(error)
 
     def _failed(self, what: str, error: BaseException, key: str, *item: Any) -> StepError:
         if isinstance(error, RejectedValue):
