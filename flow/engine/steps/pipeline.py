@@ -7,13 +7,14 @@ of tests compares the items of a step before and after its functions, see `uncha
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from flow.columns.chunks import SOURCE_BITS, Chunk, Pairs, in_order
 from flow.dataflow import Step, StreamId
-from flow.engine.epoch.context import SourcePartition, TaskContext
+from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.work import WorkPhase, resident_bytes, worker_name
 from flow.engine.packets.packets import (
     PRINTED,
@@ -34,6 +35,7 @@ from flow.keyed.logic import CONSTANTS
 from flow.keyed.step import OverColumns, Stateful
 
 
+@dataclass(eq=False)
 class Pipeline:
     """Stateless steps of a plan in one task, and the packing of chunks that reach edges.
 
@@ -41,32 +43,28 @@ class Pipeline:
     source partition.
 
     Attributes:
+        plan: the compiled flow.
+        shards: the number of shards.
         shard: the shard by which unkeyed items reach outputs.
+        origin: the number of the task among those that make packets.
+        partition: the source partition of the output.
         context: the context of the task.
         buffered_items: the number of items that are buffered at edges.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        shards: int,
-        shard: int,
-        origin: int,
-        partition: Partition,
-        context: TaskContext,
-    ) -> None:
-        self._plan = plan
-        self._shards = shards
-        self.shard = shard
-        self._origin = origin
-        self._partition = partition
-        self.context = context
-        self._meters: dict[int, Meter | None] = {}
-        self._growths: dict[str, Growth] = {}
-        self._hold_meters: dict[int, HoldMeter | None] = {}
-        self._buffered: dict[int, list[Chunk]] = {}
-        self._packet_count = 0
-        self.buffered_items = 0
+    plan: Plan
+    shards: int
+    shard: int
+    origin: int
+    partition: Partition
+    context: TaskContext
+    buffered_items: int = field(default=0, init=False)
+    _meters: dict[int, tuple[Meter | None, HoldMeter | None]] = field(
+        default_factory=dict, init=False
+    )
+    _growths: dict[str, Growth] = field(default_factory=dict, init=False)
+    _buffered: dict[int, list[Chunk]] = field(default_factory=dict, init=False)
+    _packet_count: int = field(default=0, init=False)
 
     def push(self, stream: StreamId, chunk: Chunk) -> None:
         """Run a chunk through the steps that follow a stream, up to the edges."""
@@ -80,7 +78,7 @@ class Pipeline:
             if not len(chunk):
                 continue
             arrived: list[tuple[StreamId, Chunk]] = []
-            for hop in self._plan.hops_of(stream):
+            for hop in self.plan.hops_of(stream):
                 if isinstance(hop, Edge):
                     self._buffer(hop, chunk)
                 else:
@@ -94,11 +92,11 @@ class Pipeline:
         position, and each step of the level starts at the first position again.
         """
         chunks_of, self._buffered = self._buffered, {}
-        if not self._partition.is_source:
+        if not self.partition.is_source:
             self._buffered = {
                 dest: chunks
                 for dest, chunks in chunks_of.items()
-                if self._is_measured(self._plan.edges[dest])
+                if self._meters_of(self.plan.edges[dest]) != (None, None)
             }
         ready = {dest: chunks_of[dest] for dest in chunks_of if dest not in self._buffered}
         yield from self._pack(ready, slice_number)
@@ -111,31 +109,32 @@ class Pipeline:
         """
         chunks_of, self._buffered, self.buffered_items = self._buffered, {}, 0
         yield from self._pack(chunks_of, slice_number)
-        all_marks = [meter.marks() for meter in self._meters.values() if meter is not None]
-        for hold_meter in self._hold_meters.values():
+        meters = self._meters.values()
+        all_marks = [meter.marks() for meter, _ in meters if meter is not None]
+        for _, hold_meter in meters:
             all_marks += [] if hold_meter is None else hold_meter.marks()
         for marks in all_marks:
             payload = marks.encode()
-            for shard in range(self._shards):
+            for shard in range(self.shards):
                 yield self._packet(PROGRESS, shard, slice_number, payload)
 
     def report(self) -> Iterator[Packet]:
         """Yield the packets of counts and of printed lines; the lines are cleared."""
         if self.context.printed:
             lines = "\n".join(self.context.printed).encode()
-            yield Packet(PRINTED, self.shard, self._origin, 0, lines)
+            yield Packet(PRINTED, self.shard, self.origin, 0, lines)
             self.context.printed.clear()
         stats, worker = self.context.stats, worker_name()
         stats.workers[worker] = resident_bytes()
         stats.work_ns.update(self.context.work.of_worker(worker))
-        yield Packet(STATS, self.shard, self._origin, 0, stats.encode())
+        yield Packet(STATS, self.shard, self.origin, 0, stats.encode())
 
     def _run(self, step: Step, chunk: Chunk) -> list[tuple[StreamId, Chunk]]:
         name = step.step_id
         self.context.count(name, "in", len(chunk))
         # Of records each step makes objects of its own.
         objects = chunk.values if isinstance(chunk, Pairs) else getattr(chunk, "items", ())
-        with unchanged(self._plan, name, objects), self.context.stats.timed(name):
+        with unchanged(self.plan, name, objects), self.context.stats.timed(name):
             chunks = run_step(step.operator, name, chunk, self.context)
         pairs = zip(step.downs, chunks, strict=True)
         output = [(down, out) for down, out in pairs if out is not None]
@@ -166,14 +165,14 @@ class Pipeline:
         """
         of_step: dict[str, list[tuple[Edge, Meter, Chunk]]] = {}
         for dest, chunks in chunks_of.items():
-            edge = self._plan.edges[dest]
-            meter, hold_meter = self._meter(edge), self._hold_meter(edge)
+            edge = self.plan.edges[dest]
+            meter, hold_meter = self._meters_of(edge)
             for chunk in in_order(chunks):
                 if hold_meter is not None:
                     hold_meter.add(chunk)
                 if meter is None:
                     yield edge, chunk
-                elif self._partition.is_source:
+                elif self.partition.is_source:
                     of_step.setdefault(edge.step_id, []).append((edge, meter, chunk))
                 else:
                     yield edge, meter.stamp(chunk)
@@ -184,61 +183,49 @@ class Pipeline:
     def _packet(self, dest: int, shard: int, slice_number: int, payload: bytes) -> Packet:
         seq = (slice_number << SLICE_BITS) | self._packet_count
         self._packet_count += 1
-        return Packet(dest, shard, self._origin, seq, payload)
+        return Packet(dest, shard, self.origin, seq, payload)
 
-    def _is_measured(self, edge: Edge) -> bool:
-        return self._meter(edge) is not None or self._hold_meter(edge) is not None
-
-    def _hold_meter(self, edge: Edge) -> HoldMeter | None:
-        """Return the meter for the bound of the edge's step; ``None`` if it measures none."""
-        if edge.dest not in self._hold_meters:
-            self._hold_meters[edge.dest] = self._new_hold_meter(edge)
-        return self._hold_meters[edge.dest]
-
-    def _new_hold_meter(self, edge: Edge) -> HoldMeter | None:
-        context, operator = self.context, self._plan.steps[edge.step_id].operator
-        many = None if context.control is None else context.control.many
-        if not isinstance(operator, Stateful) or operator.declared.holds is None:
-            return None
-        if not self._plan.measures_bound(edge.step_id, many):
-            return None
-        return HoldMeter(edge, operator.declared.holds, context.moment, self._sources)
-
-    @property
-    def _sources(self) -> Sequence[SourcePartition]:
-        """The source partitions by the numbers that positions carry."""
-        control = self.context.control
-        if control is None:
-            return self._plan.sources_of(())
-        return control.sources or ()
-
-    def _meter(self, edge: Edge) -> Meter | None:
-        """Return the meter of an edge; ``None`` if its step does not measure progress."""
+    def _meters_of(self, edge: Edge) -> tuple[Meter | None, HoldMeter | None]:
+        """Return the meters of an edge, for its step's stream progress and for its bound."""
         if edge.dest not in self._meters:
-            self._meters[edge.dest] = self._new_meter(edge)
+            operator, made = self.plan.steps[edge.step_id].operator, self._meters
+            if isinstance(operator, Stateful):
+                made[edge.dest] = self._meter(edge, operator), self._hold_meter(edge, operator)
+            else:
+                made[edge.dest] = None, None
         return self._meters[edge.dest]
 
-    def _new_meter(self, edge: Edge) -> Meter | None:
-        operator = self._plan.steps[edge.step_id].operator
-        if not isinstance(operator, Stateful) or operator.declared.progress is None:
+    def _hold_meter(self, edge: Edge, operator: Stateful) -> HoldMeter | None:
+        control, holds = self.context.control, operator.declared.holds
+        if holds is None or not self.plan.measures_bound(edge.step_id, self._many):
             return None
-        in_columns = isinstance(self._plan.lowering_of(edge.step_id), OverColumns)
-        control = self.context.control
-        many = None if control is None else control.many
-        run_bits = SOURCE_BITS if self._plan.has_source_numbers(many) else 0
-        growth = Growth.of(self._partition, run_bits)
-        if self._partition.is_source:
+        # The source partitions by the numbers that positions carry.
+        sources = self.plan.sources_of(()) if control is None else control.sources or ()
+        return HoldMeter(edge, holds, self.context.moment, sources)
+
+    def _meter(self, edge: Edge, operator: Stateful) -> Meter | None:
+        progress = operator.declared.progress
+        if progress is None:
+            return None
+        in_columns = isinstance(self.plan.lowering_of(edge.step_id), OverColumns)
+        run_bits = SOURCE_BITS if self.plan.has_source_numbers(self._many) else 0
+        growth = Growth.of(self.partition, run_bits)
+        if self.partition.is_source:
             growth = self._growths.setdefault(edge.step_id, growth)
-        moment = self.context.moment
-        return Meter(edge, operator.declared.progress, self._partition, moment, in_columns, growth)
+        return Meter(edge, progress, self.partition, self.context.moment, in_columns, growth)
+
+    @property
+    def _many(self) -> frozenset[str] | None:
+        """The inputs of many partitions; ``None`` in a task that does not know the epoch."""
+        return None if self.context.control is None else self.context.control.many
 
     def _encode(self, edge: Edge, chunk: Chunk) -> Iterator[tuple[int, bytes]]:
         made_by = edge.stream.step_id
         match edge.kind:
             case EdgeKind.KEYED:
-                return encode_keyed(chunk, self._shards, edge)
+                return encode_keyed(chunk, self.shards, edge)
             case EdgeKind.SPREAD:
-                return encode_spread(chunk, self._shards, made_by)
+                return encode_spread(chunk, self.shards, made_by)
             case EdgeKind.OUTPUT:
                 return iter([(self.shard, encode_whole(chunk, made_by))])
 
