@@ -26,7 +26,7 @@ from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.state.segment import lay_out
-from flow.engine.state.store import PROGRESS_SEGMENT, SCHEMA, Seed
+from flow.engine.state.store import PROGRESS_SEGMENT, SEED_SCHEMA, Seed
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
 from flow.keyed.state import StateCounts
 from flow.keyed.step import Stateful
@@ -255,7 +255,7 @@ def read_seed_rows(root: str) -> Iterator[Seed]:
     place = locate(root)
     filesystem = place.filesystem
     for info in filesystem.get_file_info(fs.FileSelector(place.path)):
-        table = pq.read_table(info.path, filesystem=filesystem, schema=SCHEMA)
+        table = pq.read_table(info.path, filesystem=filesystem, schema=SEED_SCHEMA)
         for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
             yield Seed(*row)
 
@@ -269,9 +269,9 @@ def _write(
 ) -> None:
     if number not in writers:
         name = f"{path}/part-{number:02d}.parquet"
-        writers[number] = pq.ParquetWriter(name, SCHEMA, filesystem=filesystem)
-    columns = {field.name: [getattr(row, field.name) for row in rows] for field in SCHEMA}
-    writers[number].write_table(pa.table(columns, SCHEMA))
+        writers[number] = pq.ParquetWriter(name, SEED_SCHEMA, filesystem=filesystem)
+    columns = {field.name: [getattr(row, field.name) for row in rows] for field in SEED_SCHEMA}
+    writers[number].write_table(pa.table(columns, SEED_SCHEMA))
 
 
 @dataclass(frozen=True)

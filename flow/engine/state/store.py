@@ -11,7 +11,8 @@ read the rows and send them to their shards as packets; a replay of that epoch d
 
 from __future__ import annotations
 
-import json
+import itertools
+import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -114,7 +115,7 @@ def unpack(content: bytes, where: str = "the state") -> bytes:
         raise CheckpointError(f"{where} cannot be unpacked: {error}") from error
 
 
-SCHEMA = pa.schema(
+SEED_SCHEMA = pa.schema(
     [
         pa.field("step", pa.string(), nullable=False),
         pa.field("shard", pa.int32(), nullable=False),
@@ -142,18 +143,6 @@ class Seed(NamedTuple):
     number: int | None
     content: bytes
 
-    def packet(self, seq: int) -> Packet:
-        """Return the seed as a packet for its shard; `seq` numbers the packets."""
-        head = json.dumps([self.step, self.name, self.number]).encode()
-        return Packet(SEED, self.shard, 0, seq, head + b"\n" + self.content)
-
-    @classmethod
-    def of_packet(cls, packet: Packet) -> Seed:
-        """Return the seed in a packet made by `packet`."""
-        head, _, content = packet.payload.partition(b"\n")
-        step, name, number = json.loads(head)
-        return cls(step, packet.shard, name, number, content)
-
 
 def seed_files(root: str) -> list[str]:
     """Return the paths of a seed's files, sorted."""
@@ -167,14 +156,14 @@ def read_seeds(root: str, files: Iterable[str]) -> Iterator[Packet]:
     # The import loads pandas, which would delay the start of every run, and few runs have a seed.
     import pyarrow.dataset as ds
 
-    filesystem = locate(root).filesystem
-    seq = 0
-    for file in files:
-        dataset = ds.dataset(file, SCHEMA, format="parquet", filesystem=filesystem)
-        for batch in dataset.to_batches(batch_size=256):
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                yield Seed(*row).packet(seq)
-                seq += 1
+    dataset = ds.dataset(
+        list(files), SEED_SCHEMA, format="parquet", filesystem=locate(root).filesystem
+    )
+    seq = itertools.count()
+    for batch in dataset.to_batches(batch_size=256):
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            seed = Seed(*row)
+            yield Packet(SEED, seed.shard, 0, next(seq), pickle.dumps(seed, 5))
 
 
 def put_seeds(
@@ -191,7 +180,7 @@ def put_seeds(
         if packet.dest != SEED:
             others.append(packet)
             continue
-        seed = Seed.of_packet(packet)
+        seed: Seed = pickle.loads(packet.payload)
         if seed.step in here:
             put(seed.name, seed.number, seed.content)
         elif seed.step in later:
