@@ -176,7 +176,7 @@ def refuse_stateful_frames(plan: Plan) -> None:
             what, instead = _STATEFUL[operator]
             raise FlowBuildError(
                 f"step {step_id!r}: its streaming data frame keeps state of its own, for {what} "
-                f"(Spark's {operator}), which a flow can neither go on from nor end. Do that in "
+                f"(Spark's {operator}), which a flow can neither continue nor end. Do that in "
                 f"the flow, with {instead}; or let a query of Spark's own write it to a table or "
                 "a topic, and read that"
             )

@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.machinery import SourceFileLoader
 from importlib.util import MAGIC_NUMBER, source_hash
@@ -130,8 +130,11 @@ _FEW_ROWS: Mapping[str, str] = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Settings for a query whose rows are packets, of which there are few. Spark generates code to
 convert rows anew in each task, which takes longer than the code saves."""
 
-_BROADCAST_BEYOND = "spark.broadcast.UDFCompressionThreshold"
-_NEVER_BROADCAST = 2**31 - 1
+_LARGE_PLANS: Mapping[str, str] = {"spark.broadcast.UDFCompressionThreshold": str(2**31 - 1)}
+"""Settings for plans of more than a megabyte, such as flows with a lookup table in a function.
+
+PySpark broadcasts a Python source whose pickle is larger than the threshold, but the process that
+runs the source in a stream does not read broadcasts."""
 
 
 @dataclass(frozen=True)
@@ -464,40 +467,29 @@ def query_conf(
         wanted.update(_FEW_ROWS)
     if kept_epochs is not None:
         wanted["spark.sql.streaming.minBatchesToRetain"] = str(kept_epochs)
-    before = {name: spark.conf.get(name, None) for name in wanted}
+    with contextlib.ExitStack() as changed:
+        changed.enter_context(_changed(spark.conf, spark.conf.unset, wanted))
+        if not is_remote(spark):  # There the server makes the plan of a batch, and no stream runs.
+            conf = spark._jsc.sc().conf()
+            changed.enter_context(_changed(conf, conf.remove, _LARGE_PLANS))
+        yield
+
+
+@contextlib.contextmanager
+def _changed(
+    conf: Any, remove: Callable[[str], object], wanted: Mapping[str, str]
+) -> Iterator[None]:
+    """Change a configuration in the block, and restore the old one at its end."""
+    before = {name: conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
-        spark.conf.set(name, value)
+        conf.set(name, value)
     try:
-        with _large_plans(spark):
-            yield
+        yield
     finally:
         # If the JVM has ended, the original failure must stay visible.
         with contextlib.suppress(*JVM_ERRORS):
             for name, old in before.items():
                 if old is None:
-                    spark.conf.unset(name)
+                    remove(name)
                 else:
-                    spark.conf.set(name, old)
-
-
-@contextlib.contextmanager
-def _large_plans(spark: SparkSession) -> Iterator[None]:
-    """Allow plans of more than a megabyte, such as flows with a lookup table in a function.
-
-    PySpark broadcasts a Python source whose pickle is larger than a megabyte, but the process that
-    runs the source in a stream does not read broadcasts.
-    """
-    if is_remote(spark):  # There the server makes the plan of a batch, and no stream runs.
-        yield
-        return
-    conf = spark._jsc.sc().conf()
-    before = conf.get(_BROADCAST_BEYOND, "")
-    conf.set(_BROADCAST_BEYOND, str(_NEVER_BROADCAST))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(*JVM_ERRORS):
-            if before:
-                conf.set(_BROADCAST_BEYOND, before)
-            else:
-                conf.remove(_BROADCAST_BEYOND)
+                    conf.set(name, old)

@@ -41,14 +41,6 @@ _LOST = re.compile(
 )
 """Signs of a closed socket or of lost state."""
 _STATE_LOST = "StateLost:"
-_WORKER_DIED = "Python worker exited unexpectedly (crashed)"
-_KILLED = re.compile(
-    r"\b(?:code|status)[ :=]*137\b|\bSIGKILL\b|\bOOMKilled\b"
-    r"|[Cc]ontainer killed by YARN for exceeding"
-)
-"""Signs of an executor that the system, or a cluster's manager, has killed."""
-_HEAP_FULL = re.compile(r"OutOfMemoryError: (?:Java heap space|GC overhead limit exceeded)")
-_LATE_WORKER = "Python worker failed to connect back"
 _MORE_FOR_WORKERS = (
     "leave more memory to Python workers with fewer cores in master= (each core has a worker), a "
     "smaller driver_memory=, or a larger container or machine; on a cluster, set "
@@ -81,13 +73,14 @@ _WRAPPERS = (
     "Multiple failures in stage materialization",
 )
 
-_MEMORY = (
-    (_KILLED, EXECUTOR_KILLED),
-    (re.compile(re.escape(_WORKER_DIED)), WORKER_DIED),
-    (_HEAP_FULL, HEAP_FULL),
-    (re.compile(re.escape(_LATE_WORKER)), LATE_WORKER),
-)
-"""Signs of too little memory, and the texts that explain them, the most certain first."""
+_MEMORY = {
+    r"\b(?:code|status)[ :=]*137\b|\bSIGKILL\b|\bOOMKilled\b"
+    r"|[Cc]ontainer killed by YARN for exceeding": EXECUTOR_KILLED,
+    r"Python worker exited unexpectedly \(crashed\)": WORKER_DIED,
+    r"OutOfMemoryError: (?:Java heap space|GC overhead limit exceeded)": HEAP_FULL,
+    "Python worker failed to connect back": LATE_WORKER,
+}
+"""Texts that explain too little memory by their signs, the most certain first."""
 
 NO_SPACE = "No space left on device"
 _FULL = (NO_SPACE, "Disk quota exceeded")
@@ -99,7 +92,7 @@ _FILE = "file:"
 
 SESSION_STOPPED = (
     "the Spark session was stopped while the flow ran on it, by spark.stop() or the like: let "
-    "run() return first, or ask it to (stop=StopFlag()); run again, the flow goes on from its "
+    "run() return first, or ask it to (stop=StopFlag()); run again, the flow continues from its "
     "checkpoint, if it has one"
 )
 
@@ -128,14 +121,14 @@ def spark_problem(error: BaseException | None, disks: RunDisks | None = None) ->
     full = full_disk_problem(error, disks)
     if full is not None:
         return full
-    lines = [message.partition(_END)[0] for message in messages]
-    for sign, problem in _MEMORY:
-        if any(map(sign.search, messages)):
+    for sign, problem in _MEMORY.items():
+        if any(re.search(sign, message) for message in messages):
             return problem
     for message in messages:
         exceptions = _RAISED.findall(message)
         if exceptions:  # A traceback has an exception's causes before the exception.
             return _raised_by_python(exceptions[-1].strip())
+    lines = [message.partition(_END)[0] for message in messages]
     shown = (line for line in lines if line and not line.startswith(_WRAPPERS))
     return next(shown, lines[0] or first_line(error))
 
