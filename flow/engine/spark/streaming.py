@@ -7,10 +7,9 @@ import logging
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -107,8 +106,7 @@ class StreamingRun:
             FlowError: when a step, a source, a sink or Spark fails.
         """
         recovery = self.settings.recovery
-        scratch_folder = temporary_directory("checkpoint-")
-        with scratch_folder as scratch, _quiet_callbacks(), jvm_needed(self.spark):
+        with temporary_directory("checkpoint-") as scratch, jvm_needed(self.spark):
             refuse_stateful_frames(self.plan)
             check_python_of(self.spark)
             storage = Storage(self.spark, scratch if recovery is None else str(recovery.path))
@@ -228,9 +226,9 @@ class StreamingRun:
         self._progress_log.remove_before(last - self._kept_epochs())
         return self._progress_log.read(last)
 
-    def _started(self, *arguments: Any) -> StreamingQuery:
+    def _started(self, outputs: EpochOutputs, server: FeedServer) -> StreamingQuery:
         try:
-            return self._start(*arguments)
+            return self._start(outputs, server)
         except FlowError:
             raise
         except Exception as error:
@@ -413,18 +411,6 @@ class StreamingRun:
     def _kept_epochs(self) -> int:
         recovery = self.settings.recovery
         return DEFAULT_KEPT_EPOCHS if recovery is None else recovery.keep_epochs
-
-
-@contextlib.contextmanager
-def _quiet_callbacks() -> Iterator[None]:
-    """Silence Py4J's log of exceptions in callbacks, which the run itself raises."""
-    logger = logging.getLogger("py4j.clientserver")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _stop(query: StreamingQuery) -> None:

@@ -224,31 +224,25 @@ class SegmentedStates(StoredState, KeyStates):
         now = self.header.segments
         wanted = segments_for(self.header.size, now)
         if wanted != now:
-            self._reassign(now, wanted)
+            self._resize(now, wanted)
 
-    def _reassign(self, before: int, wanted: int) -> None:
+    def _resize(self, before: int, wanted: int) -> None:
         """Change the number of segments, and assign the keys of the affected segments again."""
         moved = moved_segments(before, wanted)
-        sources = sorted(number for number in moved if number < before)
-        self._load(sources)
-        segments = [self._loaded[number] for number in sources]
-        kept = {key: value for segment in segments for key, value in segment.kept.items()}
-        counts = {key: value for segment in segments for key, value in segment.counts.items()}
-        holds = {key: value for segment in segments for key, value in segment.holds.items()}
+        self._load(number for number in moved if number < before)
+        sources = [self._loaded.pop(number) for number in sorted(moved) if number < before]
+        self._loaded.update((number, Segment(changed=True)) for number in moved if number < wanted)
         self.header.resize(wanted)
-        for number in moved:
-            self._loaded[number] = Segment(changed=True)
-        if kept:
-            numbers = segment_of(self._hash(list(kept)), wanted).tolist()
-            for number, (key, value) in zip(numbers, kept.items(), strict=True):
-                self._loaded[number].kept[key] = value
-                if key in counts:
-                    self._loaded[number].counts[key] = counts[key]
-                if key in holds:
-                    self._loaded[number].holds[key] = holds[key]
+        for source in sources:
+            numbers = segment_of(self._hash(list(source.kept)), wanted).tolist()
+            for number, key in zip(numbers, source.kept, strict=True):
+                target = self._loaded[number]
+                target.kept[key] = source.kept[key]
+                if key in source.counts:
+                    target.counts[key] = source.counts[key]
+                if key in source.holds:
+                    target.holds[key] = source.holds[key]
         self._store.write_segments(self._step_id, dict.fromkeys(range(wanted, before)))
-        for number in range(wanted, before):
-            del self._loaded[number]
 
 
 class LiveStates(LiveState, KeyStates):

@@ -55,11 +55,6 @@ class Segment:
     holds: dict[str, int] = field(default_factory=dict)
 
     @property
-    def size(self) -> int:
-        """The approximate weight of the segment, in bytes."""
-        return sum(weight(key, snapshot) for key, (snapshot, _) in self.kept.items())
-
-    @property
     def due_us(self) -> int:
         """The least due time of the keys that are not held, in µs."""
         dues = (due for _, due in self.kept.values() if held_watermark_us(due) is None)
@@ -220,16 +215,15 @@ def lay_out(
         counts: the open windows and buffered values of each key; ``None`` if they are not counted.
     """
     size = sum(weight(key, snapshot) for key, (snapshot, _) in kept.items())
-    segments = [Segment() for _ in range(max(1, -(-size // TARGET_BYTES)))]
-    keys = list(kept)
-    numbers = segment_of(hash_keys(key_array(keys, step_id)), len(segments)).tolist()
-    for number, key in zip(numbers, keys, strict=True):
+    segments = [Segment() for _ in range(segments_for(size, 0))]
+    numbers = segment_of(hash_keys(key_array(list(kept), step_id)), len(segments)).tolist()
+    for number, key in zip(numbers, kept, strict=True):
         segments[number].kept[key] = kept[key]
         if counts is not None:
             segments[number].counts[key] = counts[key]
     dues = np.array([segment.due_us for segment in segments], np.int64)
     held = np.array([segment.held_us for segment in segments], np.int64)
-    header = Header(dues, len(keys), size, settings, held)
+    header = Header(dues, len(kept), size, settings, held)
     header.is_counted = counts is not None
     header.counts[:] = np.array([segment.total for segment in segments], np.int32).T
     return header, segments

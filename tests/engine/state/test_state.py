@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from flow.engine.state import key_states
 from flow.engine.state.key_states import LiveStates, SegmentedStates
-from flow.engine.state.segment import Segment
+from flow.engine.state.segment import Segment, weight
 from flow.engine.state.step_state import Header
 from flow.engine.state.store import MemoryStore, pack, unpack
 from flow.errors import CheckpointError
@@ -106,7 +106,9 @@ def check_sizes(store: MemoryStore, target_bytes: int) -> None:
         return
     found = header(store)
     contents = store.read_segments("step", range(found.segments))
-    assert found.size == sum(Segment.decode(content, "step").size for content in contents)
+    kept = [Segment.decode(content, "step").kept for content in contents]
+    sizes = [weight(key, snapshot) for keys in kept for key, (snapshot, _) in keys.items()]
+    assert found.size == sum(sizes)
     wanted = max(1, -(-found.size // target_bytes))
     assert wanted <= found.segments < 4 * (wanted + 1)
 

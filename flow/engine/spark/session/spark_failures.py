@@ -323,20 +323,22 @@ def is_stopped(spark: Any) -> bool:
 
 @contextlib.contextmanager
 def _quiet_py4j() -> Iterator[None]:
-    """Suppress Py4J's log of failed calls at the root logger.
+    """Suppress Py4J's log of failed calls, and of exceptions in callbacks, which the run raises.
 
     Py4J's own thread reports released objects to the JVM, and outlives a run. Its log stays
     suppressed, because it has no use for users.
     """
-    root = logging.getLogger()
+    root, callbacks = logging.getLogger(), logging.getLogger("py4j.clientserver")
     root.addFilter(_not_of_finalizers)
     # A filter of its own for each run: runs of several threads may overlap.
     quiet = partial(_not_of_py4j)
     root.addFilter(quiet)
+    callbacks.addFilter(quiet)
     try:
         yield
     finally:
         root.removeFilter(quiet)
+        callbacks.removeFilter(quiet)
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
