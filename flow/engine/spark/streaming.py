@@ -314,7 +314,7 @@ class StreamingRun:
                 raise
         self._summary.stopped = feed.end.stop_asked.is_set()
         failure = self._failure or server.failure
-        if isinstance(failure, Aborted):
+        if isinstance(failure, RunAborted):
             self._summary.aborted = True
             return
         if isinstance(failure, FlowError):
@@ -372,7 +372,7 @@ class StreamingRun:
         number = epoch - self._checkpoint.identity.first_epoch
         self._watch.check(number - 1 if number else None)
         if self._feed is not None and self._feed.aborted:
-            raise Aborted
+            raise RunAborted
 
     def _count(self, epoch: int, stats: Stats) -> None:
         feed = self._feed
@@ -433,5 +433,5 @@ def _is_read_to_its_end(query: StreamingQuery) -> bool:
     return all(each.numInputRows == 0 or each.latestOffset == each.endOffset for each in frames)
 
 
-class Aborted(Exception):
+class RunAborted(Exception):
     """A test's ABORT, which ends a run like a kill."""

@@ -300,14 +300,14 @@ class TickTask:
 
     Attributes:
         control: the epoch's control.
-        tells_time: True if the task sends the control to every shard.
+        sends_control: True if the task sends the control to every shard.
         readings: the splits to read.
         seed: the directory of the seed; empty without one.
         seed_files: the files of the seed to read.
     """
 
     control: Control
-    tells_time: bool
+    sends_control: bool
     readings: tuple[Reading, ...]
     seed: str = ""
     seed_files: tuple[str, ...] = ()
@@ -361,7 +361,7 @@ class TickReading:
 
     def _packets(self, task: TickTask) -> Iterator[Packet]:
         shards = self.layout.shards
-        if task.tells_time and self.layout.levels:
+        if task.sends_control and self.layout.levels:
             content = task.control.encode()
             for shard in range(shards):
                 yield Packet(CONTROL, shard, -1, 0, content)

@@ -69,7 +69,7 @@ class Header:
             self.counts = np.zeros((2, len(self.dues)), np.int32)
 
     def set_hold_rule(self, rule: str) -> bool:
-        """Set the rule of holds; return True if the holds of all keys must be determined anew."""
+        """Set the rule of holds; return True if the holds of all keys must be determined again."""
         is_new = rule not in ("", self.hold_rule)
         if is_new or not rule:
             self.holds = np.full(self.segments if rule else 0, NEVER, np.int64)

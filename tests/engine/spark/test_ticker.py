@@ -240,7 +240,7 @@ def test_tasks_share_the_slices_of_an_epoch_and_one_carries_its_time() -> None:
         pickle.loads(b64decode(task.encode())) for task in tasks_of(epoch, epoch.readings(), 2)
     ]
     assert all(isinstance(task, TickTask) for task in tasks)
-    assert [task.tells_time for task in tasks] == [True, False]
+    assert [task.sends_control for task in tasks] == [True, False]
     read = [reading.split for task in tasks for reading in task.readings]
     assert read == [split for _, split in READ]
     assert tasks_of(EpochOffset(), [], 2) == []

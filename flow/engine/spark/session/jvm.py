@@ -211,8 +211,8 @@ def own_jvm(spark_log: SparkLog) -> Iterator[None]:
     """Give JVMs that start in the block their output file, and end them if the block fails.
 
     The JVM inherits the file as standard output and error, and so do its Python workers. PySpark
-    loses a JVM that has not told its port when an interrupt comes. Such a JVM would run for good,
-    because it waits for the end of this process only after it has told its port.
+    loses a JVM that has not reported its port when an interrupt comes. Such a JVM would not end,
+    because it waits for the end of this process only after it has reported its port.
     """
     log, started = spark_log.opened(), list[subprocess.Popen[bytes]]()
 

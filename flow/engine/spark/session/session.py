@@ -128,7 +128,7 @@ managers there, and the default manager starts three processes for each file."""
 
 _FEW_ROWS: Mapping[str, str] = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Settings for a query whose rows are packets, of which there are few. Spark generates code to
-convert rows anew in each task, which takes longer than the code saves."""
+convert rows again in each task, which takes longer than the code saves."""
 
 _LARGE_PLANS: Mapping[str, str] = {"spark.broadcast.UDFCompressionThreshold": str(2**31 - 1)}
 """Settings for plans of more than a megabyte, such as flows with a lookup table in a function.

@@ -178,13 +178,13 @@ def _installed() -> str:
 
 
 def forget_zip_importers() -> None:
-    """Remove the importers of zip files from the cache, so that the next task reads none anew.
+    """Remove the importers of zip files from the cache, so that the next task reads none again.
 
     An import that needs such an importer makes a new one, from the directory that was read before.
 
     The path of a worker's modules has zip files: Spark's jar and, except in sessions that this
     project makes, PySpark. Up to 4.1, workers of Spark invalidate all importers before each task.
-    Up to 3.11, Python then reads the directory of a zip file anew for each of its importers
+    Up to 3.11, Python then reads the directory of a zip file again for each of its importers
     (CPython issue 103200), in a sixth of a second for those of the jar, and in more for those of
     PySpark: longer than a small task. From 4.2 on, workers invalidate importers only after a change
     of the path.
