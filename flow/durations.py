@@ -106,7 +106,7 @@ def natural_us(value: Duration, what: str) -> int:
 
 
 def duration_text(micros: int) -> str:
-    """Return the shortest text of a duration in µs; ``for ever`` for an unlimited one.
+    """Return the shortest text of a duration in µs; ``forever`` for an unlimited one.
 
     >>> duration_text(5_400_000_000)
     '1h30m'
@@ -114,7 +114,7 @@ def duration_text(micros: int) -> str:
     '0s'
     """
     if micros >= MAX_US:
-        return "for ever"
+        return "forever"
     sign, rest, parts = ("-" if micros < 0 else ""), abs(micros), []
     for unit in ("d", "h", "m", "s", "ms", "us"):
         count, rest = divmod(rest, _UNITS_US[unit])

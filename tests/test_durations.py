@@ -152,8 +152,8 @@ def test_a_duration_error_is_a_value_error() -> None:
         (HOUR + 30 * MINUTE, "1h30m"),
         (DAY + HOUR + MINUTE + SECOND + 1_001, "1d1h1m1s1ms1us"),
         (-MINUTE, "-1m"),
-        (MAX_US, "for ever"),
-        (MAX_US + 1, "for ever"),
+        (MAX_US, "forever"),
+        (MAX_US + 1, "forever"),
     ],
 )
 def test_microseconds_are_written_in_the_shortest_form(micros: int, text: str) -> None:

@@ -8,18 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args, overload
 
 from flow.checks import check_choice
-from flow.dataflow import KeyedStream, add_step
+from flow.dataflow import KeyedStream
 from flow.durations import Duration
 from flow.errors import FlowBuildError, shorten
 from flow.instants import Moment
 from flow.keyed.logic import DISCARD, KEEP, Keep
-from flow.keyed.step import Stateful
 from flow.operators.stateful_steps import (
     Expirable,
     ExpiringOut,
     TtlFrom,
-    add_expiring,
-    check_no_ttl_from,
+    add_stateful,
 )
 
 InsertMode: TypeAlias = Literal["first", "last", "product"]
@@ -116,10 +114,7 @@ def join(
             f"step {shorten(step_id)}: a join needs two or more streams, got {len(sides)}"
         )
     builder = _JoinBuilder(len(sides), insert_mode, emit_mode)
-    if ttl is not None:
-        return add_expiring(step_id, builder, "join", ttl, ttl_from, *sides)
-    check_no_ttl_from(step_id, ttl_from)
-    return add_step(step_id, Stateful(builder, "join", sides=len(sides)), *sides)[0]
+    return add_stateful(step_id, "join", builder, ttl, ttl_from, *sides, expiring=builder)
 
 
 class _JoinLogic(Expirable):

@@ -158,7 +158,7 @@ def table(
         as_of: the time of a change: an `EventClock`, a function or a field's path. The table then
             keeps earlier values, and steps with `as_of` look up the values of an item's own time.
         keep: the time for which a replaced value is kept, before the newest change of its key; by
-            default for ever. Needs `as_of`.
+            default without limit. Needs `as_of`.
         max_bytes: the greatest size of the pickled values, earlier values included. A table that
             grows larger stops the flow with an error.
 

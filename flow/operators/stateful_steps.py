@@ -113,30 +113,40 @@ class ExpiringBuilder(LogicBuilder):
         return snapshot[0]
 
 
-def add_expiring(
+def add_stateful(
     step_id: str,
-    builder: Callable[[Any], Expirable],
     kind: str,
-    ttl: Duration,
+    builder: Callable[[Any], Any],
+    ttl: Duration | None,
     ttl_from: str | None,
     *ups: KeyedStream[Any],
-) -> ExpiringOut[Any, Any]:
-    """Add a step whose state expires, after a check of its time to live."""
+    expiring: Callable[[Any], Expirable],
+) -> KeyedStream[Any] | ExpiringOut[Any, Any]:
+    """Add a step whose state expires if it has a time to live.
+
+    Args:
+        step_id: the step's id.
+        kind: the name of the operator.
+        builder: the builder of the logics without a time to live.
+        ttl: the time to live; ``None`` for a state that never expires.
+        ttl_from: the time that it counts from; ``None`` for the default.
+        ups: the streams that the step reads.
+        expiring: the builder of the logics with a time to live.
+
+    Returns:
+        The stream of values; with `ttl`, an `ExpiringOut`.
+    """
+    where = f"step {shorten(step_id)}: ttl_from"
+    if ttl is None:
+        if ttl_from is not None:
+            raise FlowBuildError(f"{where}={ttl_from!r} needs a ttl=, such as ttl='1h'")
+        return add_step(step_id, Stateful(builder, kind, sides=len(ups)), *ups)[0]
     chosen: TtlFrom = "first" if ttl_from == "first" else "write"
-    if ttl_from is not None:
-        check_choice(f"step {shorten(step_id)}: ttl_from", ttl_from, ("write", "first"))
-    expiring = ExpiringBuilder(builder, check_ttl(step_id, ttl), chosen)
+    check_choice(where, chosen if ttl_from is None else ttl_from, ("write", "first"))
+    limited = ExpiringBuilder(expiring, check_ttl(step_id, ttl), chosen)
     return ExpiringOut(
-        *add_step(step_id, Stateful(expiring, kind, sides=len(ups), emits=PORTS), *ups)
+        *add_step(step_id, Stateful(limited, kind, sides=len(ups), emits=PORTS), *ups)
     )
-
-
-def check_no_ttl_from(step_id: str, ttl_from: str | None) -> None:
-    """Raise a `FlowBuildError` if `ttl_from` was given to a step without `ttl`."""
-    if ttl_from is not None:
-        raise FlowBuildError(
-            f"step {shorten(step_id)}: ttl_from={ttl_from!r} needs a ttl=, such as ttl='1h'"
-        )
 
 
 class _ExpiringLogic(StatefulLogic[Any, tuple[int, Any], tuple[Any, int]]):
@@ -265,10 +275,8 @@ def stateful_flat_map(
         [('a', 2)]
     """
     check_callable(step_id, "mapper", mapper)
-    if ttl is None:
-        check_no_ttl_from(step_id, ttl_from)
-        return add_step(step_id, Stateful(FlatMapBuilder(mapper), "stateful_flat_map"), up)[0]
-    return add_expiring(step_id, FlatMapBuilder(mapper), "stateful_flat_map", ttl, ttl_from, up)
+    builder = FlatMapBuilder(mapper)
+    return add_stateful(step_id, "stateful_flat_map", builder, ttl, ttl_from, up, expiring=builder)
 
 
 @overload
@@ -321,10 +329,8 @@ def stateful_map(
         [('a', 1), ('b', 5), ('a', 3)]
     """
     check_callable(step_id, "mapper", mapper)
-    if ttl is None:
-        check_no_ttl_from(step_id, ttl_from)
-        return add_step(step_id, Stateful(_MapBuilder(mapper), "stateful_map"), up)[0]
-    return add_expiring(step_id, map_builder(mapper), "stateful_map", ttl, ttl_from, up)
+    builder, expiring = _MapBuilder(mapper), map_builder(mapper)
+    return add_stateful(step_id, "stateful_map", builder, ttl, ttl_from, up, expiring=expiring)
 
 
 class _FlatMapLogic(Expirable):
