@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from flow.checks import check_choice
@@ -142,10 +143,7 @@ def join_interval(
         >>> [(key, *pair) for key, (_, pair) in run_once([("a", 0)], joined)]
         [('a', 0, 60)]
     """
-
-    def build() -> IntervalJoin:
-        return IntervalJoin(clock, before, after, how, grace)
-
+    build = partial(IntervalJoin, clock, before, after, how, grace)
     return _join_by_time(step_id, "join_interval", left, right, build)
 
 
@@ -212,10 +210,7 @@ def join_asof(
         >>> [(key, *pair) for key, (_, pair) in run_once([("a", 12), ("a", 27)], joined)]
         [('a', 12, 10), ('a', 27, None)]
     """
-
-    def build() -> AsofJoin:
-        return AsofJoin(clock, tolerance, direction, how, emit, right_value)
-
+    build = partial(AsofJoin, clock, tolerance, direction, how, emit, right_value)
     return _join_by_time(step_id, "join_asof", left, right, build)
 
 

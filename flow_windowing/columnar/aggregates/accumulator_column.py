@@ -7,7 +7,7 @@ and other values; the first values choose one of them, or objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,8 @@ from flow_windowing.columnar.aggregates.sums import (
     WholeTotals,
 )
 from flow_windowing.rules.window_logic import Arrival
+
+R = TypeVar("R")
 
 
 class _Kernels(NamedTuple):
@@ -115,7 +117,7 @@ def kernel_for(
 class AccumulatorColumn:
     """Accumulators by row: in columns while values fit there, else as objects.
 
-    The form is chosen by the first values; before them only the number of rows is known.
+    The form is chosen by the first values.
 
     Attributes:
         is_order_free: True if the result does not depend on the order in which values are added
@@ -126,12 +128,12 @@ class AccumulatorColumn:
         self,
         aggregator: Aggregator[Any, Any, Any],
         accumulators: Accumulators | None = None,
-        row_count: int = 0,
     ) -> None:
         self._aggregator = aggregator
         self.is_order_free = has_kernel(aggregator)
+        if accumulators is None:
+            accumulators = ObjectAccumulators.empty(aggregator, 0)
         self._accumulators = accumulators
-        self._row_count = row_count
 
     @classmethod
     def decode(
@@ -147,19 +149,14 @@ class AccumulatorColumn:
         return cls(aggregator, ObjectAccumulators(aggregator, states))
 
     def __len__(self) -> int:
-        return self._row_count if self._accumulators is None else len(self._accumulators)
+        return len(self._accumulators)
 
     def take(self, rows: Ints | Mask) -> AccumulatorColumn:
         """Return the accumulators of the given rows, in the given order."""
-        if self._accumulators is None:
-            count = len(np.arange(self._row_count)[rows])
-            return AccumulatorColumn(self._aggregator, None, count)
         return AccumulatorColumn(self._aggregator, self._accumulators.take(rows))
 
     def with_new_rows(self, count: int) -> AccumulatorColumn:
         """Return these accumulators followed by those of `count` windows without values."""
-        if self._accumulators is None:
-            return AccumulatorColumn(self._aggregator, None, self._row_count + count)
         return AccumulatorColumn(self._aggregator, self._accumulators.with_new_rows(count))
 
     def concat(self, other: AccumulatorColumn) -> AccumulatorColumn:
@@ -174,11 +171,7 @@ class AccumulatorColumn:
     def add(self, rows: Ints, groups: Groups) -> None:
         """Add one group of values to each of the given rows, which are distinct."""
         self._accumulators = self._in_form(kernel_for(self._aggregator, groups))
-        try:
-            self._accumulators.add(rows, groups)
-        except UnfitForColumns:
-            self._accumulators = self._in_form(None)
-            self._accumulators.add(rows, groups)
+        self._call(lambda accumulators: accumulators.add(rows, groups))
 
     def add_runs(self, rows: Ints, groups: Groups, runs: GroupRuns) -> bool:
         """Add a run of groups to each of the given rows, unless columns cannot hold the result.
@@ -198,21 +191,19 @@ class AccumulatorColumn:
     def add_each(self, rows: Ints, groups: Groups) -> pa.Array | list[Any]:
         """Add groups as `add` does, and return the result after each value, group after group."""
         self._accumulators = self._in_form(kernel_for(self._aggregator, groups))
-        try:
-            return self._accumulators.add_each(rows, groups)
-        except UnfitForColumns:
-            self._accumulators = self._in_form(None)
-            return self._accumulators.add_each(rows, groups)
+        return self._call(lambda accumulators: accumulators.add_each(rows, groups))
 
     def merge(self, targets: Ints, originals: Ints) -> None:
         """Merge rows into other rows; no row occurs twice in both arrays together."""
-        if self._accumulators is None:
-            return
+        self._call(lambda accumulators: accumulators.merge(targets, originals))
+
+    def _call(self, change: Callable[[Accumulators], R]) -> R:
+        """Change the accumulators, as objects if columns cannot hold the result."""
         try:
-            self._accumulators.merge(targets, originals)
+            return change(self._accumulators)
         except UnfitForColumns:
             self._accumulators = self._in_form(None)
-            self._accumulators.merge(targets, originals)
+            return change(self._accumulators)
 
     def apply(
         self, operations: Iterable[RowOperation], values: list[Any], arrivals: list[Arrival]
@@ -230,7 +221,7 @@ class AccumulatorColumn:
 
         Only the rows that occur in operations become objects; the others keep their form.
         """
-        accumulators = self._chosen_or_objects()
+        accumulators = self._accumulators
         rows = sorted({row for operation in operations for row in operation[:2] if row is not None})
         index_of_row = dict(zip(rows, range(len(rows)), strict=True))
         states = accumulators.take(np.array(rows, np.int64)).states()
@@ -247,11 +238,11 @@ class AccumulatorColumn:
 
     def results(self, rows: Ints) -> pa.Array | list[Any]:
         """Return the result of each of the given rows."""
-        return self._chosen_or_objects().results(rows)
+        return self._accumulators.results(rows)
 
     def states(self) -> list[Any]:
         """Return the aggregator's own state for each row."""
-        return self._chosen_or_objects().states()
+        return self._accumulators.states()
 
     def map_lists(self, rows: Ints, change: Callable[[list[Any]], list[Any]]) -> Ints:
         """Change the lists of the given rows; see `ObjectAccumulators.map_lists`."""
@@ -261,19 +252,15 @@ class AccumulatorColumn:
 
     def encode(self, begin: int, end: int) -> EncodedAccumulators:
         """Return the rows from `begin` to `end`, exclusive, as plain data."""
-        return self._chosen_or_objects().encode(begin, end)
-
-    def _chosen_or_objects(self) -> Accumulators:
-        accumulators = self._accumulators
-        return self._in_form(None) if accumulators is None else accumulators
+        return self._accumulators.encode(begin, end)
 
     def _in_form(self, form: type[NumberAccumulators] | None) -> Accumulators:
         """Return the accumulators in a form, or as objects if they do not fit or it is ``None``."""
         accumulators = self._accumulators
-        if accumulators is None:
-            return (form or ObjectAccumulators).empty(self._aggregator, self._row_count)
         if isinstance(accumulators, form or ObjectAccumulators):
             return accumulators
+        if isinstance(accumulators, ObjectAccumulators) and form and accumulators.has_no_values():
+            return form.empty(self._aggregator, len(accumulators))
         states = accumulators.states()
         fitting = None if form is None else form.from_states(self._aggregator, states)
         return ObjectAccumulators(self._aggregator, states) if fitting is None else fitting

@@ -139,6 +139,10 @@ class ObjectAccumulators(Accumulators):
             states += of_part
         return cls(aggregator, states)
 
+    def has_no_values(self) -> bool:
+        """Return True if no window has a value."""
+        return all(map(is_, self._states, repeat(_NO_VALUES)))
+
     @override
     def __len__(self) -> int:
         return len(self._states)

@@ -56,7 +56,7 @@ def test_a_segment_has_the_least_due_time_of_its_keys() -> None:
     assert [(one.keys, one.due_us) for one in dumps] == [(1, 4), (2, 3), (0, NEVER)]
 
 
-def test_a_segment_of_whole_keys_goes_on_in_columns() -> None:
+def test_a_segment_of_whole_keys_becomes_columns() -> None:
     states = [((90, 7), ["x", "y"], [100, 101]), ((80, 6, 5, 40), ["x"], [9])]  # b is held.
     whole = WholeKeys(["a", "b"], list(map(pickle.dumps, states)), np.array([700, 800]))
     table = IdTable()

@@ -95,19 +95,21 @@ def make_stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     return make
 
 
-def test_values_in_blocks_move_to_another_layout(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ordered", [True, False])  # Unordered values are in lists of windows.
+def test_values_in_blocks_move_to_another_layout(ordered: bool, tmp_path: Path) -> None:
     waiting = [("key", number * 7919 % 5_000) for number in range(5_000)]
     flow, received = Dataflow("blocks"), list[Any]()
     source = TestingSource([*waiting, EOF(), ("key", 5_000)], batch_size=1_000)
     clock = win.EventClock(float, "10000s", on_idle="hold")
     hours = win.TumblingWindower("1h")
-    out = win.collect_window("windows", op.input("in", flow, source), clock, hours)
+    up = op.input("in", flow, source)
+    out = win.collect_window("windows", up, clock, hours, ordered=ordered)
     op.output("out", out.down, TestingSink(received))
     run_flow(tmp_path / "checkpoint", flow)
     assert list(verify(tmp_path / "checkpoint")) == []
     rescale(tmp_path / "checkpoint", shards=3)
     run_flow(tmp_path / "checkpoint", flow, drain=True, shards=3)
-    assert [values for _, (_, values) in received] == [
+    assert [values if ordered else sorted(values) for _, (_, values) in received] == [
         list(range(3_600)),
         list(range(3_600, 5_001)),
     ]
