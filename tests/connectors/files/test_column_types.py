@@ -301,3 +301,11 @@ def test_the_sink_writes_dictionaries_of_values_that_repeat(tmp_path: Path) -> N
     has = {group.column(at).path_in_schema: group.column(at).has_dictionary_page for at in (0, 1)}
     assert has == {"a.b": False, "few": True}
     assert pq.ParquetFile(file).read()["a.b"].to_pylist() == columns["a.b"]
+
+
+def test_only_the_merged_ids_of_windows_are_numbers_while_they_are_empty() -> None:
+    window = {"window_id": 1, "open_time": None, "close_time": None, "merged_ids": []}
+    of_window = columns.inferred_columns([window], "out").schema
+    of_others = columns.inferred_columns([{"merged_ids": []}], "out").schema
+    assert of_window.field("merged_ids").type == pa.list_(pa.int64())
+    assert of_others.field("merged_ids").type == pa.list_(pa.null())
