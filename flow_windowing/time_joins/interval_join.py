@@ -34,12 +34,10 @@ from flow_windowing.rules.triggers import settings_of
 from flow_windowing.time_joins.interval_matching import (
     GREATEST_US,
     LEFT,
-    RIGHT,
     How,
     Interval,
     SidedRows,
     evicted_at,
-    expiry_us,
     pairs_of,
 )
 from flow_windowing.time_joins.join_shard import JoinedRows, JoinShard, TimeJoinBuilder
@@ -124,7 +122,7 @@ class ShardJoin(JoinShard):
     def _next_us(self) -> Ints:
         buffered = self._state.buffered
         least = np.full(self._state.count, NEVER)
-        np.minimum.at(least, buffered.slots, _rows_of(buffered).expires_us(self._interval))
+        np.minimum.at(least, buffered.slots, self._expires_us(_rows_of(buffered)))
         np.minimum.at(least, self._state.blocks["slot"], self._due_of_blocks_us())
         return least
 
@@ -132,7 +130,7 @@ class ShardJoin(JoinShard):
     def _due_of_blocks_us(self) -> Ints:
         # `NEVER` and a time after or before it do not overflow.
         least_us: Ints = self._state.blocks["least_us"]
-        due_us: Ints = expiry_us(self._interval, side_of(TAGS), least_us).min(1, initial=NEVER)
+        due_us: Ints = self._interval.expires_us(side_of(TAGS), least_us).min(1, initial=NEVER)
         return due_us
 
     @override
@@ -148,7 +146,7 @@ class ShardJoin(JoinShard):
         if not len(buffered):
             return []
         rows = _rows_of(buffered)
-        expires_us = rows.expires_us(self._interval)
+        expires_us = self._expires_us(rows)
         is_expired = expires_us <= watermark_us[rows.slots]
         evicted = np.flatnonzero(is_expired)
         if not len(evicted):
@@ -185,15 +183,16 @@ class ShardJoin(JoinShard):
             # A rejected row may have advanced the watermark of the stream.
             self._advance(watermark_us, pos_of_slot)
 
+    def _expires_us(self, rows: SidedRows) -> Ints:
+        return self._interval.expires_us(rows.sides, rows.times_us)
+
     def _may_match(self, entering: EnteringRows, sides: Ints) -> Mask:
         """Return the mask of blocks whose timestamps are in reach of a new value of the key."""
         blocks, count = self._state.blocks, self._state.count
         least_us, greatest_us = np.full(count, NEVER), np.full(count, -NEVER)
-        for side in (LEFT, RIGHT):
-            rows = np.flatnonzero(sides == side)
-            bounds_us = self._interval.bounds_us(side, entering.times_us[rows])
-            np.minimum.at(least_us, entering.slots[rows], bounds_us[0])
-            np.maximum.at(greatest_us, entering.slots[rows], bounds_us[1])
+        bounds_us = self._interval.bounds_us(sides, entering.times_us)
+        np.minimum.at(least_us, entering.slots, bounds_us[0])
+        np.maximum.at(greatest_us, entering.slots, bounds_us[1])
         is_near: Mask = blocks["greatest_us"] >= least_us[blocks["slot"]]
         is_near &= least_of_blocks_us(blocks) <= greatest_us[blocks["slot"]]
         return is_near
@@ -210,7 +209,7 @@ class ShardJoin(JoinShard):
             pos_of_slot: the position in the epoch of the output of each slot.
         """
         rows = _rows_of(values)
-        expires_us = rows.expires_us(self._interval)
+        expires_us = self._expires_us(rows)
         pairs = pairs_of(self._interval, rows, own >= 0)
         is_matched = mark_of(values.numbers).astype(np.bool_)
         is_matched[pairs.first] = is_matched[pairs.second] = True

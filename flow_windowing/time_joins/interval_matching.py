@@ -1,6 +1,6 @@
 """Matching of an interval join: partners, expiry and lateness.
 
-Timestamps are integers, or int64 arrays of them, in µs since the Unix epoch.
+All columns are int64, and timestamps are in µs since the Unix epoch.
 
 A value is on time if its timestamp plus the grace is not behind the watermark. A left value at t
 has partners up to t + after, so once the watermark is past t + after + grace, no partner on time
@@ -12,7 +12,7 @@ expired matches no value that is on time, in whichever order the step compares a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,8 +29,6 @@ LEFT, RIGHT = 0, 1
 GREATEST_US = MAX_US - MIN_US
 """The greatest distance of two timestamps; a longer duration has the same effect."""
 
-N = TypeVar("N", int, Ints)
-
 
 @dataclass(frozen=True)
 class Interval:
@@ -42,41 +40,47 @@ class Interval:
             least ``-before_us``.
         grace_us: the time for which a value behind the watermark is still on time.
 
-    >>> five = Interval(before_us=5, after_us=1, grace_us=0)
-    >>> five.bounds_us(LEFT, 100), five.bounds_us(RIGHT, 100)
-    ((95, 101), (99, 105))
-    >>> five.expires_us(LEFT, 100), five.expires_us(RIGHT, 100)
-    (102, 106)
+    >>> five, sides = Interval(before_us=5, after_us=1, grace_us=0), np.array([LEFT, RIGHT])
+    >>> [bounds.tolist() for bounds in five.bounds_us(sides, np.array([100, 100]))]
+    [[95, 99], [101, 105]]
+    >>> five.expires_us(sides, np.array([100, 100])).tolist()
+    [102, 106]
     """
 
     before_us: int
     after_us: int
     grace_us: int
 
-    def bounds_us(self, side: int, timestamp_us: N) -> tuple[N, N]:
+    def bounds_us(self, sides: Ints, times_us: Ints) -> tuple[Ints, Ints]:
         """Return the least and the greatest timestamp of the partners of values, both inclusive.
 
         Args:
-            side: the side of the values.
-            timestamp_us: the timestamps of the values.
+            sides: the sides of the values.
+            times_us: the timestamps of the values.
         """
-        if side == LEFT:
-            return timestamp_us - self.before_us, timestamp_us + self.after_us
-        return timestamp_us - self.after_us, timestamp_us + self.before_us
+        is_left = np.equal(sides, LEFT)
+        back_us = np.where(is_left, self.before_us, self.after_us)
+        ahead_us = np.where(is_left, self.after_us, self.before_us)
+        return times_us - back_us, times_us + ahead_us
 
-    def expires_us(self, side: int, timestamp_us: N) -> N:
-        """Return the least watermark at which no partner on time can come any more."""
-        return self.bounds_us(side, timestamp_us)[1] + (self.grace_us + 1)
+    def expires_us(self, sides: Ints, times_us: Ints) -> Ints:
+        """Return the least watermarks at which no partner on time can come any more."""
+        return self.bounds_us(sides, times_us)[1] + (self.grace_us + 1)
 
-    def window_of(self, side: int, timestamp_us: int) -> WindowMetadata:
-        """Return the window of a value: the interval of its partners.
+    def windows_of(self, sides: Ints, times_us: Ints) -> list[WindowMetadata]:
+        """Return the windows of values: the intervals of their partners.
 
         Args:
-            side: the side of the value.
-            timestamp_us: the timestamp of the value, which is the window's id.
+            sides: the sides of the values.
+            times_us: the timestamps of the values, which are the windows' ids.
         """
-        open_us, close_us = map(from_us, self.bounds_us(side, timestamp_us))
-        return WindowMetadata(timestamp_us, open_us, close_us, timestamp=from_us(timestamp_us))
+        opens, closes = (
+            map(from_us, bounds.tolist()) for bounds in self.bounds_us(sides, times_us)
+        )
+        return [
+            WindowMetadata(time_us, open_time, close_time, timestamp=from_us(time_us))
+            for time_us, open_time, close_time in zip(times_us.tolist(), opens, closes, strict=True)
+        ]
 
 
 class SidedRows(NamedTuple):
@@ -93,16 +97,6 @@ class SidedRows(NamedTuple):
     times_us: Ints
     numbers: Ints
     sides: Ints
-
-    def expires_us(self, interval: Interval) -> Ints:
-        """Return the least watermark at which each value expires."""
-        return expiry_us(interval, self.sides, self.times_us)
-
-
-def expiry_us(interval: Interval, sides: Ints, times_us: Ints) -> Ints:
-    """Return the least watermark at which values of these sides and timestamps expire."""
-    of_sides = (interval.expires_us(side, times_us) for side in (LEFT, RIGHT))
-    return np.where(sides == LEFT, *of_sides)
 
 
 class RowPairs(NamedTuple):
@@ -132,7 +126,7 @@ def pairs_of(interval: Interval, rows: SidedRows, is_new: Mask) -> RowPairs:
         new = np.flatnonzero(is_new & (rows.sides == side))
         others = np.flatnonzero(rows.sides != side)
         others = others[np.lexsort((rows.times_us[others], rows.slots[others]))]
-        least_us, greatest_us = interval.bounds_us(side, rows.times_us[new])
+        least_us, greatest_us = interval.bounds_us(rows.sides[new], rows.times_us[new])
         times_us = distinct(np.sort(rows.times_us[others]))
         width = len(times_us) + 1
         ranked = rows.slots[others] * width + np.searchsorted(times_us, rows.times_us[others])

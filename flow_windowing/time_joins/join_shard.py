@@ -180,8 +180,8 @@ class JoinShard(ClockedShard):
     def _missed_windows(
         self, late: EnteringRows, values: list[Any]
     ) -> Sequence[tuple[WindowMetadata, ...]]:
-        of_rows = zip(values, late.times_us.tolist(), strict=True)
-        return [(self._interval.window_of(side, time_us),) for (side, _), time_us in of_rows]
+        sides = np.array([side for side, _ in values], np.int64)
+        return [(window,) for window in self._interval.windows_of(sides, late.times_us)]
 
     @abstractmethod
     def _is_pending(self, tags: Ints) -> Mask:
@@ -250,7 +250,4 @@ class JoinShard(ClockedShard):
 
     def _windows_of(self, sides: Ints, times_us: Ints, latest_us: Ints) -> pa.RecordBatch:
         """Return the windows of values as records."""
-        left, right = (self._interval.bounds_us(side, times_us) for side in (LEFT, RIGHT))
-        is_left = sides == LEFT
-        bounds = np.where(is_left, left[0], right[0]), np.where(is_left, left[1], right[1])
-        return METADATA.records(times_us, bounds, latest_us)
+        return METADATA.records(times_us, self._interval.bounds_us(sides, times_us), latest_us)
