@@ -52,15 +52,12 @@ class StopFlag:
     """Flag with which another thread, or a signal handler, stops a run between two epochs."""
 
     def __init__(self) -> None:
-        self._ends: list[FeedEnd] = []
         self._calls: list[Callable[[], object]] = []
         self.asked = threading.Event()
 
     def ask(self) -> None:
         """Ask the run to finish the current epoch and stop."""
         self.asked.set()
-        for end in self._ends:
-            end.stop_asked.set()
         for call in list(self._calls):
             call()
 
@@ -69,12 +66,6 @@ class StopFlag:
         self._calls.append(call)
         if self.asked.is_set():
             call()
-
-    def watch(self, end: FeedEnd) -> None:
-        """Register the events of a run, which `ask` stops."""
-        self._ends.append(end)
-        if self.asked.is_set():
-            end.stop_asked.set()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -28,6 +29,7 @@ from flow.engine.tables.table_files import (
     empty_contents,
 )
 from flow.errors import RAISED, FlowError, StepError, brief
+from flow.instants import NEVER
 from flow.operators.edges import Input
 from flow.operators.keyed_tables import LookupTable
 from flow.process import print_text
@@ -87,6 +89,9 @@ def _rows_of_function(step_id: str, source: Callable[[], Any]) -> list[Chunk]:
         raise StepError(step_id, f"reading its source raised {brief(error)}") from error
     return [Items(items, positions(0, 0, 0, len(items)))]
 
+
+LookUp: TypeAlias = Callable[[Step, Control], Iterable[Change]]
+"""A function that reads the rows of a lookup table as changes."""
 
 logger = logging.getLogger("flow")
 
@@ -152,7 +157,7 @@ class Tables:
         before: Mapping[str, TableVersion],
         read: Iterable[TaskContext],
         control: Control,
-        look_up: Callable[[Step, Control], Iterable[Change]] | None = None,
+        look_up: LookUp = lookup_changes,
     ) -> dict[str, TableVersion]:
         """Change the tables as an epoch is planned, and return the versions that it sees.
 
@@ -168,7 +173,7 @@ class Tables:
         changes: dict[str, list[Change]] = {name: [] for name in self.logs}
         for context in read:
             for name, found in context.changes.items():
-                changes[name] += [change for _, change in sorted(found, key=_position)]
+                changes[name] += [change for _, change in sorted(found, key=itemgetter(0))]
             self._stats.add(context.stats)
             for line in context.printed:
                 print_text(line)
@@ -177,7 +182,7 @@ class Tables:
             log.restore(before.get(log.name, TableVersion()))
             operator = log.operator
             if isinstance(operator, LookupTable):
-                self._refresh(log, operator, control, look_up or lookup_changes)
+                self._refresh(log, operator, control, look_up)
             else:
                 log.change(changes[name])
             versions[log.name] = log.version
@@ -197,15 +202,14 @@ class Tables:
         log: TableLog,
         operator: LookupTable,
         control: Control,
-        look_up: Callable[[Step, Control], Iterable[Change]],
+        look_up: LookUp,
     ) -> None:
         """Read a lookup table's source if that is due, at the start of a run too."""
         name, now_us = log.step.step_id, control.moment.steady_us
         read_at_us, refresh_us = log.version.read_at_us, operator.refresh_us
-        if read_at_us is not None and name in self._looked_up:
-            is_due = refresh_us is not None and now_us >= read_at_us + refresh_us
-            if not is_due:
-                return
+        due_us = NEVER if refresh_us is None else (read_at_us or 0) + refresh_us
+        if read_at_us is not None and name in self._looked_up and now_us < due_us:
+            return
         try:
             rows: dict[str, bytes] = {}
             for change in look_up(log.step, control):
@@ -246,10 +250,6 @@ def read_all(plan: Plan, control: Control, parallelism: int) -> tuple[Plan, Cont
         read = list(read_slices(plan, plan_everything(planners), control))
     control = replace(control, tables=tables.after({}, read, control))
     return replace(plan, table_store=MemoryTables(tables.contents)), control
-
-
-def _position(change: tuple[int, Change]) -> int:
-    return change[0]
 
 
 def read_slices(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import itertools
 import json
 import logging
 import time
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from flow.columns.chunks import MAX_SOURCES, MAX_SPLITS
-from flow.connectors.source import Json, MemoryLog, Planner, Slice, SourceLog, Split
+from flow.connectors.source import Json, MemoryLog, Planner, Slice, SourceLog
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition
 from flow.engine.epoch.failures import naming
 from flow.engine.feed.input_progress import InputProgress
@@ -385,24 +386,14 @@ def batch_plan(plan: Plan, slices: Mapping[str, Sequence[Slice]], last: Control)
         replace(running, behind=_behind(slices, run_slices, number)) for number in range(count)
     )
     numbers = {partition: number for number, partition in enumerate(sources or ())}
-    readings: list[Reading] = []
-    for name, planned in slices.items():
-        for slice_number, each in zip(run_slices[name], planned, strict=True):
-            readings += _readings(name, each.splits, len(readings), slice_number, numbers)
-    return BatchPlan(readings, controls, last)
-
-
-def _readings(
-    name: str,
-    splits: Sequence[Split],
-    first: int,
-    slice_number: int,
-    numbers: Mapping[SourcePartition, int],
-) -> list[Reading]:
-    return [
-        Reading(name, split, first + index, slice_number, numbers.get((name, split.partition)))
-        for index, split in enumerate(splits)
+    origins = itertools.count()
+    readings = [
+        Reading(name, split, next(origins), slice_number, numbers.get((name, split.partition)))
+        for name, planned in slices.items()
+        for slice_number, each in zip(run_slices[name], planned, strict=True)
+        for split in each.splits
     ]
+    return BatchPlan(readings, controls, last)
 
 
 def _behind(

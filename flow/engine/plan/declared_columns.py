@@ -94,7 +94,7 @@ def _of_port(step: Step, port: int, ups: list[StreamColumns]) -> StreamColumns:
     if isinstance(operator, Merge):
         return _merged(step, known)
     if isinstance(operator, (KeyOn, KeyRm)):
-        return _keyed(step, known[0], has_key=isinstance(operator, KeyOn))
+        return _with_key(step, known[0], has_key=isinstance(operator, KeyOn))
     if isinstance(operator, ToRecords):
         return KnownColumns(known[0].schema)
     if isinstance(operator, (Map, FlatMap, MapBatches, TableReader)):
@@ -126,7 +126,7 @@ def _merged(step: Step, ups: list[KnownColumns]) -> StreamColumns:
     return UnknownColumns(f"the streams that step {step.step_id!r} merges have different columns")
 
 
-def _keyed(step: Step, up: KnownColumns, *, has_key: bool) -> StreamColumns:
+def _with_key(step: Step, up: KnownColumns, *, has_key: bool) -> StreamColumns:
     if up.has_key == has_key:
         return UnknownColumns(f"the items of step {step.step_id!r} are pairs in pairs")
     return KnownColumns(up.values, has_key, up.are_records)

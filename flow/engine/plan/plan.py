@@ -149,7 +149,7 @@ class Plan:
     tables: tuple[str, ...] = ()
     outputs: tuple[Edge, ...] = ()
     edges: tuple[Edge, ...] = ()
-    hops: dict[StreamId, tuple[Hop, ...]] | None = None
+    hops: Mapping[StreamId, tuple[Hop, ...]] = field(default_factory=dict)
     levels: tuple[tuple[str, ...], ...] = ()
     state_names: Mapping[str, str] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
@@ -284,7 +284,7 @@ class Plan:
 
     def hops_of(self, stream: StreamId) -> tuple[Hop, ...]:
         """Return the next places of a stream's items."""
-        return (self.hops or {}).get(stream, ())
+        return self.hops.get(stream, ())
 
     def edges_into(self, step_id: str) -> tuple[Edge, ...]:
         """Return the edges that a step reads, by side."""
@@ -297,7 +297,7 @@ class Plan:
         return replace(
             self,
             steps={name: step for name, step in self.steps.items() if name not in here},
-            hops={at: hops for at, hops in (self.hops or {}).items() if at.step_id not in here},
+            hops={at: hops for at, hops in self.hops.items() if at.step_id not in here},
         )
 
     def with_steps(self, steps: dict[str, Step]) -> Plan:
@@ -306,7 +306,7 @@ class Plan:
             stream: tuple(
                 hop if isinstance(hop, Edge) else steps[hop.step_id] for hop in hops_of_stream
             )
-            for stream, hops_of_stream in (self.hops or {}).items()
+            for stream, hops_of_stream in self.hops.items()
         }
         return replace(self, steps=steps, hops=hops)
 

@@ -35,7 +35,7 @@ from flow.columns.chunks import Positions, sources_at
 from flow.dataflow import StreamId
 from flow.engine.epoch.context import Control, SourcePartition
 from flow.engine.packets.packets import HOLDS, SLICE_BITS, Packet
-from flow.engine.progress.meter import Marks
+from flow.engine.progress.meter import Marks, growth_in
 from flow.instants import NEVER, NO_PROGRESS
 
 MOST_EVALUATIONS = 1 << 22
@@ -259,12 +259,8 @@ def _track(
     kept: BoundState, partition: SourcePartition, marks_of: dict[SourcePartition, list[Marks]]
 ) -> Track:
     before = kept.partitions.get(partition)
-    marks = marks_of.get(partition, ())
-    return Track(
-        NO_PROGRESS if before is None else before.reached_us,
-        np.concatenate([np.empty(0, np.int64), *(one.positions for one in marks)]),
-        np.concatenate([np.empty(0, np.int64), *(one.values for one in marks)]),
-    )
+    start_us = NO_PROGRESS if before is None else before.reached_us
+    return Track(start_us, *growth_in(marks_of.get(partition, ())))
 
 
 def _heard_us(kept: BoundState, partition: SourcePartition, now_us: int, is_read: bool) -> int:

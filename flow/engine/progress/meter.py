@@ -9,7 +9,7 @@ positions at which the greatest measure grew. Each shard combines the marks of a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,6 +95,13 @@ class Marks(NamedTuple):
         """Return the number of the edge in a payload made by `encode`."""
         dest: int = json.loads(payload.partition(b"\n")[0])[0]
         return dest
+
+
+def growth_in(marks: Iterable[Marks]) -> tuple[Positions, Positions]:
+    """Return the positions and the values of all marks, int64."""
+    nothing, several = np.empty(0, np.int64), list(marks)
+    positions = np.concatenate([nothing, *(one.positions for one in several)])
+    return positions, np.concatenate([nothing, *(one.values for one in several)])
 
 
 class Growth:

@@ -147,9 +147,8 @@ def step_time(
         control: the epoch's control.
         holds: the holds of steps at earlier levels.
     """
-    operator, name = step.operator, step.step_id
-    if not isinstance(operator, Stateful):
-        raise TypeError(f"step {name!r} is not keyed")
+    name = step.step_id
+    operator = plan.keyed(name)
     feeds = plan.feeds.get(name, ())
     moment = _moment(control, feeds) if operator.declared.follows_inputs else control.moment
     is_bounded, is_moment = plan.has_bound(name, control.many), plan.is_moment(name)

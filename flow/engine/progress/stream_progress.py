@@ -28,7 +28,7 @@ import numpy as np
 
 from flow.columns.chunks import Positions
 from flow.engine.progress.bound import Bound, BoundState, Least, Track
-from flow.engine.progress.meter import Marks
+from flow.engine.progress.meter import Marks, growth_in
 from flow.format_version import VERSION, check_format, version_in
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.keyed.logic import Progress
@@ -47,7 +47,7 @@ class Sent(NamedTuple):
     marks: Marks
 
 
-class Reached(NamedTuple):
+class ProgressAt(NamedTuple):
     """Progress of a partition, and the running time of the epoch that set it."""
 
     base_us: int
@@ -64,7 +64,7 @@ class StepProgress:
         bound: the state of the bound of the step's watermarks.
     """
 
-    reached: dict[StreamPartition, Reached] = field(default_factory=dict)
+    reached: dict[StreamPartition, ProgressAt] = field(default_factory=dict)
     floor_us: int = NO_PROGRESS
     bound: BoundState = field(default_factory=BoundState)
 
@@ -85,7 +85,7 @@ class StepProgress:
             return cls()
         check_format(f"the state of step {step_id!r}", version_in(content))
         floor_us, rows, bound = json.loads(content[1:])
-        reached = {(side, by, n): Reached(*reached) for side, by, n, *reached in rows}
+        reached = {(side, by, n): ProgressAt(*reached) for side, by, n, *reached in rows}
         return cls(reached, floor_us, BoundState.from_json(bound))
 
 
@@ -93,8 +93,7 @@ class _PartitionTrack(Track):
     """Progress of one partition in an epoch; `before` its first measured item it has none."""
 
     def __init__(self, start_us: int | None, marks: list[Marks]) -> None:
-        positions = np.concatenate([np.empty(0, np.int64), *(one.positions for one in marks)])
-        values = np.concatenate([np.empty(0, np.int64), *(one.values for one in marks)])
+        positions, values = growth_in(marks)
         self._first_pos = positions.min() if start_us is None else None
         if start_us is None:
             start_us = int(values[positions == self._first_pos].min())
@@ -207,21 +206,21 @@ class Timeline:
             return NEVER
         return min(self._moment.inputs_now_us + least_us - self._end_us, NEVER)
 
-    def _at(self, reached: Reached, clock_us: int) -> int:
+    def _at(self, reached: ProgressAt, clock_us: int) -> int:
         """Return the progress of a partition, with the time that has passed until `clock_us`."""
         passed_us = clock_us - reached.set_at_us if self._advances else 0
         return reached.base_us + max(0, passed_us)
 
-    def _keep(self, track: Track, before: Reached | None) -> Reached:
+    def _keep(self, track: Track, before: ProgressAt | None) -> ProgressAt:
         """Return the progress of a partition by its items, unless time has advanced it further."""
         if before is not None and track.end_us <= self._at(before, self._moment.inputs_us):
             return before
-        return Reached(track.end_us, self._moment.running_us)
+        return ProgressAt(track.end_us, self._moment.running_us)
 
 
 def _counting(
-    reached: dict[StreamPartition, Reached], first: Mapping[str, int]
-) -> dict[StreamPartition, Reached]:
+    reached: dict[StreamPartition, ProgressAt], first: Mapping[str, int]
+) -> dict[StreamPartition, ProgressAt]:
     """Return the progress of the partitions that count in the next epoch.
 
     Args:

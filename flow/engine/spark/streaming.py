@@ -177,7 +177,7 @@ class StreamingRun:
         parallelism, sources = cores_of(self.spark), self.plan.sources
         with planners_of(self.plan, sources, parallelism, log_of) as planners:
             feed = self._feed = self._new_feed(storage, planners, end_now)
-            self.stop.watch(feed.end)
+            self.stop.on_ask(feed.end.stop_asked.set)
             server = FeedServer(feed, parallelism, self._timer)
             query = self._query = None
             try:

@@ -18,7 +18,7 @@ from flow.engine.packets.packets import PROGRESS, Packet
 from flow.engine.plan.plan import Edge, EdgeKind, Plan
 from flow.engine.progress.meter import Marks, Partition
 from flow.engine.progress.step_time import step_time
-from flow.engine.progress.stream_progress import Reached, Sent, StepProgress, Timeline
+from flow.engine.progress.stream_progress import ProgressAt, Sent, StepProgress, Timeline
 from flow.engine.state.key_states import SegmentedStates
 from flow.engine.state.store import PROGRESS_SEGMENT, MemoryStore
 from flow.instants import NO_PROGRESS, Moment
@@ -100,7 +100,7 @@ def test_a_timeline_agrees_with_the_model(
     for one in all_sent:
         points.setdefault(one.marks.partition.number, []).extend(points_of(one))
     rules = TimelineModel(start, points)
-    kept = StepProgress({(0, "in", number): Reached(us, 0) for number, us in start.items()})
+    kept = StepProgress({(0, "in", number): ProgressAt(us, 0) for number, us in start.items()})
 
     timeline = Timeline(Mileage(), kept, all_sent, Moment(100))
 
@@ -174,7 +174,7 @@ def test_a_step_without_progress_reads_none() -> None:
 
 
 def test_the_format_of_stored_progress_is_unchanged() -> None:
-    kept = StepProgress({(0, "in", 3): Reached(5, 1), (1, "", 2): Reached(7, 2)}, floor_us=6)
+    kept = StepProgress({(0, "in", 3): ProgressAt(5, 1), (1, "", 2): ProgressAt(7, 2)}, floor_us=6)
     content = b'\x01[6, [[0, "in", 3, 5, 1], [1, "", 2, 7, 2]], null]'
     assert kept.encode() == content
     assert StepProgress.decode(content, "travel") == kept
