@@ -204,7 +204,6 @@ def configuration_findings(effective: EffectiveConfig) -> Iterator[Finding]:
     ]
     if not findings:
         given = [f"{name} ({each.origin})" for name, each in effective.settings.items()]
-        given += [f"conf {name} ({each.origin})" for name, each in effective.conf.items()]
         findings = [ok("Configuration", f"set: {', '.join(given)}" if given else "defaults")]
     yield from findings
 

@@ -62,6 +62,11 @@ def test_a_configuration_is_judged(
     assert is_last([found], level, text)
 
 
+def test_each_setting_is_listed_once() -> None:
+    (finding,) = configuration_findings(effective(shards=4, conf={"spark.a": "b"}))
+    assert finding.text == "set: shards (run: shards), conf spark.a (run: conf spark.a)"
+
+
 def test_a_misspelt_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOW_DRIVER_MEMROY", "2g")
     monkeypatch.setenv("FLOW_OF_ANOTHER_PROGRAM", "1")

@@ -13,7 +13,7 @@ import pytest
 import flow.doctor.__main__ as doctor
 from flow import Dataflow
 from flow.cli import run_command
-from flow.config.flow_config import EffectiveConfig
+from flow.config.flow_config import FIELD, EffectiveConfig
 from flow.engine.epoch.summary import Summary
 from recovery import RecoveryConfig
 
@@ -51,8 +51,8 @@ class Runs:
         self.action = action
 
     def __call__(self, flow: Dataflow, effective: EffectiveConfig, **arguments: Any) -> Summary:
-        names = [*effective.settings, *(["conf"] if effective.conf else [])]
-        given = {name: effective.value(name) for name in names}
+        given = {name: effective.value(name) for name in effective.settings if name in FIELD}
+        given |= {"conf": effective.value("conf")} if effective.conf else {}
         self.arguments = {"flow": flow, **given, **arguments}
         self.action()
         counts = Counter({("in", "out"): 1})
