@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flow.checks import check_choice, check_whole
-from flow.engine.checkpoint.recovery import Admission
+from flow.engine.checkpoint.identity import Admission
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowTypeError, shorten
 from recovery.identity.admitting import admit

@@ -18,7 +18,7 @@ from flow.connectors.files.epoch_directory import EpochDirectory
 from flow.connectors.files.file_list import FileSummary
 from flow.connectors.kafka.sending import Entry
 from flow.connectors.sql.sqlite import SqliteSink
-from flow.engine.checkpoint.checkpoint import Identity
+from flow.engine.checkpoint.identity import Identity
 from flow.engine.checkpoint.stored_log import entries_of, summary_of
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.plan.compiler import compile_flow

@@ -26,7 +26,7 @@ from flow.engine.spark.session.session_settings import LOCAL_DRIVER_MEMORY, LOG_
 from flow.errors import FlowBuildError, FlowError, FlowTypeError, shorten
 
 if TYPE_CHECKING:
-    from flow.engine.checkpoint.recovery import Recovery
+    from flow.engine.checkpoint.identity import Recovery
 
 EngineName: TypeAlias = Literal["auto", "batch", "streaming"]
 Trigger: TypeAlias = Duration | Literal["available"]

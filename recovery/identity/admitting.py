@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from flow.engine.checkpoint.recovery import Admission
+from flow.engine.checkpoint.identity import Admission
 from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError, FlowBuildError
 from flow.format_version import check_format

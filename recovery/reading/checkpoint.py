@@ -21,7 +21,7 @@ from recovery.reading.problems import FileProblem, PathLike, directory_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from flow.engine.checkpoint.checkpoint import Identity
+    from flow.engine.checkpoint.identity import Identity
     from flow.engine.spark.shipping import Layout
     from recovery.reading.files import CheckpointFiles
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flow.engine.checkpoint.checkpoint import CHANGE, NAME, check_settled
+from flow.engine.checkpoint.checkpoint import CHANGE, check_settled
+from flow.engine.checkpoint.identity import NAME
 from flow.engine.checkpoint.lock import CheckpointLock, Claim, holder_of
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.temporary import temporary_directory

@@ -39,7 +39,7 @@ from recovery.reading.problems import PathLike, directory_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from flow.engine.checkpoint.checkpoint import Identity
+    from flow.engine.checkpoint.identity import Identity
     from recovery.reading.files import CheckpointFiles
 
 
@@ -90,7 +90,7 @@ def seed(
 def _new_identity(
     files: CheckpointFiles, plan: Plan, shards: int | None, partitions: int | None
 ) -> Identity:
-    from flow.engine.checkpoint.checkpoint import Identity
+    from flow.engine.checkpoint.identity import Identity
 
     dealt = partitions or min(files.session.sparkContext.defaultParallelism, 32)
     return Identity(

@@ -32,7 +32,7 @@ from recovery.reading.rendering import Json, command, time_text
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from flow.engine.checkpoint.checkpoint import Identity
+    from flow.engine.checkpoint.identity import Identity
     from recovery.reading.files import CheckpointFiles
 
 NOTE = "how-to-undo.txt"

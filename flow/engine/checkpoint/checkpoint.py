@@ -25,137 +25,17 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from flow.connectors.sink import CheckpointContext
-from flow.connectors.source import Json
-from flow.engine.checkpoint.recovery import Admission, Recovery
+from flow.engine.checkpoint.identity import NAME, Admission, Identity, Recovery
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.session.versions import parse_version
 from flow.errors import CheckpointError
-from flow.format_version import VERSION, check_format
 
-NAME = "flow.json"
 CHANGE = "change.json"
 """Journal of a tool: its changes, and the command that finishes them."""
 
 logger = logging.getLogger("flow")
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Identity of a checkpoint: content of `flow.json`.
-
-    Attributes:
-        flow_id: the flow's name.
-        run_id: id of the checkpoint in sinks; every new checkpoint has another.
-        shards: number of shards of the key space.
-        partitions: number of partitions of each level.
-        generation: number of changes of layout.
-        first_epoch: the number of the generation's first epoch.
-        start: the offset that the generation starts from, as JSON; ``None`` for a fresh start.
-        begun: offset of the interrupted epoch of the generation before, as JSON.
-        recovery: JSON that the flow's recovery settings store: its fingerprint.
-        dropping: names of state to be removed.
-        rewinds: number of rewinds.
-        earlier: former values of `recovery`, each with the last epoch (inclusive) that it is valid
-            for, ordered by epoch; a rewind to such an epoch restores the value.
-        spark_version: the version of Spark that wrote last.
-        undone: offsets as JSON that a rewind has undone, in order, after the offset of its epoch:
-            the plans of the epochs that the next run replays.
-    """
-
-    flow_id: str
-    run_id: str
-    shards: int
-    partitions: int
-    spark_version: str
-    generation: int = 0
-    first_epoch: int = 0
-    start: Json = None
-    begun: Json = None
-    recovery: Json = None
-    dropping: tuple[str, ...] = ()
-    rewinds: int = 0
-    earlier: tuple[tuple[int, Json], ...] = ()
-    undone: tuple[Json, ...] = ()
-
-    @property
-    def spark(self) -> str:
-        """Directory of Spark's own checkpoint."""
-        return f"spark-{self.generation}" if self.generation else "spark"
-
-    @property
-    def seed(self) -> str:
-        """Directory of the state that the generation starts with."""
-        return f"seed-{self.generation}"
-
-    def to_json(self) -> Json:
-        """Return the identity as JSON."""
-        return {"version": VERSION, **self.__dict__}
-
-    def admitting(self, recovery: Json, dropping: tuple[str, ...], epochs: list[int]) -> Identity:
-        """Return the identity for the next run.
-
-        Args:
-            recovery: JSON that the flow's recovery settings store from now on.
-            dropping: names of state to be removed from now on.
-            epochs: committed epochs that the checkpoint retains, sorted.
-        """
-        earlier = [entry for entry in self.earlier if epochs and entry[0] >= epochs[0]]
-        last_epoch = earlier[-1][0] if earlier else -1
-        if recovery != self.recovery and epochs and epochs[-1] > last_epoch:
-            earlier.append((epochs[-1], self.recovery))
-        admitted = replace(self, dropping=dropping, earlier=tuple(earlier))
-        return admitted._with_recovery(recovery)
-
-    def set_back(self, epoch: int, undone: tuple[Json, ...] = ()) -> Identity:
-        """Return the identity after a rewind to the end of an epoch.
-
-        Args:
-            epoch: the epoch.
-            undone: the value of `undone`.
-        """
-        now = replace(self, rewinds=self.rewinds + 1, undone=undone)
-        recovery = next((value for until, value in self.earlier if until >= epoch), None)
-        if recovery is None:
-            return now
-        earlier = tuple(entry for entry in self.earlier if entry[0] < epoch)
-        return replace(now, dropping=(), earlier=earlier)._with_recovery(recovery)
-
-    def _with_recovery(self, recovery: Json) -> Identity:
-        """Return the identity with other settings, without plans that no longer fit the flow."""
-        is_same = _planned_for(recovery) == _planned_for(self.recovery)
-        return replace(self, recovery=recovery, undone=self.undone if is_same else ())
-
-    @classmethod
-    def from_json(cls, content: Json, root: str) -> Identity:
-        """Return the identity in JSON made by `to_json`.
-
-        Raises:
-            CheckpointError: when the content is no identity, or has another format.
-        """
-        where = f"{root}/{NAME}"
-        try:
-            version, _ = content["version"], content["flow_id"]
-            check_format(where, version)
-            fields = {name: content[name] for name in cls.__dataclass_fields__}
-            fields["dropping"] = tuple(fields["dropping"])
-            fields["undone"] = tuple(fields["undone"])
-            fields["earlier"] = tuple((int(until), value) for until, value in fields["earlier"])
-            return cls(**fields)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"{where} is not a flow's checkpoint") from error
-
-
-def _planned_for(recovery: Json) -> Json:
-    """Return what plans of epochs depend on, of the JSON of a flow's recovery settings.
-
-    A plan has no version of a table that was added later, and no numbers of source partitions for
-    a keyed step that was.
-    """
-    kept = recovery if isinstance(recovery, dict) else {}
-    known = kept.get("fingerprint", {})
-    return kept.get("names"), known.get("inputs"), known.get("tables"), set(known.get("keyed", ()))
 
 
 def read_identity(storage: Storage) -> Identity:

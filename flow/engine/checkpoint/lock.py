@@ -33,7 +33,7 @@ from functools import cache
 from pathlib import Path
 
 from flow.connectors.source import Json
-from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
+from flow.engine.checkpoint.identity import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.spark.session.spark_failures import JVM_ERRORS
 from flow.errors import CheckpointError, FlowError, first_line

@@ -15,7 +15,7 @@ from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format
 
 if TYPE_CHECKING:
-    from flow.engine.checkpoint.checkpoint import Identity
+    from flow.engine.checkpoint.identity import Identity
     from flow.engine.checkpoint.storage import Storage
 
 

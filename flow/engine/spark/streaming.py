@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flow.connectors.source import Planner, SourceLog
-from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.checkpoint import Checkpoint, Upkeep, epochs_of
+from flow.engine.checkpoint.identity import NAME as CHECKPOINT_NAME
+from flow.engine.checkpoint.identity import Recovery
 from flow.engine.checkpoint.lock import CheckpointLock, CheckpointWatch
-from flow.engine.checkpoint.recovery import Recovery
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.checkpoint.stored_log import StoredLog
 from flow.engine.epoch.context import Stats

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from flow import CheckpointError, EpochReport, run
 from flow.connectors.source import Json
-from flow.engine.checkpoint.checkpoint import Identity, check_spark_version
+from flow.engine.checkpoint.checkpoint import check_spark_version
+from flow.engine.checkpoint.identity import Identity
 from flow.engine.checkpoint.lock import CheckpointLock, holder_of
 from flow.engine.checkpoint.storage import Storage
 from flow.testing import TestingSink, TestingSource

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from flow import CheckpointError
-from flow.engine.checkpoint.checkpoint import Identity
+from flow.engine.checkpoint.identity import Identity
 from recovery.reading.checkpoint import CheckpointReader
 
 

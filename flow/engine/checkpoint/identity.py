@@ -1,0 +1,196 @@
+"""The identity of a checkpoint, and the admission of a flow to it by recovery settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from flow.connectors.source import Json
+from flow.engine.plan.plan import Plan
+from flow.errors import CheckpointError
+from flow.format_version import VERSION, check_format
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+NAME = "flow.json"
+"""The file of the identity."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Identity of a checkpoint: content of `flow.json`.
+
+    Attributes:
+        flow_id: the flow's name.
+        run_id: id of the checkpoint in sinks; every new checkpoint has another.
+        shards: number of shards of the key space.
+        partitions: number of partitions of each level.
+        generation: number of changes of layout.
+        first_epoch: the number of the generation's first epoch.
+        start: the offset that the generation starts from, as JSON; ``None`` for a fresh start.
+        begun: offset of the interrupted epoch of the generation before, as JSON.
+        recovery: JSON that the flow's recovery settings store: its fingerprint.
+        dropping: names of state to be removed.
+        rewinds: number of rewinds.
+        earlier: former values of `recovery`, each with the last epoch (inclusive) that it is valid
+            for, ordered by epoch; a rewind to such an epoch restores the value.
+        spark_version: the version of Spark that wrote last.
+        undone: offsets as JSON that a rewind has undone, in order, after the offset of its epoch:
+            the plans of the epochs that the next run replays.
+    """
+
+    flow_id: str
+    run_id: str
+    shards: int
+    partitions: int
+    spark_version: str
+    generation: int = 0
+    first_epoch: int = 0
+    start: Json = None
+    begun: Json = None
+    recovery: Json = None
+    dropping: tuple[str, ...] = ()
+    rewinds: int = 0
+    earlier: tuple[tuple[int, Json], ...] = ()
+    undone: tuple[Json, ...] = ()
+
+    @property
+    def spark(self) -> str:
+        """Directory of Spark's own checkpoint."""
+        return f"spark-{self.generation}" if self.generation else "spark"
+
+    @property
+    def seed(self) -> str:
+        """Directory of the state that the generation starts with."""
+        return f"seed-{self.generation}"
+
+    def to_json(self) -> Json:
+        """Return the identity as JSON."""
+        return {"version": VERSION, **self.__dict__}
+
+    def admitting(self, recovery: Json, dropping: tuple[str, ...], epochs: list[int]) -> Identity:
+        """Return the identity for the next run.
+
+        Args:
+            recovery: JSON that the flow's recovery settings store from now on.
+            dropping: names of state to be removed from now on.
+            epochs: committed epochs that the checkpoint retains, sorted.
+        """
+        earlier = [entry for entry in self.earlier if epochs and entry[0] >= epochs[0]]
+        last_epoch = earlier[-1][0] if earlier else -1
+        if recovery != self.recovery and epochs and epochs[-1] > last_epoch:
+            earlier.append((epochs[-1], self.recovery))
+        admitted = replace(self, dropping=dropping, earlier=tuple(earlier))
+        return admitted._with_recovery(recovery)
+
+    def set_back(self, epoch: int, undone: tuple[Json, ...] = ()) -> Identity:
+        """Return the identity after a rewind to the end of an epoch.
+
+        Args:
+            epoch: the epoch.
+            undone: the value of `undone`.
+        """
+        now = replace(self, rewinds=self.rewinds + 1, undone=undone)
+        recovery = next((value for until, value in self.earlier if until >= epoch), None)
+        if recovery is None:
+            return now
+        earlier = tuple(entry for entry in self.earlier if entry[0] < epoch)
+        return replace(now, dropping=(), earlier=earlier)._with_recovery(recovery)
+
+    def _with_recovery(self, recovery: Json) -> Identity:
+        """Return the identity with other settings, without plans that no longer fit the flow."""
+        is_same = _planned_for(recovery) == _planned_for(self.recovery)
+        return replace(self, recovery=recovery, undone=self.undone if is_same else ())
+
+    @classmethod
+    def from_json(cls, content: Json, root: str) -> Identity:
+        """Return the identity in JSON made by `to_json`.
+
+        Raises:
+            CheckpointError: when the content is no identity, or has another format.
+        """
+        where = f"{root}/{NAME}"
+        try:
+            version, _ = content["version"], content["flow_id"]
+            check_format(where, version)
+            fields = {name: content[name] for name in cls.__dataclass_fields__}
+            fields["dropping"] = tuple(fields["dropping"])
+            fields["undone"] = tuple(fields["undone"])
+            fields["earlier"] = tuple((int(until), value) for until, value in fields["earlier"])
+            return cls(**fields)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{where} is not a flow's checkpoint") from error
+
+
+def _planned_for(recovery: Json) -> Json:
+    """Return what plans of epochs depend on, of the JSON of a flow's recovery settings.
+
+    A plan has no version of a table that was added later, and no numbers of source partitions for
+    a keyed step that was.
+    """
+    kept = recovery if isinstance(recovery, dict) else {}
+    known = kept.get("fingerprint", {})
+    return kept.get("names"), known.get("inputs"), known.get("tables"), set(known.get("keyed", ()))
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Result of an admission.
+
+    Attributes:
+        kept: JSON that the checkpoint stores and passes to the next admission.
+        names: names of steps in state and of inputs in offsets, by step id, where the two differ.
+        dropped: names of state whose step was removed.
+        warnings: warnings for the user.
+    """
+
+    kept: Json = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Recovery(Protocol):
+    """Recovery settings of a flow; see `recovery.RecoveryConfig`."""
+
+    @property
+    def path(self) -> str:
+        """The checkpoint's directory, a path or a URI."""
+
+    @property
+    def keep_epochs(self) -> int:
+        """Number of finished epochs that the checkpoint retains for a rewind."""
+
+    def check(self, spark: SparkSession) -> None:
+        """Check that a checkpoint's newest files are complete, before a run changes any.
+
+        Raises:
+            CheckpointError: when a file is missing or damaged.
+        """
+
+    def state(self, step_id: str, key: str | None, spark: SparkSession) -> Json:
+        """Return the state of a step's first keys, or of one key, after the last epoch, as JSON.
+
+        Args:
+            step_id: the step.
+            key: the only key; ``None`` for the first keys.
+            spark: the session that reads the checkpoint.
+
+        Raises:
+            CheckpointError: when the checkpoint has no epoch, or no state of the step or the key.
+        """
+
+    def admit(self, kept: Json, plan: Plan, dropping: Sequence[str] = ()) -> Admission:
+        """Check that a flow fits a checkpoint.
+
+        Args:
+            kept: `Admission.kept` of the run before; ``None`` for a new checkpoint.
+            plan: the flow.
+            dropping: names of state whose removal may not have finished.
+
+        Raises:
+            CheckpointError: when the checkpoint's state does not fit the flow.
+        """
