@@ -15,23 +15,16 @@ L = TypeVar("L")
 R = TypeVar("R")
 
 PORTS = ("down", "late", "closed")
-
-
 DOWN, LATE, CLOSED = range(len(PORTS))
-
+"""The streams of a windowing step by name, and their numbers."""
 
 DEDUP_PORTS = ("down", "late", "duplicates")
+DUPLICATES = 2
 """The streams of a deduplicating step; the first two have the numbers of a windowing step."""
 
-
-DUPLICATES = 2
-
-
 STATE_PORTS = ("down", "late", "expired")
-"""The streams of a map with a state that expires by event time."""
-
-
 EXPIRED = 2
+"""The streams of a map with a state that expires by event time."""
 
 
 class PaneTiming(Enum):

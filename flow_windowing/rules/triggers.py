@@ -22,6 +22,11 @@ from flow.checks import KnownArguments, check_flag, check_whole
 from flow.durations import Duration, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
+T = TypeVar("T")
+
+Timestamp: TypeAlias = Literal["open", "close", "last"]
+"""The time of a window in its metadata: open time, close time, or greatest timestamp."""
+
 
 @dataclass(frozen=True)
 class FiringRule(KnownArguments):
@@ -184,12 +189,6 @@ def _plain_values(config: object) -> dict[str, str]:
         return {}
     values = ((one.name, getattr(config, one.name)) for one in fields(config))
     return {name: str(value) for name, value in values if isinstance(value, _PLAIN)}
-
-
-Timestamp: TypeAlias = Literal["open", "close", "last"]
-"""The time of a window in its metadata: open time, close time, or greatest timestamp."""
-
-T = TypeVar("T")
 
 
 def timestamp_of(
