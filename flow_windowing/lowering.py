@@ -21,7 +21,7 @@ from flow.keyed.step import KeyByKey, Lowering, OverColumns, TimedResults
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import (
     FoldingBuilder,
-    Named,
+    NamedAggregates,
     Partials,
     aggregators_of,
     result_now,
@@ -161,7 +161,7 @@ def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
         windowing,
         tuple(aggregators.values()),
         tuple(ResultColumn(name, _empty_value(one)) for name, one in aggregators.items()),
-        isinstance(folding.aggregator, Named),
+        isinstance(folding.aggregator, NamedAggregates),
         waits,
         config.timestamp,
         config.emit,

@@ -15,7 +15,13 @@ from flow.operators.folds import Greater, Lesser
 from flow.operators.stateless import key_on
 from flow_windowing.aggregates.aggregator import Aggregator, Field
 from flow_windowing.aggregates.collections import COLLECTORS
-from flow_windowing.aggregates.folding import DiscardingBuilder, Fold, FoldingBuilder, Named, Reduce
+from flow_windowing.aggregates.folding import (
+    DiscardingBuilder,
+    Fold,
+    FoldingBuilder,
+    NamedAggregates,
+    Reduce,
+)
 from flow_windowing.aggregates.numbers import Count, Mean, Sum
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.lowering import DriverBuilder
@@ -563,7 +569,7 @@ def named_aggregates(
     operator: str,
     aggregates: Mapping[str, Aggregator[Any, Any, Any]],
     options: Mapping[str, object],
-) -> Named:
+) -> NamedAggregates:
     """Return the aggregates of a step, after a check of each.
 
     Args:
@@ -585,7 +591,7 @@ def named_aggregates(
         )
     for name, one in aggregates.items():
         check_aggregator(step_id, name, one)
-    return Named(tuple(aggregates), tuple(aggregates.values()))
+    return NamedAggregates(tuple(aggregates), tuple(aggregates.values()))
 
 
 def check_aggregator(step_id: str, name: str, aggregator: object) -> None:

@@ -18,12 +18,12 @@ from flow_windowing.rules.window_logic import Arrival
 
 P = TypeVar("P")
 
-Kept: TypeAlias = tuple[P, Any] | None
+PlacedValue: TypeAlias = tuple[P, Any] | None
 """The place of a value in an order of arrivals, and the value; ``None`` before the first value."""
 
 
 @dataclass(frozen=True, repr=False)
-class _OneValue(FieldAggregator[Kept[P], Any], Generic[P]):
+class _OneValue(FieldAggregator[PlacedValue[P], Any], Generic[P]):
     """One of the values, which wins over all others."""
 
     @override
@@ -31,19 +31,19 @@ class _OneValue(FieldAggregator[Kept[P], Any], Generic[P]):
         return field_type
 
     @override
-    def initialize(self) -> Kept[P]:
+    def initialize(self) -> PlacedValue[P]:
         return None
 
     @override
-    def result(self, state: Kept[P]) -> Any:
+    def result(self, state: PlacedValue[P]) -> Any:
         return None if state is None else state[1]
 
     @override
-    def _take(self, state: Kept[P], found: Any, at: Arrival) -> Kept[P]:
+    def _take(self, state: PlacedValue[P], found: Any, at: Arrival) -> PlacedValue[P]:
         return self._join(state, (self._place_of(at), found))
 
     @override
-    def _join(self, state: Kept[P], other: Kept[P]) -> Kept[P]:
+    def _join(self, state: PlacedValue[P], other: PlacedValue[P]) -> PlacedValue[P]:
         if state is None or other is None:
             return other if state is None else state
         return other if self._wins(other, state) else state

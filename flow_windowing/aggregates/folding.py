@@ -88,7 +88,7 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
 
     @override
     def snapshot(self) -> tuple[Any]:
-        if isinstance(self._aggregator, Named):
+        if isinstance(self._aggregator, NamedAggregates):
             return ([copy.copy(state) for state in self.state],)
         return (copy.copy(self.state),)
 
@@ -179,14 +179,14 @@ class Reduce(Aggregator[Any, Any, Any]):
 
 def result_now(aggregator: Aggregator[Any, Any, Any], state: Any) -> Any:
     """Return the current result of an open window, which later values do not change."""
-    if not isinstance(aggregator, Named):
+    if not isinstance(aggregator, NamedAggregates):
         return detach(called(aggregator, "result", state), state)
     parts = zip(aggregator.names, aggregator.aggregators, state, strict=True)
     return {name: result_now(one, kept) for name, one, kept in parts}
 
 
 @dataclass(frozen=True)
-class Named(Aggregator[Any, list[Any], dict[str, Any]]):
+class NamedAggregates(Aggregator[Any, list[Any], dict[str, Any]]):
     """Several aggregators side by side, each under a name."""
 
     names: tuple[str, ...]
@@ -225,13 +225,13 @@ def aggregators_of(
     aggregator: Aggregator[Any, Any, Any],
 ) -> dict[str | None, Aggregator[Any, Any, Any]]:
     """Return the aggregators of a step by name; the only one has the name ``None``."""
-    if isinstance(aggregator, Named):
+    if isinstance(aggregator, NamedAggregates):
         return dict(zip(aggregator.names, aggregator.aggregators, strict=True))
     return {None: aggregator}
 
 
 @dataclass(frozen=True)
-class Partials(Named):
+class Partials(NamedAggregates):
     """Several aggregators side by side whose result is the accumulator of each, by name.
 
     A step that merges the accumulators of several keys computes the results.

@@ -18,7 +18,7 @@ from flow.instants import EPOCH, datetime_us
 from flow_windowing.rules.grid import Grid
 from flow_windowing.windowers.windower import GraceWindower, IndexedLogic, WindowerLogic, span_us
 
-Closed: TypeAlias = Literal["left", "right"]
+ClosedBound: TypeAlias = Literal["left", "right"]
 """The bound that belongs to a window: ``"left"`` is [open, close), ``"right"`` is (open, close]."""
 
 
@@ -29,7 +29,7 @@ class _AlignedWindower(GraceWindower[list[int]]):
 
     length: Duration
     align_to: datetime
-    closed: Closed
+    closed: ClosedBound
 
     def __post_init__(self) -> None:
         _ = self.length_us, self.offset_us, self.align_us, self.grace_us
@@ -102,7 +102,7 @@ class SlidingWindower(_AlignedWindower):
     length: Duration
     offset: Duration
     align_to: datetime = EPOCH
-    closed: Closed = "left"
+    closed: ClosedBound = "left"
     grace: Duration | None = None
 
     @cached_property
@@ -134,7 +134,7 @@ class TumblingWindower(_AlignedWindower):
 
     length: Duration
     align_to: datetime = EPOCH
-    closed: Closed = "left"
+    closed: ClosedBound = "left"
     grace: Duration | None = None
 
     @property

@@ -12,7 +12,7 @@ import flow_windowing as win
 from flow.errors import StepError
 from flow.testing import TestDriver, key_by_key
 from flow_windowing import EventClock, StdDev, TumblingWindower
-from flow_windowing.aggregates.folding import FoldingBuilder, Named
+from flow_windowing.aggregates.folding import FoldingBuilder, NamedAggregates
 from flow_windowing.columnar.values import records
 from flow_windowing.columnar.windows.windowing import WindowPlan
 from flow_windowing.deduplication.ids import IdOf
@@ -66,7 +66,7 @@ def test_values_are_buffered_only_if_order_matters(name: str, waits: bool) -> No
 
 
 def test_unused_columns_are_not_read() -> None:
-    builder = FoldingBuilder(Named(tuple(PICKED), tuple(PICKED.values())), "close")
+    builder = FoldingBuilder(NamedAggregates(tuple(PICKED), tuple(PICKED.values())), "close")
     config = DriverBuilder(PATIENT, MINUTES, builder)
     plan = plan_of(config)
     assert isinstance(plan, WindowPlan)
