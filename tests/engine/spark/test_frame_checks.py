@@ -143,7 +143,7 @@ def test_a_refused_stateful_stream_names_an_operator(stream: DataFrame, name: st
     made, what, instead = STATEFUL[name]
     message = (
         f"^step 'in': its streaming data frame keeps state of its own, for {what}, which a flow "
-        f"can neither go on from nor end. Do that in the flow, with {instead}.*; or let a query of "
+        f"can neither continue nor end. Do that in the flow, with {instead}.*; or let a query of "
     )
     with pytest.raises(FlowBuildError, match=message):
         refuse_stateful_frames(compile_flow(reading(made(stream))))
