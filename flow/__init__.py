@@ -7,8 +7,7 @@ from flow.background import BackgroundRun, RunState
 from flow.config.flow_config import FlowConfig
 from flow.dataflow import Dataflow, KeyedStream, Step, Stream
 from flow.durations import Duration
-from flow.engine.epoch.context import LateSource
-from flow.engine.epoch.late_items import LateItem
+from flow.engine.epoch.statistics import LateItem, LateSource
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.feed.feed import StopFlag
 from flow.errors import (
@@ -26,6 +25,7 @@ from flow.errors import (
 from flow.execution import run
 from flow.frames import to_dataframe
 from flow.instants import Instant, Moment
+from flow.reports import graph_svg as _graph_svg  # noqa: F401  (it registers a flow's display)
 
 __version__ = "0.1.0.dev0"
 

@@ -14,13 +14,13 @@ from typing import TypeAlias
 from typing_extensions import override
 
 from flow.dataflow import Dataflow
-from flow.displays import Bundle, Displayed, display_as
+from flow.displays import Bundle, NotebookObject, display_as
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.feed.feed import StopFlag
 from flow.errors import brief, printable
 from flow.operators.edges import Input
-from flow.reports.displays import summary_html
 from flow.reports.progress import CellInterrupted, CellLine, Progress, in_notebook
+from flow.reports.summary_table import summary_html
 
 logger = logging.getLogger("flow")
 
@@ -52,7 +52,7 @@ class RunState(StrEnum):
     FAILED = "failed"
 
 
-class BackgroundRun(Displayed):
+class BackgroundRun(NotebookObject):
     """A run of a flow in another thread, which ``run(flow, background=True)`` returns.
 
     The thread ends with the program, like a run that is killed: a program calls `wait` before its

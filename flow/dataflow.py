@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from flow.checks import check_function
-from flow.displays import Displayed
+from flow.displays import NotebookObject
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
 X = TypeVar("X")
@@ -60,7 +60,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Dataflow(Displayed):
+class Dataflow(NotebookObject):
     """A flow: a name, and the steps that operators add to it. A notebook shows it as its graph.
 
     Args:

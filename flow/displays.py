@@ -15,7 +15,7 @@ Bundle: TypeAlias = dict[str, str]
 _DISPLAYS: dict[type, Callable[[Any], Bundle]] = {}
 
 
-class Displayed:
+class NotebookObject:
     """An object with a display in notebooks."""
 
     def _repr_mimebundle_(self, **options: Any) -> Bundle:  # noqa: ARG002  (Jupyter's signature)
@@ -25,6 +25,6 @@ class Displayed:
         return plain if display is None else {**plain, **display(self)}
 
 
-def display_as(kind: type[Displayed], display: Callable[[Any], Bundle]) -> None:
+def display_as(kind: type[NotebookObject], display: Callable[[Any], Bundle]) -> None:
     """Register the function that returns the display of the objects of a class."""
     _DISPLAYS[kind] = display

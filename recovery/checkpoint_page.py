@@ -13,15 +13,15 @@ from typing import Any
 
 from flow.config.flow_config import web_address
 from flow.engine.checkpoint.lock import Lease
-from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
-from flow.monitoring.status import ErrorStatus, RunState, RunStatus, StepStatus, graph_from_json
-from flow.web.access import Access
+from flow.engine.epoch.statistics import BUFFERED_VALUES, OPEN_WINDOWS
+from flow.monitoring.run_status import ErrorStatus, RunState, RunStatus, StepStatus, graph_from_json
 from flow.web.hub import Hub
 from flow.web.inside import Inside
+from flow.web.page_access import Access
 from flow.web.server import PageServer
 from recovery import CheckpointStatus, inspect, status
 from recovery import StepStatus as CheckpointedStep
-from recovery.reading.checkpoint import CheckpointReader, open_checkpoint
+from recovery.reading.checkpoint_reader import CheckpointReader, open_checkpoint
 
 HOW_TO_SHOW = "Keys and values are not shown. To show them, start this command with --values."
 

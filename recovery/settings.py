@@ -12,7 +12,7 @@ from flow.engine.checkpoint.identity import Admission
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowTypeError, shorten
 from recovery.identity.admitting import admit
-from recovery.reading.problems import directory_path
+from recovery.reading.file_problems import directory_path
 from recovery.tools import inspecting, verifying
 
 if TYPE_CHECKING:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
-from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
-from flow.monitoring.status import MAX_PARTITIONS, RunState, RunStatus, capped
+from flow.engine.epoch.statistics import STATISTICS, Statistic
+from flow.monitoring.run_status import MAX_PARTITIONS, RunState, RunStatus, capped
 
-_ITEMS = ("in", "out", "late", "filtered")
+_LOSSES = ", ".join(f"`{each.name}`" for each in STATISTICS if each.is_loss and not each.meaning)
 
 
 class Sample(NamedTuple):
@@ -68,32 +67,30 @@ def _of_run(
     return Metric(name, unit, (), meaning, samples)
 
 
-def _items(counter: str, meaning: str) -> Metric:
-    """Return a counter of the items of each step that has counted some."""
+def _of_steps(statistic: Statistic) -> Metric:
+    """Return the metric of a counter or a size, of each step that has it."""
 
     def samples(status: RunStatus) -> Iterator[Sample]:
         for step_id, step in status.steps.items():
-            if counter in step.counts:
-                yield Sample((step_id,), step.counts[counter])
+            found = step.counts if statistic.is_counter else step.gauges
+            if statistic.name in found:
+                yield Sample((step_id,), found[statistic.name] * statistic.scale)
 
-    return Metric(f"flow_step_{counter}_items_total", "items", ("step",), meaning, samples)
-
-
-def _size(gauge: str, unit: str, meaning: str) -> Metric:
-    """Return a size of the state of each step that has such a gauge."""
-    return Metric(f"flow_step_{gauge}", unit, ("step",), meaning, partial(_gauges, gauge))
+    return Metric(statistic.metric, statistic.unit, ("step",), statistic.meaning, samples)
 
 
-def _gauges(name: str, status: RunStatus, scale: float = 1) -> Iterator[Sample]:
-    for step_id, step in status.steps.items():
-        if name in step.gauges:
-            yield Sample((step_id,), step.gauges[name] * scale)
+def _with_metrics(*, counters: bool) -> Iterator[Metric]:
+    """Yield the metrics of the counters of steps, or those of sizes."""
+    for each in STATISTICS:
+        if each.meaning and each.is_counter is counters:
+            yield _of_steps(each)
 
 
 def _other_counts(status: RunStatus) -> Iterator[Sample]:
+    own = {each.name for each in STATISTICS if each.meaning}
     for step_id, step in status.steps.items():
         for name, count in step.counts.items():
-            if name not in _ITEMS:
+            if name not in own:
                 yield Sample((step_id, name), count)
 
 
@@ -166,16 +163,11 @@ METRICS = (
         "duration of a phase of the last epoch",
         _last_phases,
     ),
-    _items("in", "items that a step has read"),
-    _items(
-        "out", "items that a step has emitted on its first stream; all streams of a stateless step"
-    ),
-    _items("late", "late values of a step, those too far ahead and in gaps included"),
-    _items("filtered", "items that a filter has removed"),
+    *_with_metrics(counters=True),
     Metric(
         *("flow_step_other_items_total", "items", ("step", "name")),
-        "further counters: reasons of dropped and late values (`dropped`, `invalid`, `errors`, "
-        "`gap`), `retries` of calls, and items on further streams",
+        f"further counters: reasons of dropped and late values ({_LOSSES}), `retries` of calls, "
+        "and items on further streams",
         _other_counts,
     ),
     Metric(
@@ -183,22 +175,7 @@ METRICS = (
         "time that workers have worked in a step, summed over workers",
         _busy,
     ),
-    _size("keys", "keys", "keys with state, after the last epoch"),
-    _size("state_bytes", "bytes", "size of the state, after the last epoch"),
-    _size(
-        *(OPEN_WINDOWS, "windows"),
-        "open windows of a step with windows, after the last epoch; 0 for a join by time",
-    ),
-    _size(
-        *(BUFFERED_VALUES, "values"),
-        "values that wait for the watermark, or that a join by time retains, after the last epoch",
-    ),
-    Metric(
-        *("flow_step_partitions_apart_seconds", "seconds", ("step",)),
-        "distance in event time of the source partitions that feed a step, where some hold its "
-        "watermarks",
-        partial(_gauges, "apart_us", scale=1e-6),
-    ),
+    *_with_metrics(counters=False),
     Metric(
         *("flow_step_watermark_lag_seconds", "seconds", ("step", "over_keys")),
         "lag of watermarks behind system time, `least`, `median` and `greatest` of the keys that "

@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from flow.engine.epoch.context import LateSource, StepBound
-from flow.engine.epoch.late_items import MAX_ITEMS, LateItem
+from flow.engine.epoch.statistics import MAX_ITEMS, LateItem, StepBound
 from flow.engine.epoch.summary import EpochReport, Summary, WatermarkLag
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowError, StepError, error_message, shorten
 from flow.instants import NO_PROGRESS
-from flow.monitoring.status import EpochStatus, ErrorStatus, RunState, RunStatus, StepStatus
+from flow.monitoring.run_status import EpochStatus, ErrorStatus, RunState, RunStatus, StepStatus
 from flow.reports.failure_text import describe_failure
-from flow.reports.loss_warnings import wait_advice
+from flow.reports.loss_warnings import LateTotals
+from flow.reports.progress import RateWindow
 
 HISTORY_EPOCHS = 300
 """The number of epochs that a status has."""
-
-RATE_SECONDS = 10.0
-"""The period over which rates are measured."""
 
 _MESSAGE_LENGTH = 4_000
 
 NumberT = TypeVar("NumberT", int, float)
 
 
-@dataclass(frozen=True)
-class _Sample:
+class _Sample(NamedTuple):
     """The totals at a moment: counters by (step, name), and the time worked by step."""
 
-    at: float
     counts: Counter[tuple[str, str]]
     busy: Mapping[str, float]
 
@@ -68,7 +63,8 @@ class Recorder:
         self._lags: dict[str, WatermarkLag] = {}
         self._late = LateValues()
         started = clock()
-        self._samples = deque([_Sample(started, Counter(), {})])
+        self._samples = RateWindow[_Sample]()
+        self._samples.add(started, _Sample(Counter(), {}))
         self.status = RunStatus.starting(plan, engine, started, trigger_seconds)
 
     def start(self) -> RunStatus:
@@ -146,8 +142,8 @@ class Recorder:
         )
 
     def _status_of_steps(self, report: EpochReport, now: float) -> dict[str, StepStatus]:
-        before = self._sample_before(now)
-        seconds = now - before.at
+        since, before = self._samples.add(now, _Sample(self._counts.copy(), self._busy.copy()))
+        seconds = now - since
         counts = _by_step(self._counts)
         rates, shares = dict[str, dict[str, float]](), dict[str, float]()
         if seconds > 0:
@@ -182,14 +178,6 @@ class Recorder:
         is_same = (before.held_by, before.held_at) == (bound.setter, at)
         return bound.setter, at, before.held_since if is_same else now
 
-    def _sample_before(self, now: float) -> _Sample:
-        """Add a sample, and return the newest one that is at least `RATE_SECONDS` old."""
-        samples = self._samples
-        samples.append(_Sample(now, self._counts.copy(), self._busy.copy()))
-        while len(samples) > 2 and samples[1].at <= now - RATE_SECONDS:
-            samples.popleft()
-        return samples[0]
-
 
 def _by_step(values: Mapping[tuple[str, str], NumberT]) -> dict[str, dict[str, NumberT]]:
     """Return values by step, and then by name."""
@@ -211,18 +199,13 @@ class LateValues:
     def __init__(self) -> None:
         self.advice: dict[str, str] = {}
         self.items: dict[str, tuple[LateItem, ...]] = {}
-        self._lateness: dict[str, Counter[int]] = {}
-        self._sources: dict[str, Counter[LateSource]] = {}
+        self._totals = LateTotals()
 
     def add(self, report: EpochReport) -> None:
         """Add the late values of an epoch."""
-        for (step_id, late_by_us), count in report.lateness.items():
-            self._lateness.setdefault(step_id, Counter())[late_by_us] += count
-        for source, count in report.late_sources.items():
-            self._sources.setdefault(source.step_id, Counter())[source] += count
+        self._totals.add(report)
         for step_id in {step_id for step_id, _ in report.lateness}:
-            clause = wait_advice(self._lateness[step_id], self._sources.get(step_id))
-            self.advice[step_id] = clause.removeprefix(": ")
+            self.advice[step_id] = self._totals.advice(step_id).removeprefix(": ")
         for item in report.late_items:
             before = self.items.get(item.step_id, ())
             self.items[item.step_id] = (*before, item)[-MAX_ITEMS:]

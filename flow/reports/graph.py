@@ -1,4 +1,4 @@
-"""The graph of a flow as a Mermaid flowchart or as JSON.
+"""The graph of a flow: its steps and streams, as a Mermaid flowchart, or as JSON.
 
 Steps are grouped by level: the number of keyed shuffles before them. Thick arrows are shuffles.
 """
@@ -7,14 +7,144 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from flow.dataflow import Dataflow, Operator, Step
 from flow.durations import duration_text
 from flow.engine.plan.compiler import assign_levels, find_feeds, find_reads
 from flow.engine.plan.plan import Plan
-from flow.keyed.step import KeyByKey, Lowering, Stateful
+from flow.keyed.step import KeyByKey, Stateful
 from flow.operators.edges import Input, Output
-from flow.operators.keyed_tables import Table
+from flow.operators.keyed_tables import LookupTable, Table
+
+
+@dataclass(frozen=True)
+class GraphStep:
+    """A step of a flow.
+
+    Attributes:
+        step_id: the step.
+        operator: the name of the operator function.
+        role: ``input``, ``output``, ``keyed`` or ``stateless``.
+        level: the number of shuffles before the step, including its own.
+        runs: ``over columns`` or ``key by key`` for a keyed step, else empty.
+        reason: the reason for running key by key, else empty.
+    """
+
+    step_id: str
+    operator: str
+    role: str
+    level: int
+    runs: str = ""
+    reason: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines that describe the step: its id, its operator, and its path if it has keys."""
+        path = f"{self.runs}: {self.reason}" if self.reason else self.runs
+        return [line for line in (self.step_id, self.operator, path) if line]
+
+
+@dataclass(frozen=True)
+class GraphEdge:
+    """A stream between two steps.
+
+    Attributes:
+        up: the step that makes the stream.
+        port: the stream's name at that step.
+        down: the step that reads the stream.
+        counter: the step and the name of the counter of the stream's items; ``None`` if no counter
+            has them alone, as for one of two streams of `branch` that a merge reads.
+    """
+
+    up: str
+    port: str
+    down: str
+    counter: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The steps of a flow in flow order, and the streams between them."""
+
+    steps: tuple[GraphStep, ...]
+    edges: tuple[GraphEdge, ...]
+
+    @property
+    def shuffled(self) -> frozenset[str]:
+        """The steps that shuffle their items by key, so have a level above those that they read."""
+        levels = {step.step_id: step.level for step in self.steps}
+        below = dict.fromkeys(levels, 0)
+        for edge in self.edges:
+            below[edge.down] = max(below[edge.down], levels[edge.up])
+        return frozenset(name for name, level in levels.items() if level > below[name])
+
+    def levels(self) -> Iterator[tuple[str, list[GraphStep]]]:
+        """Yield the title and the steps of each level that has steps."""
+        for level in sorted({step.level for step in self.steps}):
+            title = f"level {level}, after shuffle {level}" if level else "level 0"
+            yield title, [step for step in self.steps if step.level == level]
+
+
+def graph_of(plan: Plan) -> Graph:
+    """Return the graph of a compiled flow."""
+    level_of = {name: level for level, names in enumerate(plan.levels, 1) for name in names}
+    levels: dict[str, int] = {}
+    for step in plan.steps.values():
+        below = max((levels[up.step_id] for up in step.ups), default=0)
+        levels[step.step_id] = level_of.get(step.step_id, below)
+    edges = tuple(
+        GraphEdge(up.step_id, up.port, step.step_id, _counter(plan, step, number))
+        for step in plan.steps.values()
+        for number, up in enumerate(step.ups)
+    )
+    steps = plan.steps.values()
+    return Graph(tuple(_graph_step(step, levels[step.step_id]) for step in steps), edges)
+
+
+def graph_of_flow(flow: Dataflow) -> Graph:
+    """Return the graph of a flow, which need not be complete."""
+    return graph_of(_drawn_plan(flow))
+
+
+def _drawn_plan(flow: Dataflow) -> Plan:
+    """Return a plan with levels, and the results that steps read, of a flow without an end too."""
+    steps = {step.step_id: step for step in flow.steps}
+    inputs = tuple(name for name, step in steps.items() if isinstance(step.operator, Input))
+    tables = tuple(name for name, step in steps.items() if isinstance(step.operator, Table))
+    plan = assign_levels(Plan(flow.flow_id, "", steps, inputs, tables=tables))
+    return find_reads(find_feeds(plan))
+
+
+def _graph_step(step: Step, level: int) -> GraphStep:
+    name = operator_name(step.operator)
+    match step.operator:
+        case Input() | LookupTable():
+            return GraphStep(step.step_id, name, "input", level)
+        case Output():
+            return GraphStep(step.step_id, name, "output", level)
+        case Stateful() as operator:
+            lowering = operator.lower()
+            if isinstance(lowering, KeyByKey):
+                return GraphStep(step.step_id, name, "keyed", level, "key by key", lowering.reason)
+            return GraphStep(step.step_id, name, "keyed", level, "over columns")
+        case _:
+            return GraphStep(step.step_id, name, "stateless", level)
+
+
+def _counter(plan: Plan, step: Step, number: int) -> tuple[str, str] | None:
+    """Return the counter of a stream that a step reads."""
+    up = step.ups[number]
+    if up.step_id in plan.tables:  # No items flow from a table.
+        return None
+    if sum(each.step_id not in plan.tables for each in step.ups) == 1:
+        return step.step_id, "in"
+    downs = plan.steps[up.step_id].downs
+    if len(downs) > 1 and not isinstance(plan.steps[up.step_id].operator, Stateful):
+        return None
+    return up.step_id, "out" if up == downs[0] else up.port
+
 
 _NOT_PLAIN = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .-]")
 """Characters with a meaning in Mermaid, or in the Markdown of its labels."""
@@ -43,38 +173,31 @@ def to_mermaid(flow: Dataflow) -> str:
         s0 --> s1
         s1 -->|"trues"| s2
     """
-    names = {step.step_id: f"s{number}" for number, step in enumerate(flow.steps)}
-    levels = levels_of(flow)
+    plan = _drawn_plan(flow)
+    graph = graph_of(plan)
+    names = {step.step_id: f"s{number}" for number, step in enumerate(graph.steps)}
     lines = ["flowchart TD"]
-    for level in sorted(set(levels.values())):
-        title = "level 0" if level == 0 else f"level {level}, after shuffle {level}"
-        lines.append(f'    subgraph level{level}["{title}"]')
-        steps = [step for step in flow.steps if levels[step.step_id] == level]
+    for title, steps in graph.levels():
+        lines.append(f'    subgraph level{steps[0].level}["{title}"]')
         lines += [f"        {names[step.step_id]}{_shape(step)}" for step in steps]
         lines.append("    end")
-    thick = shuffled(flow)
-    for step in flow.steps:
-        arrow = "==>" if step.step_id in thick else "-->"
-        for up in step.ups:
-            port = "" if up.port == "down" else f'|"{_label(up.port)}"|'
-            lines.append(f"    {names[up.step_id]} {arrow}{port} {names[step.step_id]}")
-    for step_id, (holders, waits_us) in held_steps(flow).items():
+    for edge in graph.edges:
+        arrow = "==>" if edge.down in graph.shuffled else "-->"
+        port = "" if edge.port == "down" else f'|"{_label(edge.port)}"|'
+        lines.append(f"    {names[edge.up]} {arrow}{port} {names[edge.down]}")
+    for step_id, (holders, waits_us) in _held_steps(plan).items():
         wait = f", which waits {duration_text(waits_us)}" if waits_us else ""
         lines += [f'    {names[up]} -.->|"holds{wait}"| {names[step_id]}' for up in holders]
     return "\n".join(lines)
 
 
-def held_steps(flow: Dataflow) -> dict[str, tuple[list[str], int]]:
+def _held_steps(plan: Plan) -> dict[str, tuple[list[str], int]]:
     """Return the steps that other steps in event time hold.
 
     Returns:
         Each held step with the steps that hold it, and the wait in µs that it needs by the lags of
         what it reads, 0 if that of its clock is long enough.
     """
-    steps = {step.step_id: step for step in flow.steps}
-    inputs = tuple(name for name, step in steps.items() if isinstance(step.operator, Input))
-    tables = tuple(name for name, step in steps.items() if isinstance(step.operator, Table))
-    plan = find_reads(find_feeds(Plan(flow.flow_id, "", steps, inputs, tables=tables)))
     return {
         name: (
             sorted({stream.step_id for stream in plan.reads[name].results}),
@@ -95,47 +218,22 @@ def to_json(flow: Dataflow) -> str:
     >>> json.loads(to_json(flow))["steps"]
     [{'step_id': 'numbers', 'operator': 'input', 'ups': [], 'level': 0}]
     """
-    levels, held = levels_of(flow), held_steps(flow)
-    steps = [
-        {
+    plan = _drawn_plan(flow)
+    held = _held_steps(plan)
+    steps = []
+    for step in graph_of(plan).steps:
+        ups = [{"step_id": up.step_id, "port": up.port} for up in plan.steps[step.step_id].ups]
+        shown: dict[str, object] = {
             "step_id": step.step_id,
-            "operator": operator_name(step.operator),
-            "ups": [{"step_id": up.step_id, "port": up.port} for up in step.ups],
-            "level": levels[step.step_id],
-            **_lowering_as_json(step),
-            **_holds_as_json(held.get(step.step_id)),
+            "operator": step.operator,
+            "ups": ups,
+            "level": step.level,
         }
-        for step in flow.steps
-    ]
+        shown |= {name: text for name in ("runs", "reason") if (text := getattr(step, name))}
+        if step.step_id in held:
+            shown["held_by"], shown["waits_us"] = held[step.step_id]
+        steps.append(shown)
     return json.dumps({"flow_id": flow.flow_id, "steps": steps}, indent=2, ensure_ascii=False)
-
-
-def _holds_as_json(held: tuple[list[str], int] | None) -> dict[str, object]:
-    return {} if held is None else {"held_by": held[0], "waits_us": held[1]}
-
-
-def lowering_text(operator: Stateful) -> str:
-    """Return the path on which a keyed step runs, over columns or key by key, and the reason.
-
-    >>> lowering_text(Stateful(lambda snapshot: None, "stateful"))
-    'key by key: stateful calls Python for each key'
-    """
-    runs, reason = path_of(operator.lower())
-    return f"{runs}: {reason}" if reason else runs
-
-
-def path_of(lowering: Lowering) -> tuple[str, str]:
-    """Return the path on which a keyed step runs, and the reason for key by key, else no text."""
-    if isinstance(lowering, KeyByKey):
-        return "key by key", lowering.reason
-    return "over columns", ""
-
-
-def _lowering_as_json(step: Step) -> dict[str, str]:
-    if not isinstance(step.operator, Stateful):
-        return {}
-    runs, reason = path_of(step.operator.lower())
-    return {"runs": runs, "reason": reason} if reason else {"runs": runs}
 
 
 def operator_name(operator: Operator) -> str:
@@ -151,51 +249,13 @@ def operator_name(operator: Operator) -> str:
     return f"{name}_value" if getattr(operator, "on_value", False) else name
 
 
-def levels_of(flow: Dataflow) -> dict[str, int]:
-    """Return each step's level: the number of shuffles before it, including its own shuffle."""
-    return levels_in(_with_levels(flow))
+_SHAPES = {"input": "([{}])", "output": "[({})]", "table": "[/{}/]", "lookup_table": "[/{}/]"}
+"""The shape of a step in Mermaid, by its operator."""
 
 
-def levels_in(plan: Plan) -> dict[str, int]:
-    """Return each step's level, as `levels_of` does, from a plan with levels."""
-    level_of = _shuffled_in(plan)
-    levels: dict[str, int] = {}
-    for step in plan.steps.values():
-        below = max((levels[up.step_id] for up in step.ups), default=0)
-        levels[step.step_id] = level_of.get(step.step_id, below)
-    return levels
-
-
-def shuffled(flow: Dataflow) -> dict[str, int]:
-    """Return the level, from 1, of each step that shuffles its items by key."""
-    return _shuffled_in(_with_levels(flow))
-
-
-def _with_levels(flow: Dataflow) -> Plan:
-    return assign_levels(Plan(flow.flow_id, "", {step.step_id: step for step in flow.steps}))
-
-
-def _shuffled_in(plan: Plan) -> dict[str, int]:
-    return {name: level for level, names in enumerate(plan.levels, 1) for name in names}
-
-
-def details_of(step: Step) -> list[str]:
-    """Return the lines that describe a step: its id, its operator, and its path if it has keys."""
-    lines = [step.step_id, operator_name(step.operator)]
-    return [*lines, lowering_text(step.operator)] if isinstance(step.operator, Stateful) else lines
-
-
-def _shape(step: Step) -> str:
-    label = f'"{"<br/>".join(map(_label, details_of(step)))}"'
-    match step.operator:
-        case Table():
-            return f"[/{label}/]"
-        case Input():
-            return f"([{label}])"
-        case Output():
-            return f"[({label})]"
-        case _:
-            return f"[{label}]"
+def _shape(step: GraphStep) -> str:
+    label = f'"{"<br/>".join(map(_label, step.lines))}"'
+    return _SHAPES.get(step.operator, "[{}]").format(label)
 
 
 def _label(text: str) -> str:

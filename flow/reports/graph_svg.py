@@ -18,10 +18,10 @@ from html import escape
 from itertools import pairwise
 from typing import TypeAlias
 
-from flow.dataflow import Dataflow, Step
+from flow.dataflow import Dataflow
+from flow.displays import display_as
 from flow.errors import printable
-from flow.operators.edges import Input, Output
-from flow.reports.graph import details_of, levels_of, shuffled
+from flow.reports.graph import Graph, GraphStep, graph_of_flow
 
 _LETTER = 7.4
 _LONGEST = 32
@@ -67,34 +67,41 @@ def to_svg(flow: Dataflow) -> str:
     return "\n".join(_Picture.of(flow).lines()) + "\n"
 
 
+display_as(Dataflow, lambda flow: {"image/svg+xml": to_svg(flow)})
+
+
 @dataclass(frozen=True)
 class _Picture:
     """A flow and the layout of its graph."""
 
-    flow: Dataflow
+    flow_id: str
+    graph: Graph
     layout: Layout
     widths: dict[str, float]
 
     @classmethod
     def of(cls, flow: Dataflow) -> _Picture:
-        widths = {step.step_id: _width(_texts(step)) for step in flow.steps}
-        edges = [(up.step_id, step.step_id) for step in flow.steps for up in step.ups]
-        return cls(flow, lay_out(levels_of(flow), edges, widths), widths)
+        graph = graph_of_flow(flow)
+        widths = {step.step_id: _width(_texts(step)) for step in graph.steps}
+        levels = {step.step_id: step.level for step in graph.steps}
+        layout = lay_out(levels, [(edge.up, edge.down) for edge in graph.edges], widths)
+        return cls(flow.flow_id, graph, layout, widths)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the file."""
         width = max(self.layout.width + 4 * _MARGIN, 160.0)
         height = self._top(len(self.layout.rows)) + _MARGIN
-        name, count = _clean(self.flow.flow_id), len(self.flow.steps)
+        name, count = _clean(self.flow_id), len(self.graph.steps)
         size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
         yield f'<svg xmlns="http://www.w3.org/2000/svg" class="flow-graph" role="img" {size}>'
         yield f"<title>Flow {name}, {count} steps</title>"
         yield f"<style>\n{_STYLE}\n</style>"
         yield _rect("fg-card", 0.5, 0.5, width - 1, height - 1, 8)
-        for level, (first, last) in self.layout.level_rows.items():
-            yield from self._band(level, first, last, width)
+        rows = self.layout.level_rows
+        for (title, _), (first, last) in zip(self.graph.levels(), rows.values(), strict=True):
+            yield from self._band(title, first, last, width)
         yield from self._edges()
-        for step in self.flow.steps:
+        for step in self.graph.steps:
             yield from self._step(step)
         yield "</svg>"
 
@@ -106,23 +113,22 @@ class _Picture:
     def _x(self, node: Node) -> float:
         return self.layout.x[node] + 2 * _MARGIN
 
-    def _band(self, level: int, first: int, last: int, width: float) -> Iterator[str]:
+    def _band(self, title: str, first: int, last: int, width: float) -> Iterator[str]:
         top = self._top(first) - _BAND_TOP
         height = self._top(last) + _BOX_HEIGHT + _MARGIN * 0.75 - top
         yield _rect("fg-band", _MARGIN, top, width - 2 * _MARGIN, height, 6)
-        title = "level 0" if level == 0 else f"level {level}, after shuffle {level}"
         yield _text("fg-band-name", _MARGIN + 8, top + 16, title)
 
-    def _step(self, step: Step) -> Iterator[str]:
+    def _step(self, step: GraphStep) -> Iterator[str]:
         name, kind = _texts(step)
         middle, width = self._x(step.step_id), self.widths[step.step_id]
         top = self._top(self._row_of(step.step_id))
         left = middle - width / 2
-        yield f"<g><title>{_clean('; '.join(details_of(step)))}</title>"
+        yield f"<g><title>{_clean('; '.join(step.lines))}</title>"
         match step.operator:
-            case Input():
+            case "input":
                 yield _rect("fg-end", left, top, width, _BOX_HEIGHT, _BOX_HEIGHT / 2)
-            case Output():
+            case "output":
                 yield _rect("fg-end", left, top, width, _BOX_HEIGHT, 4)
                 yield _rect("fg-end", left + 3, top + 3, width - 6, _BOX_HEIGHT - 6, 2)
             case _:
@@ -132,17 +138,16 @@ class _Picture:
         yield "</g>"
 
     def _edges(self) -> Iterator[str]:
-        ups = [(up, step.step_id) for step in self.flow.steps for up in step.ups]
-        thick = shuffled(self.flow)
-        for (up, lower), route in zip(ups, self.layout.routes, strict=True):
-            kind = "fg-edge fg-shuffle" if lower in thick else "fg-edge"
+        shuffled = self.graph.shuffled
+        for edge, route in zip(self.graph.edges, self.layout.routes, strict=True):
+            kind = "fg-edge fg-shuffle" if edge.down in shuffled else "fg-edge"
             points = list(self._points(route))
             yield f'<path class="{kind}" d="{_curve(points)}"/>'
             x, y = points[-1]
             yield f'<path class="fg-head" d="M{x - 5:.1f} {y - 9:.1f}h10l-5 9z"/>'
-            if up.port != "down":
+            if edge.port != "down":
                 (x1, y1), (x2, y2) = points[0], points[1]
-                yield _text("fg-dim", (x1 + x2) / 2, (y1 + y2) / 2 + 4, _short(up.port))
+                yield _text("fg-dim", (x1 + x2) / 2, (y1 + y2) / 2 + 4, _short(edge.port))
 
     def _points(self, route: Sequence[Node]) -> Iterator[tuple[float, float]]:
         """Yield the points of an edge: the ends, and the upper and lower end of each bend."""
@@ -169,9 +174,9 @@ def _curve(points: Sequence[tuple[float, float]]) -> str:
     return "".join(parts)
 
 
-def _texts(step: Step) -> tuple[str, str]:
+def _texts(step: GraphStep) -> tuple[str, str]:
     """Return the two lines of a step's box."""
-    step_id, *details = details_of(step)
+    step_id, *details = step.lines
     return _short(step_id), _short(", ".join(line.partition(":")[0] for line in details))
 
 
@@ -263,10 +268,10 @@ def lay_out(
         _sort_rows(rows, ups if sweep % 2 == 0 else downs, is_down=sweep % 2 == 0)
     node_widths: dict[Node, float] = {step: width for step, width in widths.items()}  # noqa: C416
     node_widths.update((bend, _BEND_WIDTH) for route in routes for bend in route[1:-1])
-    places = _Places(rows, node_widths)
+    positions = _NodePositions(rows, node_widths)
     for sweep in range(_SWEEPS):
-        places.pull(ups if sweep % 2 == 0 else downs, is_down=sweep % 2 == 0)
-    return Layout(rows, *places.moved_to_origin(), routes, level_rows)
+        positions.pull(ups if sweep % 2 == 0 else downs, is_down=sweep % 2 == 0)
+    return Layout(rows, *positions.moved_to_origin(), routes, level_rows)
 
 
 def _rows(
@@ -315,7 +320,7 @@ def _mean(numbers: Sequence[float], default: float) -> float:
 
 
 @dataclass
-class _Places:
+class _NodePositions:
     """The middle of each node, which moves towards the nodes that it is joined to."""
 
     rows: list[list[Node]]

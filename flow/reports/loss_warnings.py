@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from flow.durations import duration_text
-from flow.engine.epoch.context import LateSource, Stats, StepBound
-from flow.engine.epoch.summary import ENOUGH, wait_needed_us
+from flow.engine.epoch.statistics import LateSource, Stats, StepBound
+from flow.engine.epoch.summary import EpochReport
 from flow.engine.plan.plan import Plan, Reads
 from flow.errors import printable
 from flow.instants import from_us
@@ -63,29 +63,21 @@ class LateWarnings:
         }
         self._reads = {step_id: plan.reads.get(step_id, Reads()) for step_id in self._limits}
         self._counts: Counter[str] = Counter()
-        self._lateness: dict[str, Counter[int]] = {step_id: Counter() for step_id in self._limits}
-        self._sources: dict[str, Counter[LateSource]] = {name: Counter() for name in self._limits}
+        self._totals = LateTotals()
 
     def __call__(self, stats: Stats) -> None:
         """Add an epoch's counts, and warn where the rate allows."""
-        for (step_id, late_by_us), count in stats.lateness.items():
-            if step_id in self._lateness:
-                self._lateness[step_id][late_by_us] += count
-        for source, count in stats.late_sources.items():
-            if source.step_id in self._sources:
-                self._sources[source.step_id][source] += count
+        self._totals.add(stats)
         for step_id, limit in self._limits.items():
             self._counts[step_id] += stats.counts[step_id, "late"]
             count = self._counts[step_id]
             if count and limit.allows():
                 were = "1 value was" if count == 1 else f"{count:,} values were"
                 message = "step %r: %s late and nothing reads its `late` stream%s"
-                lateness, sources = self._lateness[step_id], self._sources[step_id]
-                advice = results_advice(self._reads[step_id]) or wait_advice(lateness, sources)
+                advice = results_advice(self._reads[step_id]) or self._totals.advice(step_id)
                 logger.warning(message, step_id, were, advice)
                 self._counts[step_id] = 0
-                lateness.clear()
-                sources.clear()
+                self._totals.clear(step_id)
 
 
 class HoldWarnings:
@@ -106,26 +98,26 @@ class HoldWarnings:
             if reads.results
         }
         self._clock = clock
-        self._held: dict[str, _Held] = {}
+        self._before: dict[str, _StillBound] = {}
 
     def __call__(self, stats: Stats) -> None:
         """Compare an epoch's bounds with those before, and warn of those that have not moved."""
-        now, before, self._held = self._clock(), self._held, {}
+        now, before, self._before = self._clock(), self._before, {}
         for step_id, bound in stats.bounds.items():
             if bound.partition >= 0 or step_id not in self._patience:
                 continue
-            held = before.get(step_id)
-            if held is None or held.bound != bound:
-                held = _Held(bound, now, self._patience[step_id])
-            if now - held.since >= held.patience:
-                waited = duration_text(round(now - held.since) * 1_000_000)
+            still = before.get(step_id)
+            if still is None or still.bound != bound:
+                still = _StillBound(bound, now, self._patience[step_id])
+            if now - still.since >= still.patience:
+                waited = duration_text(round(now - still.since) * 1_000_000)
                 time_held = from_us(bound.bound_us).isoformat()
                 logger.warning(_HOLD_MESSAGE, step_id, waited, bound.setter, time_held)
-                held = held._replace(patience=4 * held.patience)
-            self._held[step_id] = held
+                still = still._replace(patience=4 * still.patience)
+            self._before[step_id] = still
 
 
-class _Held(NamedTuple):
+class _StillBound(NamedTuple):
     """A bound that does not move, the time since when, and the seconds until the next warning."""
 
     bound: StepBound
@@ -135,8 +127,8 @@ class _Held(NamedTuple):
 
 _HOLD_MESSAGE = (
     "step %r has waited %s for %s, whose results may still have the time %s: they leave as its "
-    "watermarks pass them, or earlier with timestamp='close' where sessions go on, with a shorter "
-    "wait, or with on_idle='advance' where keys fall silent"
+    "watermarks pass them, or earlier with timestamp='close' for sessions that stay open, with a "
+    "shorter wait, or with on_idle='advance' where keys fall silent"
 )
 
 
@@ -160,6 +152,52 @@ def results_advice(reads: Reads) -> str:
         f": they are results of step {names}, made of values that were late there, or of windows "
         "whose length is not known"
     )
+
+
+class LateTotals:
+    """The lateness and the sources of late values by step, added epoch by epoch."""
+
+    def __init__(self) -> None:
+        self._lateness: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        self._sources: defaultdict[str, Counter[LateSource]] = defaultdict(Counter)
+
+    def add(self, epoch: Stats | EpochReport) -> None:
+        """Add the late values of an epoch."""
+        for (step_id, late_by_us), count in epoch.lateness.items():
+            self._lateness[step_id][late_by_us] += count
+        for source, count in epoch.late_sources.items():
+            self._sources[source.step_id][source] += count
+
+    def advice(self, step_id: str) -> str:
+        """Return the advice on the late values of a step, see `wait_advice`."""
+        return wait_advice(self._lateness[step_id], self._sources[step_id])
+
+    def clear(self, step_id: str) -> None:
+        """Remove the late values of a step."""
+        self._lateness[step_id].clear()
+        self._sources[step_id].clear()
+
+
+ENOUGH = 0.99
+"""The share of late values that a longer wait should make on time."""
+
+
+def wait_needed_us(late_by_us: Mapping[int, int]) -> int:
+    """Return the least addition to the wait, in µs, that makes the share `ENOUGH` on time.
+
+    Args:
+        late_by_us: the number of late values by lateness in µs.
+
+    >>> wait_needed_us({100: 98, 5_000: 1, 90_000: 1})
+    5000
+    """
+    needed = ENOUGH * sum(late_by_us.values())
+    total = 0
+    for duration_us, count in sorted(late_by_us.items()):
+        total += count
+        if total >= needed:
+            return duration_us
+    return 0
 
 
 def wait_advice(

@@ -15,9 +15,10 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from html import escape
-from typing import Any, Protocol, TextIO, TypeAlias, cast
+from typing import Any, Generic, Protocol, TextIO, TypeAlias, TypeVar, cast
 
 from flow.dataflow import Dataflow
+from flow.engine.epoch.statistics import STATISTICS
 from flow.engine.epoch.summary import EpochReport
 from flow.engine.feed.clocks import SystemTime, wall_time
 from flow.errors import printable
@@ -31,9 +32,6 @@ LOG_INTERVAL_SECONDS = 10.0
 
 RATE_SECONDS = 10.0
 """The period over which items a second are measured."""
-
-_LABELS = {"late": "late", "gap": "in gaps", "dropped": "dropped", "invalid": "invalid"}
-"""The counts of lost items that the line shows, with their labels."""
 
 
 class Progress:
@@ -58,7 +56,7 @@ class Progress:
         self._clock = clock
         self._wall = wall
         self._counts: Counter[str] = Counter()
-        self._samples: deque[tuple[float, int]] = deque()
+        self._samples = RateWindow[int]()
         self._log_limit = RateLimit(LOG_INTERVAL_SECONDS, clock)
 
     def __call__(self, report: EpochReport) -> None:
@@ -80,17 +78,14 @@ class Progress:
         if rate is not None:
             yield f"{rate:,.0f} items/s"
         yield from self._times(report)
-        for name, label in _LABELS.items():
-            if self._counts[name]:
-                yield f"{self._counts[name]:,} {label}"
+        for each in STATISTICS:
+            if each.in_progress and self._counts[each.name]:
+                yield f"{self._counts[each.name]:,} {each.in_progress}"
 
     def _rate(self) -> float | None:
         """Return items a second since the last epoch that ended at least `RATE_SECONDS` ago."""
-        samples, now = self._samples, self._clock()
-        samples.append((now, self._counts["read"]))
-        while len(samples) > 2 and samples[1][0] <= now - RATE_SECONDS:
-            samples.popleft()
-        before, items = samples[0]
+        now = self._clock()
+        before, items = self._samples.add(now, self._counts["read"])
         return (self._counts["read"] - items) / (now - before) if now > before else None
 
     def _times(self, report: EpochReport) -> Iterator[str]:
@@ -265,6 +260,24 @@ def in_notebook() -> bool:
 
 Seconds: TypeAlias = Callable[[], float]
 """A monotonic clock, in seconds."""
+
+
+SampleT = TypeVar("SampleT")
+
+
+class RateWindow(Generic[SampleT]):
+    """The samples of totals of the last `RATE_SECONDS`, from which rates are measured."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, SampleT]] = deque()
+
+    def add(self, now: float, sample: SampleT) -> tuple[float, SampleT]:
+        """Add a sample; return the newest that is at least `RATE_SECONDS` old, or the first."""
+        samples = self._samples
+        samples.append((now, sample))
+        while len(samples) > 2 and samples[1][0] <= now - RATE_SECONDS:
+            samples.popleft()
+        return samples[0]
 
 
 class RateLimit:

@@ -1,24 +1,20 @@
-"""The table at the end of a run: counts of each step."""
+"""The table at the end of a run, counts of each step, as text and as HTML for notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
 
 from flow.dataflow import Dataflow
-from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
+from flow.displays import display_as
+from flow.engine.epoch.statistics import STATISTICS, Statistic
 from flow.engine.epoch.summary import Summary
 from flow.engine.plan.plan import Plan
 from flow.errors import behind_text, printable
 from flow.operators.edges import Input
 from flow.reports.loss_warnings import wait_advice
 
-_COUNTS = ("in", "out", "filtered", "late", "gap", "dropped", "invalid", "errors")
-_GAUGES = {"keys": "keys", "windows": OPEN_WINDOWS, "buffered": BUFFERED_VALUES}
-"""The gauges of the table, by the name of the column."""
-_COLUMNS = (*_COUNTS, *_GAUGES)
-_ALWAYS = ("in", "out", "keys")
-"""The columns of the table that are shown even if they are empty."""
-
+_COLUMNS = tuple(each for each in STATISTICS if each.column)
 _LONGEST_ID = 40
 _PARTITIONS_SHOWN = 12
 
@@ -57,13 +53,13 @@ def table_rows(step_ids: Sequence[str], summary: Summary) -> list[tuple[str, ...
     columns = [
         column
         for column in _COLUMNS
-        if column in _ALWAYS or any(_cell(step_id, column, summary) for step_id in step_ids)
+        if column.is_always_shown or any(_cell(step_id, column, summary) for step_id in step_ids)
     ]
     rows = [
         (_short(step_id), *(_cell(step_id, column, summary) for column in columns))
         for step_id in step_ids
     ]
-    return [("step", *columns), *rows]
+    return [("step", *(column.column for column in columns)), *rows]
 
 
 def lines_below(step_ids: Sequence[str], inputs: Sequence[str], summary: Summary) -> Iterator[str]:
@@ -78,10 +74,10 @@ def lines_below(step_ids: Sequence[str], inputs: Sequence[str], summary: Summary
             yield f"{step_id}: {summary.count(step_id, 'late'):,} late{advice}"
 
 
-def _cell(step_id: str, column: str, summary: Summary) -> str:
-    """Return a count of a step as text; empty for 0."""
-    gauge = _GAUGES.get(column)
-    number = summary.gauges[step_id, gauge] if gauge else summary.counts[step_id, column]
+def _cell(step_id: str, column: Statistic, summary: Summary) -> str:
+    """Return a statistic of a step as text; empty for 0."""
+    numbers = summary.counts if column.is_counter else summary.gauges
+    number = numbers[step_id, column.name]
     return f"{number:,}" if number else ""
 
 
@@ -106,3 +102,41 @@ def _total(inputs: Sequence[str], summary: Summary) -> str:
         f"{summary.flow_id}: {epochs}, {items:,} items in {summary.seconds:.1f} s, "
         f"{rate:,.0f} items/s ({engine})"
     )
+
+
+_TABLE = "border-collapse: collapse; font-variant-numeric: tabular-nums"
+_CELL = "padding: 2px 10px; border-bottom: 1px solid rgba(128, 128, 128, .35); text-align: "
+
+
+def summary_html(summary: Summary) -> str:
+    """Return a table of a run as HTML: a row for each step, and the totals below.
+
+    >>> made = Summary("example", "batch", epochs=1, seconds=2.0, step_ids=("<in>",))
+    >>> "&lt;in&gt;" in summary_html(made)
+    True
+    """
+    return "\n".join(_lines(summary))
+
+
+def _lines(summary: Summary) -> Iterator[str]:
+    head, *rows = table_rows(summary.steps_shown(), summary)
+    yield f'<table style="{_TABLE}">'
+    yield f"<thead>{_row(head, 'th')}</thead>"
+    yield "<tbody>"
+    for row in rows:
+        yield _row(row, "td")
+    yield "</tbody></table>"
+    for line in lines_below(summary.steps_shown(), summary.inputs, summary):
+        yield f"<div>{escape(line)}</div>"
+
+
+def _row(cells: tuple[str, ...], tag: str) -> str:
+    sides = ["left", *["right"] * (len(cells) - 1)]
+    made = (
+        f'<{tag} style="{_CELL}{side}">{escape(printable(cell))}</{tag}>'
+        for side, cell in zip(sides, cells, strict=True)
+    )
+    return f"<tr>{''.join(made)}</tr>"
+
+
+display_as(Summary, lambda summary: {"text/html": summary_html(summary)})

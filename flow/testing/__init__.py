@@ -2,9 +2,8 @@
 
 from flow.engine.local import Part
 from flow.keyed.step import key_by_key
-from flow.testing.driver import TestDriver, swap_clock
+from flow.testing.epoch_driver import TestDriver, run_once, run_source, swap_clock
 from flow.testing.lists import ABORT, EOF, Advance, TestingSink, TestingSource
-from flow.testing.short_runs import run_once, run_source
 
 __all__ = [
     "ABORT",

@@ -4,7 +4,7 @@ A flow writes a view with `ViewSink`; any process reads the views of a checkpoin
 """
 
 from flow.views.answers import JsonAnswer, answer
-from flow.views.reading import (
+from flow.views.queries import (
     Answer,
     Entry,
     Page,
@@ -15,7 +15,7 @@ from flow.views.reading import (
     ViewWindow,
     open,
 )
-from flow.views.sink import ViewSink
+from flow.views.view_sink import ViewSink
 from flow.views.views_file import VIEWS_FILE, ViewError
 
 __all__ = [

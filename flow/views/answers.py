@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from flow.connectors.formats.json_encoding import instant_text
 from flow.errors import shorten
-from flow.views.reading import Answer, Entry, Page, QueryError, UnknownViewError, View, Views
+from flow.views.queries import Answer, Entry, Page, QueryError, UnknownViewError, View, Views
 from flow.views.views_file import ViewError
 
 MAX_LIMIT = 1_000

@@ -32,7 +32,7 @@ from flow.connectors.sql.database import Row
 from flow.connectors.sql.sqlite import SqliteDatabase
 from flow.errors import FlowBuildError, FlowError, FlowTypeError, SinkError, shorten
 from flow.format_version import VERSION, unknown_format
-from flow.views.rows import By
+from flow.views.view_rows import By
 
 APPLICATION_ID = 0x666C7776
 """The mark of a file of views in the header of an SQLite file: ``flwv``."""

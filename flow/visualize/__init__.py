@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from flow.cli.command_line import CommandError, FlowParser, print_error
 from flow.cli.loading import load_flow
-from flow.reports.graph import levels_of, lowering_text, operator_name, to_json, to_mermaid
+from flow.reports.graph import to_json, to_mermaid
 
-__all__ = ["levels_of", "lowering_text", "main", "operator_name", "to_json", "to_mermaid"]
+__all__ = ["main", "to_json", "to_mermaid"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 
-from flow.monitoring.status import RunStatus, status_json
+from flow.monitoring.run_status import RunStatus, status_json
 
 MAX_READERS = 32
 """The number of pages that may follow a run at once."""

@@ -14,10 +14,10 @@ from urllib.parse import unquote
 from flow.engine.plan.plan import Plan
 from flow.engine.steps.outputs import sink_of
 from flow.errors import FlowError, brief, shorten
-from flow.monitoring.status import RunStatus, late_json
+from flow.monitoring.run_status import RunStatus, late_json
 from flow.views.answers import JsonAnswer, answer
-from flow.views.reading import Views
-from flow.views.sink import ViewSink
+from flow.views.queries import Views
+from flow.views.view_sink import ViewSink
 
 StateReader: TypeAlias = Callable[[str, str | None], Any]
 """A function of a step and a key, or ``None`` for the first keys, that returns their state as

@@ -23,11 +23,11 @@ from typing_extensions import override
 from flow.durations import duration_us
 from flow.errors import FlowError
 from flow.monitoring.metrics import METRICS
-from flow.monitoring.status import RunStatus, epochs_json, flow_json, health_of
+from flow.monitoring.run_status import RunStatus, epochs_json, flow_json, health_of
 from flow.views.answers import JsonAnswer
-from flow.web.access import Access, cookie_name, is_of_other_site
 from flow.web.hub import Hub, Reader
 from flow.web.inside import Inside, ViewSinks, view_answer
+from flow.web.page_access import Access, cookie_name, is_of_other_site
 
 SILENCE_SECONDS = 15.0
 """The longest silence of the event stream; a comment then shows that the connection is alive."""
@@ -198,7 +198,7 @@ class PageHandler(BaseHTTPRequestHandler):
         while sent is None or not sent.state.is_over:
             status = reader.next(SILENCE_SECONDS)
             if status is None:
-                self.wfile.write(b": the run goes on\n\n")
+                self.wfile.write(b": the run continues\n\n")
                 continue
             last = 0 if sent is None else sent.epochs
             new = [epoch for epoch in status.history if epoch.index > last]

@@ -27,9 +27,9 @@ from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowBuildError
 from flow.monitoring.recorder import Recorder
-from flow.web.access import TOKEN_VARIABLE, Access
 from flow.web.hub import Hub
 from flow.web.inside import Inside, StateReader, ViewSinks, view_sinks
+from flow.web.page_access import TOKEN_VARIABLE, Access
 from flow.web.requests import PageHandler
 
 MAX_CONNECTIONS = 64

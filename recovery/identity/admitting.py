@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from flow.connectors.source import Json
 from flow.engine.checkpoint.identity import Admission
 from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError, FlowBuildError
 from flow.format_version import check_format
-from flow.monitoring.status import graph_json, graph_of
+from flow.monitoring.run_status import plan_json
 from recovery.identity.fingerprint import Change, Effect, compare, fingerprint, input_continues
-from recovery.reading.rendering import Json, command
+from recovery.reading.file_problems import command
 
 
 def admit(
@@ -33,7 +34,7 @@ def admit(
     _check_resets(reset_steps, now)
     if kept is None:
         content = {"fingerprint": now, "names": {}, "reset": sorted(reset_steps), "left": {}}
-        return Admission({**content, "graph": graph_json(graph_of(plan))})
+        return Admission({**content, "graph": plan_json(plan)})
     check_format(f"{path}: the flow's fingerprint", kept["fingerprint"]["format"])
     met = {**kept["left"], **kept["fingerprint"]["inputs"]}
     before = {**kept["fingerprint"], "inputs": met}
@@ -51,7 +52,7 @@ def admit(
         # Offsets of removed inputs are retained, so that an input that is added again continues
         # from its offset.
         "left": {name: one for name, one in met.items() if name not in now["inputs"]},
-        "graph": graph_json(graph_of(plan)),
+        "graph": plan_json(plan),
     }
     return Admission(content, content["names"], tuple(decision.dropped), tuple(decision.messages))
 
@@ -76,7 +77,7 @@ def _decide(
         if name in kept["left"] and name not in decision.names:
             decision.messages.append(f"step {name!r} is back: it is read from where it was left")
     for change in changes:
-        if change.effect in (Effect.STARTS_EMPTY, Effect.GOES_ON):
+        if change.effect in (Effect.STARTS_EMPTY, Effect.CONTINUES):
             decision.messages.append(f"step {change.step_id!r} {change.what}")
         elif change.effect is Effect.REMOVED and drop_removed:
             decision.dropped.append(kept["names"].get(change.step_id, change.step_id))
@@ -134,7 +135,7 @@ def _ways_out(path: str, refused: list[Change]) -> Iterator[str]:
     yield "run the flow as it was"
     wrong = dict.fromkeys(one.step_id for one in refused if one.effect is Effect.WRONG_STATE)
     if wrong:
-        yield f"start these steps afresh: RecoveryConfig(..., reset_steps={list(wrong)!r})"
+        yield f"reset these steps: RecoveryConfig(..., reset_steps={list(wrong)!r})"
     if any(change.effect is Effect.REMOVED for change in refused):
         yield "give up the state of removed steps: RecoveryConfig(..., on_removed='drop')"
     if any(change.effect is Effect.MOVED for change in refused):

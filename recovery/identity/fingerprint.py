@@ -17,7 +17,7 @@ from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeAlias
 
-from flow.connectors.source import Source
+from flow.connectors.source import Json, Source
 from flow.dataflow import Step, StreamId
 from flow.durations import duration_text, duration_us
 from flow.engine.plan.plan import Plan
@@ -26,8 +26,6 @@ from flow.format_version import VERSION
 from flow.instants import datetime_us
 from flow.keyed.step import Stateful
 from flow.operators.edges import Input
-
-Json: TypeAlias = Any
 
 
 class Effect(Enum):
@@ -39,7 +37,7 @@ class Effect(Enum):
         WRONG_STATE: the state of a step no longer fits the step.
         MOVED: the level of a step has changed, and its state is at the old level.
         OTHER_FRAMES: Spark would use the offset of one data frame for another.
-        GOES_ON: an input reads other data, and continues from its offsets.
+        CONTINUES: an input reads other data, and continues from its offsets.
     """
 
     STARTS_EMPTY = "starts empty"
@@ -47,7 +45,7 @@ class Effect(Enum):
     WRONG_STATE = "wrong state"
     MOVED = "moved"
     OTHER_FRAMES = "other data frames"
-    GOES_ON = "goes on"
+    CONTINUES = "continues"
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def fingerprint(plan: Plan) -> Json:
     """Return the fingerprint of a compiled flow, as JSON."""
     levels = {name: level for level, names in enumerate(plan.levels, 1) for name in names}
     keyed = {
-        name: _keyed(plan, step, step.operator, levels[name])
+        name: _keyed_step(plan, step, step.operator, levels[name])
         for name, step in plan.steps.items()
         if isinstance(step.operator, Stateful)
     }
@@ -122,7 +120,7 @@ def input_continues(plan: Plan) -> Continues:
     return continues
 
 
-def without_places(kept: Json) -> Json:
+def without_levels(kept: Json) -> Json:
     """Return a fingerprint without levels, for state that fits its steps at any level."""
     keyed = {name: {**step, "level": None} for name, step in kept["keyed"].items()}
     return {**kept, "levels": None, "keyed": keyed}
@@ -140,7 +138,7 @@ def _input(name: str, source: Source[Any]) -> Json:
     return {"type": type(source).__qualname__, "identity": kept}
 
 
-def _keyed(plan: Plan, step: Step, operator: Stateful, level: int) -> Json:
+def _keyed_step(plan: Plan, step: Step, operator: Stateful, level: int) -> Json:
     return {
         "kind": operator.kind,
         "level": level,
@@ -202,8 +200,8 @@ def _compare_inputs(before: Json, now: Json, continues: Continues) -> Iterator[C
     if before["frames"] != now["frames"]:
         old, new = (", ".join(map(repr, one["frames"])) or "none" for one in (before, now))
         what = (
-            f"the streaming data frames that it reads were {old} and are {new}: Spark knows where "
-            "each has come to by its place among them"
+            f"the streaming data frames that it reads were {old} and are {new}: Spark finds the "
+            "offset of each by its position among them"
         )
         yield Change("", Effect.OTHER_FRAMES, what)
     for name, old in before["inputs"].items():
@@ -246,7 +244,7 @@ def _compare_identity(
     if how is None:
         yield Change(name, Effect.WRONG_STATE, what)
     else:
-        yield Change(name, Effect.GOES_ON, f"{what}: {how}")
+        yield Change(name, Effect.CONTINUES, f"{what}: {how}")
 
 
 def _version(package: str) -> str | None:

@@ -33,10 +33,9 @@ from flow_windowing.columnar.state.snapshots import (
     split_by_key,
 )
 from flow_windowing.deduplication.segments import IdSegment, snapshots_of_segment
-from recovery.reading.checkpoint import CheckpointReader
+from recovery.reading.checkpoint_reader import CheckpointReader
+from recovery.reading.file_problems import command, java_reason
 from recovery.reading.inert import load_inert
-from recovery.reading.problems import java_reason
-from recovery.reading.rendering import command
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,11 +21,10 @@ from flow.keyed.state import WINDOWS, held_watermark_us, kind_of
 from flow_windowing.columnar.state.segments import SegmentContent
 from flow_windowing.columnar.state.snapshots import snapshots_of_content
 from flow_windowing.rules.key_state import DriverState
-from recovery.reading.checkpoint import open_checkpoint
+from recovery.reading.checkpoint_reader import open_checkpoint
 from recovery.reading.epoch_state import EpochState, TableState, TableValue, load_snapshot
-from recovery.reading.problems import PathLike
-from recovery.reading.rendering import plain
-from recovery.reading.windows import WindowingStep
+from recovery.reading.file_problems import PathLike
+from recovery.reading.rendering import WindowingStep, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
+from flow.connectors.source import Json
 from flow.errors import CheckpointError
 from flow_windowing.rules.key_state import DriverState, IntervalState
-from recovery.reading.checkpoint import open_checkpoint
+from recovery.reading.checkpoint_reader import open_checkpoint
 from recovery.reading.epoch_state import EpochState, TableState, TableValue, load_snapshot
-from recovery.reading.problems import PathLike
-from recovery.reading.rendering import Json, due_text, indented, plain, time_text
-from recovery.reading.windows import WindowingStep
+from recovery.reading.file_problems import PathLike
+from recovery.reading.rendering import WindowingStep, due_text, indented, plain, time_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -31,16 +31,16 @@ from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, s
 from flow.keyed.state import StateCounts
 from flow.keyed.step import Stateful
 from recovery.identity.admitting import admit
-from recovery.identity.fingerprint import without_places
-from recovery.reading.checkpoint import CheckpointReader, files_in, open_checkpoint
+from recovery.identity.fingerprint import without_levels
+from recovery.reading.checkpoint_reader import CheckpointReader, files_in, open_checkpoint
 from recovery.reading.epoch_state import EpochState, KeySnapshot, decode_segment, shard_of_key
-from recovery.reading.problems import PathLike, directory_path
+from recovery.reading.file_problems import PathLike, directory_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from flow.engine.checkpoint.identity import Identity
-    from recovery.reading.files import CheckpointFiles
+    from recovery.reading.checkpoint_files import CheckpointFiles
 
 
 def seed(
@@ -127,7 +127,7 @@ def _snapshot(step_id: str, operator: Stateful, key: str, state: Any) -> KeySnap
         )
         return KeySnapshot(key, pickle.dumps(made, 5), due_us, 0, counts)
     except Exception as error:
-        problem = f"cannot go on from a state that it is seeded with: {brief(error)}"
+        problem = f"cannot continue from a state that it is seeded with: {brief(error)}"
         raise step_error(step_id, problem, key=key, item=state) from error
 
 
@@ -296,7 +296,7 @@ class Rescaled:
         """Return the result as text for people."""
         return (
             f"{self.keys:,} keys are in {self.shards} shards and {self.partitions} partitions a "
-            f"level now; the next run goes on after epoch {self.epoch}.\n"
+            f"level now; the next run continues after epoch {self.epoch}.\n"
             f"Once it has, {self.left} is not needed any more."
         )
 
@@ -350,7 +350,7 @@ def _rescale(kept: CheckpointReader, shards: int | None, partitions: int | None)
         begun=None if kept.begun is None else kept.log(kept.begun).offset.to_json(),
         dropping=(),
         earlier=(),
-        recovery={**before.recovery, "fingerprint": without_places(kept.fingerprint)},
+        recovery={**before.recovery, "fingerprint": without_levels(kept.fingerprint)},
     )
     kept.files.remove(after.spark)  # An interrupted attempt may have left it.
     store_seeds(kept.files, after, states)

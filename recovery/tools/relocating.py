@@ -2,6 +2,10 @@
 
 Each file is replaced atomically. The files that a run checks first are replaced last, so that a run
 is refused after an interrupted relocation; a second relocation replaces the remaining files.
+
+Paths are in the metadata of each level's operator, which names files with schemas; in the lists of
+files of static data frames, and the logs of the epochs that read them; and in the log of an epoch
+that loads a seed.
 """
 
 from __future__ import annotations
@@ -9,17 +13,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
+from flow.connectors.source import Json
 from flow.errors import CheckpointError
-from recovery.reading.checkpoint import CheckpointReader, open_checkpoint
-from recovery.reading.places import Rewritten, rewritten
-from recovery.reading.problems import PathLike
+from recovery.reading.checkpoint_reader import CheckpointReader, open_checkpoint
+from recovery.reading.file_problems import PathLike
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+import json
+import re
+from collections.abc import Callable
+from dataclasses import field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-Json: TypeAlias = Any
+from flow.errors import first_line
+from recovery.reading.file_problems import FileProblem, command
+
+if TYPE_CHECKING:
+    from flow.connectors.files.filesystems import Place
+    from recovery.reading.checkpoint_files import CheckpointFiles
+
 
 NOTE = "why-this-is-here.txt"
 
@@ -70,14 +86,14 @@ def relocate(path: PathLike, *, yes: bool = False, spark: SparkSession | None = 
     with checkpoint.files.locked(changes=yes):
         checkpoint.files.check_settled()
         checkpoint = open_checkpoint(path, checkpoint.spark)  # Read again under the lock.
-        changed = list(rewritten(checkpoint))
+        changed = list(rewrites(checkpoint))
         relocation = _planned(checkpoint, changed, yes)
         if yes and changed:
             _write(checkpoint, changed, relocation)
     return relocation
 
 
-def _planned(checkpoint: CheckpointReader, changed: list[Rewritten], done: bool) -> Relocation:
+def _planned(checkpoint: CheckpointReader, changed: list[FileRewrite], done: bool) -> Relocation:
     return Relocation(
         path=checkpoint.root,
         places=tuple(dict.fromkeys(place for file in changed for place in file.places)),
@@ -87,7 +103,9 @@ def _planned(checkpoint: CheckpointReader, changed: list[Rewritten], done: bool)
     )
 
 
-def _write(checkpoint: CheckpointReader, changed: list[Rewritten], relocation: Relocation) -> None:
+def _write(
+    checkpoint: CheckpointReader, changed: list[FileRewrite], relocation: Relocation
+) -> None:
     """Write the backup of the old files, then the new files."""
     files = checkpoint.files
     if files.exists(relocation.backup):
@@ -120,3 +138,215 @@ def _lines(relocation: Relocation) -> Iterator[str]:
     else:
         yield f"  these files would be rewritten, and the old files copied to {relocation.backup}"
         yield "nothing has been changed: give --yes to do it"
+
+
+_SCHEMA = re.compile(r"(.+)/(spark(?:-\d+)?/state/\d+/_stateSchema/.+)")
+_SEED = re.compile(r"(.+)/(seed-\d+)")
+_INPUT = re.compile(r"(.+)/(inputs/[^/]+/[^/]+)")
+
+
+@dataclass(frozen=True)
+class FileRewrite:
+    """A file that names another directory, and its text with this directory.
+
+    Attributes:
+        file: the file's name in the checkpoint.
+        before: the file's text.
+        after: the text with paths of this directory.
+        places: the other directories that the file names.
+    """
+
+    file: str
+    before: str
+    after: str
+    places: tuple[str, ...]
+
+
+@dataclass
+class Here:
+    """The present directory of a checkpoint, to which paths in its files are rewritten.
+
+    Attributes:
+        files: the checkpoint's files.
+        others: the other directories in the rewritten paths so far.
+    """
+
+    files: CheckpointFiles
+    others: list[str] = field(default_factory=list)
+    _exists: dict[str, bool] = field(default_factory=dict)
+
+    def path(self, path: str) -> str:
+        """Return a path in Spark's metadata, or to a seed, rewritten to this directory."""
+        schema = _SCHEMA.fullmatch(path)
+        if schema is not None:
+            return self._at(self.files.uri, schema, path)
+        seed = _SEED.fullmatch(path)
+        return path if seed is None else self._at(self.files.root, seed, path)
+
+    def input(self, value: Json) -> Json:
+        """Return JSON of an epoch's input, or of a list of files, with paths of this directory."""
+        match value:
+            case [str(), str(path), int() as size] if found := _INPUT.fullmatch(path):
+                moved = self._at(self._place.path, found, path)
+                return value if moved == path else [self._place.store, moved, size]
+            case list():
+                return [self.input(element) for element in value]
+            case dict():
+                return {name: self.input(element) for name, element in value.items()}
+        return value
+
+    def has_input(self, store: str, path: str) -> bool:
+        """Return True if a file in a list of files exists."""
+        from pyarrow import fs
+
+        if store != self._place.store:
+            return False
+        return bool(self._place.filesystem.get_file_info(path).type == fs.FileType.File)
+
+    def _at(self, root: str, parts: re.Match[str], path: str) -> str:
+        """Return a path rewritten to this root, if the checkpoint has a file of the same name.
+
+        Args:
+            root: the root of the result.
+            parts: the match of the path: its root, and its name below the root.
+            path: the path; returned unchanged if the checkpoint has no such file.
+        """
+        other, name = parts.groups()
+        if other == root:
+            return path
+        if name not in self._exists:
+            self._exists[name] = self.files.exists(name)
+        if not self._exists[name]:
+            return path
+        self.others.append(re.sub(r"^file:/+", "/", other))
+        return f"{root}/{name}"
+
+    @cached_property
+    def _place(self) -> Place:
+        from flow.connectors.files.filesystems import locate
+
+        return locate(self.files.root)
+
+
+def rewrites(checkpoint: CheckpointReader) -> Iterator[FileRewrite]:
+    """Yield the files that name another directory, with their new text.
+
+    The files that a run checks first are yielded last, so that a run is refused until all files are
+    replaced.
+
+    Raises:
+        FileProblem: when a file is not whole.
+    """
+    spark, files = checkpoint.identity.spark, checkpoint.files
+    for epoch in checkpoint.logged:
+        name = checkpoint.log_file("offsets", epoch)
+        if files.exists(name):
+            yield from _rewrite_of(checkpoint, name, _offset)
+    yield from _rewrite_of(checkpoint, "flow.json", _identity)
+    for name in input_lists(files):
+        yield from _rewrite_of(checkpoint, name, _list)
+    for operator in checkpoint.operators:
+        for name in files.names(f"{spark}/state/{operator}/_metadata/v2"):
+            file = f"{spark}/state/{operator}/_metadata/v2/{name}"
+            yield from _rewrite_of(checkpoint, file, _metadata)
+
+
+def input_lists(files: CheckpointFiles) -> Iterator[str]:
+    """Yield the names of the lists of files of static data frames."""
+    for frame in files.names("inputs"):
+        names = files.names(f"sources/{frame}")
+        yield from (f"sources/{frame}/{name}" for name in names if name.endswith(".json"))
+
+
+def lost(files: CheckpointFiles, name: str, path: str, *, moved: bool) -> FileProblem:
+    """Return the problem of a file that names a missing file.
+
+    Args:
+        files: the checkpoint's files.
+        name: the file.
+        path: the path of the missing file.
+        moved: True if the checkpoint has the missing file in its present directory.
+    """
+    problem = f"names {path}, which is not there"
+    if not moved:
+        return FileProblem(name, problem)
+    way_out = command("relocate", files.root)
+    return FileProblem(name, f"{problem}: the checkpoint was moved", way_out)
+
+
+def lost_inputs(files: CheckpointFiles) -> Iterator[FileProblem]:
+    """Yield the problems of lists that name a missing file of another directory.
+
+    This directory has a file of the same name.
+    """
+    for name in input_lists(files):
+        try:
+            path = _lost_input(files, name)
+        except (CheckpointError, ValueError, TypeError, KeyError):
+            continue  # `verify` reports a list that cannot be read as another problem.
+        if path is not None:
+            yield lost(files, name, path, moved=True)
+
+
+def _lost_input(files: CheckpointFiles, name: str) -> str | None:
+    """Return the first missing path in a list whose file this directory has, or ``None``."""
+    from flow.engine.checkpoint.stored_log import entries_of
+
+    here = Here(files)
+    entries = entries_of(name, files.read(name))
+    for entry in (file for page in entries for file in page["files"]):
+        store, path, _ = entry
+        if here.input(entry) != entry and not here.has_input(store, path):
+            return str(path)
+    return None
+
+
+def _rewrite_of(
+    checkpoint: CheckpointReader, name: str, rewrite: Callable[[str, Here], str]
+) -> Iterator[FileRewrite]:
+    here = Here(checkpoint.files)
+    before = checkpoint.files.text(name)
+    try:
+        after = rewrite(before, here)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise FileProblem(name, f"cannot be read: {first_line(error)}") from error
+    if here.others:
+        yield FileRewrite(name, before, after, tuple(dict.fromkeys(here.others)))
+
+
+def _metadata(text: str, here: Here) -> str:
+    """Rewrite an operator's metadata: a line with the version, and a line of JSON."""
+    version, _, content = text.partition("\n")
+    described = json.loads(content)
+    for store in described["stateStoreInfo"]:
+        store["stateSchemaFilePaths"] = [here.path(one) for one in store["stateSchemaFilePaths"]]
+    compact = json.dumps(described, separators=(",", ":"), ensure_ascii=False)
+    return f"{version}\n{compact}"
+
+
+def _offset(text: str, here: Here) -> str:
+    """Rewrite an epoch's log; the third line is the flow's own offset, with or without a name."""
+    lines = text.split("\n")
+    start = lines[2].index("{")
+    lines[2] = lines[2][:start] + json.dumps(_moved(json.loads(lines[2][start:]), here))
+    return "\n".join(lines)
+
+
+def _identity(text: str, here: Here) -> str:
+    """Rewrite the checkpoint's identity, which may have offsets of the generation before."""
+    content = json.loads(text)
+    for name in ("start", "begun"):
+        content[name] = _moved(content.get(name), here)
+    return json.dumps(content, indent=1)
+
+
+def _list(text: str, here: Here) -> str:
+    return json.dumps(here.input(json.loads(text)), indent=1)
+
+
+def _moved(offset: Json, here: Here) -> Json:
+    """Return the offset of the flow's feed, with paths of its input and seed in this directory."""
+    if not offset or "read" not in offset:
+        return offset
+    moved = {**offset, "read": here.input(offset["read"])}
+    return {**moved, "seed": here.path(offset["seed"])} if "seed" in offset else moved

@@ -22,18 +22,19 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from flow.connectors.source import Json
 from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format
-from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, spans
-from recovery.reading.lineage import check_state
-from recovery.reading.problems import FileProblem, PathLike
-from recovery.reading.rendering import Json, command, time_text
+from recovery.reading.checkpoint_reader import CheckpointReader, open_checkpoint, spans
+from recovery.reading.file_problems import FileProblem, PathLike, command
+from recovery.reading.rendering import time_text
+from recovery.tools.verifying import check_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from flow.engine.checkpoint.identity import Identity
-    from recovery.reading.files import CheckpointFiles
+    from recovery.reading.checkpoint_files import CheckpointFiles
 
 NOTE = "how-to-undo.txt"
 _SNAPSHOT = re.compile(r"(\d+)_[^.]+\.zip(?:\.crc)?")

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from flow.connectors.source import Json
 from flow.engine.feed.offsets import EpochOffset
 from flow.instants import NEVER
 from flow.keyed.state import StateCounts
-from recovery.reading.checkpoint import CheckpointReader, EpochLog, open_checkpoint, spans
+from recovery.reading.checkpoint_reader import CheckpointReader, EpochLog, open_checkpoint, spans
 from recovery.reading.epoch_state import EpochState, StepTotals, totals
-from recovery.reading.problems import PathLike
-from recovery.reading.rendering import Json, time_text
+from recovery.reading.file_problems import PathLike
+from recovery.reading.rendering import time_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -142,6 +143,7 @@ def status(path: PathLike, *, spark: SparkSession | None = None) -> CheckpointSt
     last = checkpoint.committed[-1] if checkpoint.committed else None
     log = None if last is None else checkpoint.log(last)
     control = None if log is None else log.offset.control
+    holder = checkpoint.files.holder()
     return CheckpointStatus(
         path=checkpoint.root,
         flow=identity.flow_id,
@@ -154,7 +156,7 @@ def status(path: PathLike, *, spark: SparkSession | None = None) -> CheckpointSt
         now=None if control is None else time_text(control.moment.now_us),
         ended=control is not None and control.end_of_input,
         begun=checkpoint.begun,
-        in_use=_in_use(checkpoint),
+        in_use=None if holder is None else str(holder),
         sources=tuple(_sources(checkpoint, log)),
         steps=() if last is None else tuple(_steps(EpochState(checkpoint, last))),
         tables=() if last is None else tuple(_tables(EpochState(checkpoint, last))),
@@ -198,12 +200,6 @@ def _steps(state: EpochState) -> Iterator[StepStatus]:
         sizes = kept.keys, kept.size, kept.segments
         times = time_text(kept.due_us), time_text(kept.hold_us)
         yield StepStatus(step_id, *sizes, windows, values, *times)
-
-
-def _in_use(checkpoint: CheckpointReader) -> str | None:
-    """Return the process that holds the checkpoint's lock, in words."""
-    holder = checkpoint.files.holder()
-    return None if holder is None else str(holder)
 
 
 def _lines(found: CheckpointStatus) -> Iterator[str]:

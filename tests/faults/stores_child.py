@@ -22,7 +22,7 @@ from flow.connectors.files import JsonLinesSink
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.tables import table_files
 from flow.testing import Advance, TestingSource
-from flow.views import ViewSink, writing
+from flow.views import ViewSink, view_sink
 from recovery import RecoveryConfig
 
 KEEP_EPOCHS = 4
@@ -89,8 +89,8 @@ def strike(point: str, at: int) -> None:
 
     for name, what in (("write_bytes", "write"), ("remove", "removal")):
         die_around(Storage, name, what, _table_files())
-    die_around(writing.ViewWriter, "commit", "commit", lambda _, epoch, rows: epoch)
-    die_around(writing, "write_state", "state", lambda _, state: state.epoch)
+    die_around(view_sink.ViewWriter, "commit", "commit", lambda _, epoch, rows: epoch)
+    die_around(view_sink, "write_state", "state", lambda _, state: state.epoch)
 
 
 def _table_files() -> Callable[..., int]:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flow.engine.checkpoint.storage import Storage
-from recovery.reading.files import CheckpointFiles
+from recovery.reading.checkpoint_files import CheckpointFiles
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from flow import Summary
 from flow.errors import StepError
 from flow.monitoring.metrics import METRICS, table
-from flow.monitoring.status import MAX_PARTITIONS, RunStatus, health_of
+from flow.monitoring.run_status import MAX_PARTITIONS, RunStatus, health_of
 from flow.web.requests import exposition
 from tests.support.monitored import Clock, epoch_report, recorded
 

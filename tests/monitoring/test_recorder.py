@@ -8,21 +8,19 @@ import pytest
 
 import flow.operators as op
 from flow import Dataflow, Summary
-from flow.engine.epoch.context import LateSource
-from flow.engine.epoch.late_items import MAX_ITEMS, LateItem
+from flow.engine.epoch.statistics import MAX_ITEMS, LateItem, LateSource
 from flow.engine.epoch.summary import WatermarkLag
 from flow.engine.plan.compiler import compile_flow
 from flow.errors import StepError
 from flow.monitoring.recorder import HISTORY_EPOCHS, Recorder
-from flow.monitoring.status import (
+from flow.monitoring.run_status import (
     ErrorStatus,
-    GraphEdge,
     RunState,
     StepStatus,
-    graph_of,
     late_json,
     status_json,
 )
+from flow.reports.graph import GraphEdge, graph_of
 from flow.testing import TestingSink, TestingSource
 from tests.support.monitored import SIZES, Clock, epoch_report, hourly_plan, recorded
 

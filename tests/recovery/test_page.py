@@ -13,10 +13,10 @@ import pytest
 
 from flow.engine.checkpoint.lock import Lease
 from flow.errors import FlowBuildError
-from flow.monitoring.status import RunState, RunStatus
+from flow.monitoring.run_status import RunState, RunStatus
 from recovery.__main__ import main
 from recovery.checkpoint_page import run_status, serve
-from recovery.reading.checkpoint import open_checkpoint
+from recovery.reading.checkpoint_reader import open_checkpoint
 from tests.support.browsing import Browser, headless_chromium
 
 

@@ -15,9 +15,9 @@ from flow import Dataflow, EpochReport
 from flow.testing import EOF, TestingSink, TestingSource, key_by_key
 from flow_windowing.rules.key_state import DriverState, IntervalState
 from recovery import status, verify
-from recovery.reading.checkpoint import open_checkpoint
+from recovery.reading.checkpoint_reader import open_checkpoint
 from recovery.reading.epoch_state import EpochState, load_snapshot
-from recovery.reading.windows import waiting_values
+from recovery.reading.rendering import waiting_values
 from recovery.tools.layouts import rescale
 from tests.recovery.checkpoints import run_flow
 

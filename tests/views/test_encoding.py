@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.views.encoding import REFUSED, decode, encode
+from flow.views.view_rows import REFUSED, decode, encode
 from flow_windowing import WindowMetadata
 from tests.support.sampling import sampled
 

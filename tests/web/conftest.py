@@ -15,9 +15,9 @@ from flow.config.flow_config import WebAddress
 from flow.engine.plan.compiler import compile_flow
 from flow.monitoring.recorder import Recorder
 from flow.views import ViewSink
-from flow.web.access import Access
 from flow.web.hub import Hub
 from flow.web.inside import Inside
+from flow.web.page_access import Access
 from flow.web.server import LivePage, PageServer
 from tests.support.browsing import Browser, headless_chromium
 from tests.support.monitored import recorded

@@ -20,8 +20,8 @@ from flow.engine.plan.compiler import compile_flow
 from flow.errors import StepError
 from flow.monitoring.recorder import Recorder
 from flow.testing import TestingSink, TestingSource
-from flow.web.access import Access
 from flow.web.hub import Hub
+from flow.web.page_access import Access
 from flow.web.server import PageServer
 from tests.support.browsing import Browser
 from tests.support.monitored import PHASES, SCRIPT, epoch_report, hourly_flow

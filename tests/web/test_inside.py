@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flow.engine.epoch.late_items import LateItem
+from flow.engine.epoch.statistics import LateItem
 from flow.errors import CheckpointError
 from flow.web.inside import MAX_BYTES, MAX_KEPT, NO_STATE, Inside
 from tests.support.monitored import SCRIPT, epoch_report

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flow.engine.epoch.late_items import LateItem
+from flow.engine.epoch.statistics import LateItem
 from flow.errors import CheckpointError
 from tests.support.browsing import Browser
 from tests.support.monitored import SCRIPT, epoch_report

@@ -15,8 +15,8 @@ import flow.web.hub
 from flow import EnvironmentProblem, run
 from flow.config.flow_config import WebAddress
 from flow.errors import FlowBuildError, StepError
-from flow.web.access import TOKEN_VARIABLE, Access
 from flow.web.hub import Hub
+from flow.web.page_access import TOKEN_VARIABLE, Access
 from flow.web.requests import CONTENT_TYPES, FILES, content
 from flow.web.server import PageServer, live_page
 from tests.support.monitored import PHASES, SCRIPT, epoch_report, hourly_flow, hourly_plan, recorded

@@ -1,23 +1,39 @@
-"""The parameters of an epoch for its tasks, and the statistics that tasks report."""
+"""The control of an epoch, its parameters for all tasks, and the context of one task."""
 
 from __future__ import annotations
 
 import json
-import pickle
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
-from flow.engine.epoch import late_items
-from flow.engine.epoch.late_items import LateItem
-from flow.engine.epoch.work import TaskWork, Work
+from flow.engine.epoch.statistics import (
+    BUFFERED_VALUES,
+    OPEN_WINDOWS,
+    LateSource,
+    SourcePartition,
+    Stats,
+    StepBound,
+)
+from flow.engine.epoch.work import TaskWork
 from flow.engine.tables.contents import Change, Contents
 from flow.engine.tables.table_files import TableStore, TableVersion
 from flow.errors import EngineError
-from flow.instants import NEVER, Moment
+from flow.instants import Moment
+
+__all__ = [
+    "BUFFERED_VALUES",
+    "OPEN_WINDOWS",
+    "Control",
+    "LateSource",
+    "ReadUpTo",
+    "SourcePartition",
+    "Stats",
+    "StepBound",
+    "TaskContext",
+]
+"""The names that the engine imports from here, with those of the statistics."""
 
 
 class ReadUpTo(NamedTuple):
@@ -30,10 +46,6 @@ class ReadUpTo(NamedTuple):
 
     before_us: int
     after_us: int
-
-
-SourcePartition: TypeAlias = tuple[str, int]
-"""A partition of a source: the input's step, and the partition's number."""
 
 
 @dataclass(frozen=True)
@@ -128,143 +140,6 @@ def _by_input(partitions: Iterable[SourcePartition]) -> dict[str, list[int]]:
     for name, number in sorted(partitions):
         numbers_of.setdefault(name, []).append(number)
     return numbers_of
-
-
-class StepBound(NamedTuple):
-    """The bound of a step's watermarks at the end of an epoch, and what sets it.
-
-    Attributes:
-        bound_us: the bound, in µs.
-        set_by: the step that holds it, or the input whose source partition is behind.
-        partition: the number of the source partition; -1 for a step.
-    """
-
-    bound_us: int
-    set_by: str
-    partition: int = -1
-
-    @property
-    def setter(self) -> str:
-        """The step or the source partition that sets the bound, in words."""
-        of_input = f"source partition {self.partition} of input {self.set_by!r}"
-        return f"step {self.set_by!r}" if self.partition < 0 else of_input
-
-
-OPEN_WINDOWS, BUFFERED_VALUES = "open_windows", "buffered_values"
-"""The gauges of a step whose windows and buffered values are counted."""
-
-
-class LateSource(NamedTuple):
-    """Origin of late values of a step.
-
-    Attributes:
-        step_id: the step.
-        came_from: the name of the source partition of the values, for messages.
-        ahead: the name of the partition that was furthest ahead in event time.
-    """
-
-    step_id: str
-    came_from: str
-    ahead: str
-
-
-@dataclass
-class Stats:
-    """Statistics of an epoch, summed over tasks.
-
-    Attributes:
-        counts: counters, by (step, name).
-        gauges: sizes at the end of the epoch, by (step, name).
-        due_us: the least due time of a step, in system time, µs.
-        dues: the due time of each step that has a timer, in µs; for a step that follows its inputs'
-            clock, as a time of that clock.
-        bounds: the bound of the watermarks of each step that has one at the end of the epoch.
-        reached: the progress of each source partition that may hold watermarks: its event time less
-            the wait, in µs, the least over the steps that the partition feeds.
-        lateness: the number of late values, by (step, lateness in µs).
-        late_from: the number of late values, by (step, source partition), of steps that several
-            partitions feed.
-        late_sources: the number of late values by names of partitions; set in the driver only.
-        notes: a few descriptions of dropped values, for messages.
-        busy_ns: the time that tasks worked in each step, in ns.
-        work_ns: the time that tasks worked in each phase of the job, in ns.
-        workers: the memory of each Python worker, in bytes, by the worker's name.
-        lags: the number of keys that the epoch touched, by (step, lag of the key's watermark behind
-            system time in µs, rounded up).
-        late_items: a sample of the late values of each step, of a plan that samples them.
-        phases: the duration of each phase of the epoch, in seconds; set in the driver only, see
-            `flow.engine.epoch.work`.
-    """
-
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    gauges: Counter[tuple[str, str]] = field(default_factory=Counter)
-    due_us: int = NEVER
-    notes: list[str] = field(default_factory=list)
-    dues: dict[str, int] = field(default_factory=dict)
-    bounds: dict[str, StepBound] = field(default_factory=dict)
-    reached: dict[SourcePartition, int] = field(default_factory=dict)
-    lateness: Counter[tuple[str, int]] = field(default_factory=Counter)
-    late_from: Counter[tuple[str, SourcePartition]] = field(default_factory=Counter)
-    late_sources: Counter[LateSource] = field(default_factory=Counter)
-    busy_ns: Counter[str] = field(default_factory=Counter)
-    work_ns: Counter[Work] = field(default_factory=Counter)
-    workers: dict[str, int] = field(default_factory=dict)
-    lags: Counter[tuple[str, int]] = field(default_factory=Counter)
-    late_items: list[LateItem] = field(default_factory=list)
-    phases: dict[str, float] = field(default_factory=dict)
-
-    def reach(self, partition: SourcePartition, reached_us: int) -> None:
-        """Record the progress of a source partition for a step that it feeds."""
-        self.reached[partition] = min(self.reached.get(partition, NEVER), reached_us)
-
-    @contextmanager
-    def timed(self, step_id: str) -> Iterator[None]:
-        """Add the duration of the block to the time that the task worked in a step."""
-        start_ns = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            self.busy_ns[step_id] += time.perf_counter_ns() - start_ns
-
-    def due(self, step_id: str, due_us: int) -> None:
-        """Record the due time of a step."""
-        if due_us < NEVER:
-            self.due_us = min(self.due_us, due_us)
-            self.dues[step_id] = min(self.dues.get(step_id, NEVER), due_us)
-
-    def add(self, other: Stats) -> None:
-        """Add the statistics of another task."""
-        for name, total in vars(self).items():
-            if isinstance(total, Counter):
-                total.update(getattr(other, name))
-        self.due_us = min(self.due_us, other.due_us)
-        for step_id, due_us in other.dues.items():
-            self.due(step_id, due_us)
-        self.bounds.update(other.bounds)  # The same in each shard.
-        for partition, reached_us in other.reached.items():
-            self.reach(partition, reached_us)
-        self.late_items = late_items.newest([*self.late_items, *other.late_items])
-        for worker, size in other.workers.items():
-            self.workers[worker] = max(size, self.workers.get(worker, 0))
-        self.notes = (self.notes + other.notes)[:MAX_NOTES]
-
-    def note(self, text: str) -> None:
-        """Record the description of a dropped value, up to `MAX_NOTES`."""
-        if len(self.notes) < MAX_NOTES:
-            self.notes.append(text)
-
-    def encode(self) -> bytes:
-        """Return the statistics as bytes."""
-        return pickle.dumps(self, 5)
-
-    @classmethod
-    def decode(cls, payload: bytes) -> Stats:
-        """Return the statistics in bytes made by `encode`."""
-        stats: Stats = pickle.loads(payload)
-        return stats
-
-
-MAX_NOTES = 5
 
 
 @dataclass

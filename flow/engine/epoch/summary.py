@@ -12,9 +12,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from flow.connectors.source import Planner
-from flow.displays import Displayed
-from flow.engine.epoch.context import LateSource, SourcePartition, Stats, StepBound
-from flow.engine.epoch.late_items import LateItem
+from flow.displays import NotebookObject
+from flow.engine.epoch.statistics import LateItem, LateSource, SourcePartition, Stats, StepBound
 
 
 class WatermarkLag(NamedTuple):
@@ -118,7 +117,7 @@ class EpochReport:
 
 
 @dataclass
-class Summary(Displayed):
+class Summary(NotebookObject):
     """The summary of a run, which `run` returns; a notebook shows it as a table.
 
     Attributes:
@@ -182,10 +181,6 @@ class Summary(Displayed):
         return self.counts[step_id, name]
 
 
-ENOUGH = 0.99
-"""The share of late values that a longer wait should make on time."""
-
-
 def late_sources(
     stats: Stats,
     feeds: Mapping[str, Sequence[str]],
@@ -219,21 +214,3 @@ def source_name(planners: Mapping[str, Planner], partition: SourcePartition) -> 
     planner = planners.get(step_id)
     name = f"partition {number}" if planner is None else planner.name_of(number)
     return f"{name} (input {step_id!r})"
-
-
-def wait_needed_us(late_by_us: Mapping[int, int]) -> int:
-    """Return the least addition to the wait, in µs, that makes the share `ENOUGH` on time.
-
-    Args:
-        late_by_us: the number of late values by lateness in µs.
-
-    >>> wait_needed_us({100: 98, 5_000: 1, 90_000: 1})
-    5000
-    """
-    needed = ENOUGH * sum(late_by_us.values())
-    total = 0
-    for duration_us, count in sorted(late_by_us.items()):
-        total += count
-        if total >= needed:
-            return duration_us
-    return 0

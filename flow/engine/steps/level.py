@@ -17,16 +17,15 @@ import numpy as np
 from flow.columns.arrays import Ints, round_up
 from flow.columns.chunks import Chunk
 from flow.dataflow import Step, StreamId
-from flow.engine.epoch.context import (
+from flow.engine.epoch.context import Control, TaskContext
+from flow.engine.epoch.failures import encode_failure
+from flow.engine.epoch.statistics import (
     BUFFERED_VALUES,
     OPEN_WINDOWS,
-    Control,
     Stats,
     StepBound,
-    TaskContext,
+    late_sample,
 )
-from flow.engine.epoch.failures import encode_failure
-from flow.engine.epoch.late_items import late_sample
 from flow.engine.epoch.work import TaskWork, WorkPhase
 from flow.engine.packets.packets import (
     CONTROL,

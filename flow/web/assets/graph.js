@@ -8,7 +8,6 @@ const WIDTH = 212;
 const LETTERS = 28;
 const LINE = 17;
 const LEAST_SCALE = 0.85;
-const LOSSES = ["late", "dropped", "invalid", "errors", "gap", "too_far_ahead"];
 
 function svg(name, attributes, className, text) {
   const made = document.createElementNS(SVG, name);
@@ -18,13 +17,16 @@ function svg(name, attributes, className, text) {
   return made;
 }
 
+// The counters of lost values and the headings of sizes, by the names of the run's statistics.
+export const shown = { losses: [], sizes: {} };
+
 export function losses(counts) {
-  return LOSSES.filter((name) => counts[name]).map((name) => `${name.replaceAll("_", " ")} ${short(counts[name])}`);
+  return shown.losses.filter((name) => counts[name]).map((name) => `${name.replaceAll("_", " ")} ${short(counts[name])}`);
 }
 
 // The open windows and buffered values of a step, if it has any.
 function held(gauges) {
-  const parts = [["open_windows", "windows"], ["buffered_values", "buffered"]].filter(([name]) => gauges[name]);
+  const parts = Object.entries(shown.sizes).filter(([name]) => gauges[name]);
   return parts.map(([name, word]) => `${short(gauges[name])} ${word}`).join(" · ");
 }
 

@@ -2,7 +2,7 @@
 
 import { Charts } from "/charts.js";
 import { bytes, duration, element, pairs, rate, short, whole } from "/format.js";
-import { FlowGraph, losses } from "/graph.js";
+import { FlowGraph, losses, shown } from "/graph.js";
 import { StepInside } from "/inside.js";
 
 const MOST_EPOCHS = 300;
@@ -98,7 +98,7 @@ function heldText(gauges, name) {
 
 const counted = (count) => (isCounted() ? whole(count || 0) : "");
 
-const COLUMNS = [
+const columns = () => [
   ["step", (name) => name],
   ["kind", (_, __, step) => (step.runs ? `${step.operator} · ${step.runs}` : step.operator), "text"],
   ["in", (_, one) => counted(one.counts.in)],
@@ -108,8 +108,7 @@ const COLUMNS = [
   ["late and lost", (_, one) => losses(one.counts).join(", "), "loss"],
   ["keys", (_, one, step) => (step.role === "keyed" ? whole(one.gauges.keys || 0) : "")],
   ["state", (_, one, step) => (step.role === "keyed" ? bytes(one.gauges.state_bytes || 0) : "")],
-  ["windows", (_, one) => heldText(one.gauges, "open_windows")],
-  ["buffered", (_, one) => heldText(one.gauges, "buffered_values")],
+  ...Object.entries(shown.sizes).map(([name, heading]) => [heading, (_, one) => heldText(one.gauges, name)]),
   ["watermark lag", (_, one) => lagText(one.lag)],
   ["work", (_, one) => duration(one.busy_seconds)],
   ["busy", (_, one) => `${(100 * one.busy_share).toFixed(0)} %`],
@@ -120,7 +119,7 @@ function tableRow(step) {
   const row = element("tr", undefined, works(found) ? "" : "still");
   if (chosen === step.step_id) row.classList.add("chosen");
   row.dataset.step = step.step_id;
-  for (const [name, value, className] of COLUMNS) {
+  for (const [name, value, className] of columns()) {
     const cell = element("td", value(step.step_id, found, step), className);
     cell.dataset.name = name;
     row.append(cell);
@@ -141,7 +140,7 @@ function head(table, names) {
 
 function showSteps() {
   const table = byId("steps");
-  head(table, COLUMNS.map(([name, , className]) => [name, className === "text" ? "text" : ""]));
+  head(table, columns().map(([name, , className]) => [name, className === "text" ? "text" : ""]));
   const wanted = byId("filter").value.toLowerCase();
   const steps = graph.steps.filter((step) => step.step_id.toLowerCase().includes(wanted));
   table.querySelector("tbody").replaceChildren(...steps.map(tableRow));
@@ -240,6 +239,7 @@ function follow() {
     status = found;
     graph = found.graph;
     values = found.values;
+    Object.assign(shown, found.statistics);
     take();
     if (!isSame) picture.draw(graph);
   });

@@ -110,7 +110,7 @@ def test_a_static_data_frame_of_another_folder_is_refused_until_its_input_is_res
     assert job.run(frame("data/0")) == ([], [])
     with pytest.raises(CheckpointError, match=r"folders was .*data/0.* and is .*data/1") as caught:
         job.run(frame("data/1"))
-    assert "start these steps afresh: RecoveryConfig(..., reset_steps=['in'])" in str(caught.value)
+    assert "reset these steps: RecoveryConfig(..., reset_steps=['in'])" in str(caught.value)
     assert job.run(frame("data/1"), reset_steps=["in"]) == ([3], [3, 4, 5])
 
 
@@ -170,7 +170,7 @@ def test_a_source_of_another_identity_says_whether_it_goes_on() -> None:
     assert found(Shelf("a", [])) == []
     assert found(Shelf("b", [])) == [(Effect.WRONG_STATE, other)]
     assert found(Shelf("b", [], on="its rows go on")) == [
-        (Effect.GOES_ON, f"{other}: its rows go on")
+        (Effect.CONTINUES, f"{other}: its rows go on")
     ]
 
 

@@ -20,7 +20,7 @@ from flow.errors import FlowBuildError
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import Count, EventClock, Mean, SessionWindower, Sum, TumblingWindower
 from recovery import RecoveryConfig
-from recovery.identity.fingerprint import Effect, compare, describe, fingerprint, without_places
+from recovery.identity.fingerprint import Effect, compare, describe, fingerprint, without_levels
 
 Build = Callable[[Any], Any]
 
@@ -147,7 +147,7 @@ def test_another_level_moves_state_if_levels_are_recorded() -> None:
     below = flow_of(lambda s: totals()(stateful("first")(s)))
     effects = [(step_id, effect) for step_id, effect, _ in changes(before, below)]
     assert effects == [("first", Effect.STARTS_EMPTY), ("", Effect.MOVED)]
-    kept = without_places(fingerprint(compile_flow(before)))
+    kept = without_levels(fingerprint(compile_flow(before)))
     found = compare(kept, fingerprint(compile_flow(below)))
     assert [(one.step_id, one.effect) for one in found] == [("first", Effect.STARTS_EMPTY)]
 
@@ -191,7 +191,7 @@ def test_a_flow_that_does_not_fit_is_refused_with_advice() -> None:
         "  step 'hourly': windower.length was '1h' and is '30m'",
         "what may be done:",
         "  - run the flow as it was",
-        "  - start these steps afresh: RecoveryConfig(..., reset_steps=['hourly'])",
+        "  - reset these steps: RecoveryConfig(..., reset_steps=['hourly'])",
         "  - start over, on another checkpoint",
     ]
 

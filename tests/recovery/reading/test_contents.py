@@ -64,4 +64,4 @@ def test_unreadable_or_inconsistent_state_is_reported(state: Contents, message: 
     problem = state.problems()[0]
     assert problem.problem.startswith("the state of step 'total'")
     assert message in problem.problem
-    assert problem.way_out == "start the step afresh: RecoveryConfig(..., reset_steps=['total'])"
+    assert problem.way_out == "reset the step: RecoveryConfig(..., reset_steps=['total'])"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.reading.checkpoint import EpochLog, state_ids
+from recovery.reading.checkpoint_reader import EpochLog, state_ids
 
 HEAD = (
     'v2\n{"batchWatermarkMs":0,"conf":{"spark.sql.streaming.stateStore.compression.codec":"zstd"}}'

@@ -8,7 +8,7 @@ import pytest
 
 from flow import CheckpointError
 from flow.engine.checkpoint.identity import Identity
-from recovery.reading.checkpoint import CheckpointReader
+from recovery.reading.checkpoint_reader import CheckpointReader
 
 
 class Logs:

@@ -10,7 +10,7 @@ from flow.instants import NEVER, Moment
 from flow_windowing.rules.key_state import DriverState, IntervalState, Waiting, WaitQueue, tag_of
 from flow_windowing.rules.metadata import WindowMetadata
 from flow_windowing.time_joins.interval_matching import LEFT, RIGHT
-from recovery.reading.windows import WindowingStep, waiting_values, windower_of
+from recovery.reading.rendering import WindowingStep, waiting_values, windower_of
 
 
 def driver_state(**changes: Any) -> DriverState:

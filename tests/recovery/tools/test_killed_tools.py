@@ -13,7 +13,7 @@ import pytest
 from flow import CheckpointError
 from flow.engine.checkpoint.storage import Storage
 from recovery import relocate, rescale, rewind, status, verify
-from recovery.reading.files import CheckpointFiles
+from recovery.reading.checkpoint_files import CheckpointFiles
 from tests.recovery.checkpoints import tree, used_by_a_run
 from tests.recovery.kept_flow import run_on
 

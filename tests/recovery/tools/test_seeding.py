@@ -54,7 +54,7 @@ def test_a_step_that_keeps_no_state_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_state_that_a_step_cannot_restore_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StepError, match="step 'last': cannot go on from a state") as caught:
+    with pytest.raises(StepError, match="step 'last': cannot continue from a state") as caught:
         seed(tmp_path, make_flow([], [], []), {"last": {"k": 7}})
     assert "key:  'k'" in str(caught.value)
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from flow import CheckpointError, FlowError
 from recovery import StepStatus, status
-from recovery.reading.checkpoint import open_checkpoint
+from recovery.reading.checkpoint_reader import open_checkpoint
 from recovery.reading.epoch_state import EpochState, totals
 from tests.recovery.checkpoints import change_identity, identity_of, used_by_a_run
 

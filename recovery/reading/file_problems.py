@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import Any, TypeAlias
 
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, first_line, shorten
@@ -33,6 +34,15 @@ def java_reason(error: BaseException) -> str:
         java = java.getCause()
     message = java.getMessage() or java.getClass().getSimpleName()
     return str(message).strip().splitlines()[0]
+
+
+def command(tool: str, root: str, *rest: object) -> str:
+    """Return the shell command that runs a tool on a checkpoint.
+
+    >>> command("rewind", "/data/my flow", "--epoch", 3)
+    "python -m recovery rewind '/data/my flow' --epoch 3"
+    """
+    return shlex.join(["python", "-m", "recovery", tool, root, *map(str, rest)])
 
 
 PathLike: TypeAlias = "str | os.PathLike[str]"

@@ -11,21 +11,21 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from flow.connectors.source import Json
 from flow.engine.feed.offsets import EpochOffset
 from flow.errors import CheckpointError, first_line
 from flow.instants import NEVER, Moment
-from recovery.reading.problems import FileProblem, PathLike, directory_path
+from recovery.reading.file_problems import FileProblem, PathLike, directory_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from flow.engine.checkpoint.identity import Identity
     from flow.engine.spark.shipping import Layout
-    from recovery.reading.files import CheckpointFiles
+    from recovery.reading.checkpoint_files import CheckpointFiles
 
-Json: TypeAlias = Any
 StateIds: TypeAlias = Mapping[int, tuple[str, ...]]
 """The id of each partition's state, by Spark's number of the level's operator."""
 
@@ -214,7 +214,7 @@ def files_in(directory: str, spark: SparkSession | None) -> CheckpointFiles:
     """
     from flow.engine.spark.session.session import SparkSettings, make_session
     from flow.engine.spark.session.versions import check_streaming
-    from recovery.reading.files import CheckpointFiles
+    from recovery.reading.checkpoint_files import CheckpointFiles
 
     check_streaming()
     return CheckpointFiles(spark or make_session("recovery", SparkSettings()), directory)

@@ -13,14 +13,10 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from flow.dataflow import Step
-from flow.engine.epoch.late_items import LateItem
+from flow.engine.epoch.statistics import STATISTICS, LateItem
 from flow.engine.epoch.summary import WatermarkLag
 from flow.engine.plan.plan import Plan
-from flow.keyed.step import Stateful
-from flow.operators.edges import Input, Output
-from flow.operators.keyed_tables import LookupTable
-from flow.reports.graph import levels_in, operator_name, path_of
+from flow.reports.graph import Graph, GraphEdge, GraphStep, graph_of
 
 
 class RunState(Enum):
@@ -168,92 +164,6 @@ class RunStatus:
         return cls(plan.flow_id, run_id, engine, graph, started_at, trigger_seconds, steps=steps)
 
 
-@dataclass(frozen=True)
-class GraphStep:
-    """A step of a compiled flow.
-
-    Attributes:
-        step_id: the step.
-        operator: the name of the operator function.
-        role: ``input``, ``output``, ``keyed`` or ``stateless``.
-        level: the number of shuffles before the step, including its own.
-        runs: ``over columns`` or ``key by key`` for a keyed step, else empty.
-        reason: the reason for running key by key, else empty.
-    """
-
-    step_id: str
-    operator: str
-    role: str
-    level: int
-    runs: str = ""
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class GraphEdge:
-    """A stream between two steps.
-
-    Attributes:
-        up: the step that makes the stream.
-        port: the stream's name at that step.
-        down: the step that reads the stream.
-        counter: the step and the name of the counter of the stream's items; ``None`` if no counter
-            has them alone, as for one of two streams of `branch` that a merge reads.
-    """
-
-    up: str
-    port: str
-    down: str
-    counter: tuple[str, str] | None
-
-
-@dataclass(frozen=True)
-class Graph:
-    """The steps of a compiled flow in flow order, and the streams between them."""
-
-    steps: tuple[GraphStep, ...]
-    edges: tuple[GraphEdge, ...]
-
-
-def graph_of(plan: Plan) -> Graph:
-    """Return the graph of a compiled flow."""
-    levels = levels_in(plan)
-    steps = tuple(_graph_step(plan, step, levels[step.step_id]) for step in plan.steps.values())
-    edges = tuple(
-        GraphEdge(up.step_id, up.port, step.step_id, _counter(plan, step, number))
-        for step in plan.steps.values()
-        for number, up in enumerate(step.ups)
-    )
-    return Graph(steps, edges)
-
-
-def _graph_step(plan: Plan, step: Step, level: int) -> GraphStep:
-    name = operator_name(step.operator)
-    match step.operator:
-        case Input() | LookupTable():
-            return GraphStep(step.step_id, name, "input", level)
-        case Output():
-            return GraphStep(step.step_id, name, "output", level)
-        case Stateful():
-            path = path_of(plan.lowering_of(step.step_id))
-            return GraphStep(step.step_id, name, "keyed", level, *path)
-        case _:
-            return GraphStep(step.step_id, name, "stateless", level)
-
-
-def _counter(plan: Plan, step: Step, number: int) -> tuple[str, str] | None:
-    """Return the counter of a stream that a step reads."""
-    up = step.ups[number]
-    if up.step_id in plan.tables:  # No items flow from a table.
-        return None
-    if sum(each.step_id not in plan.tables for each in step.ups) == 1:
-        return step.step_id, "in"
-    downs = plan.steps[up.step_id].downs
-    if len(downs) > 1 and not isinstance(plan.steps[up.step_id].operator, Stateful):
-        return None
-    return up.step_id, "out" if up == downs[0] else up.port
-
-
 DEFAULT_PATIENCE_SECONDS = 60.0
 """The longest age of the last commit of a healthy run, without a trigger. A run without new items
 commits an epoch about every ten seconds."""
@@ -331,8 +241,12 @@ def capped(counts: Mapping[str, int], most: int = MAX_PARTITIONS) -> dict[str, i
 
 
 def flow_json(status: RunStatus) -> dict[str, Any]:
-    """Return the status with its graph, without the epochs."""
-    return {**status_json(status), "graph": graph_json(status.graph)}
+    """Return the status with its graph and the statistics that the page shows, without epochs."""
+    shown = {
+        "losses": [each.name for each in STATISTICS if each.is_loss],
+        "sizes": {each.name: each.column for each in STATISTICS if each.is_shown_size},
+    }
+    return {**status_json(status), "graph": graph_json(status.graph), "statistics": shown}
 
 
 def status_json(status: RunStatus) -> dict[str, Any]:
@@ -375,6 +289,11 @@ def late_json(items: Iterable[LateItem]) -> list[dict[str, Any]]:
     ]
 
 
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """Return the graph of a compiled flow, as `graph_json` does."""
+    return graph_json(graph_of(plan))
+
+
 def graph_json(graph: Graph) -> dict[str, Any]:
     """Return a graph: the fields of its steps, and the ends of its streams."""
     edges = [{"up": edge.up, "port": edge.port, "down": edge.down} for edge in graph.edges]
@@ -388,19 +307,15 @@ def graph_from_json(content: Any) -> Graph:
 
 
 def _step(step: StepStatus) -> dict[str, Any]:
-    return {
-        "counts": dict(step.counts),
-        "gauges": dict(step.gauges),
+    rounded = {
         "rates": _rounded(step.rates),
         "busy_seconds": round(step.busy_seconds, 6),
         "busy_share": round(step.busy_share, 6),
-        "active_at": step.active_at,
         "lag": None if step.lag is None else step.lag._asdict(),
-        "held_by": step.held_by,
-        "held_at": step.held_at,
-        "held_since": step.held_since,
-        "late_advice": step.late_advice,
     }
+    shown = {**vars(step), **rounded}
+    del shown["late_items"]
+    return shown
 
 
 def _edge(status: RunStatus, counter: tuple[str, str] | None) -> dict[str, Any]:

@@ -9,20 +9,19 @@ import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
+from flow.connectors.source import Json
 from flow.engine.checkpoint.checkpoint import CHANGE, check_settled
 from flow.engine.checkpoint.identity import NAME
 from flow.engine.checkpoint.lock import CheckpointLock, Claim, holder_of
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, first_line
-from recovery.reading.problems import FileProblem, java_reason
+from recovery.reading.file_problems import FileProblem, java_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Json: TypeAlias = Any
 
 
 class CheckpointFiles(Storage):

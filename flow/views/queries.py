@@ -21,8 +21,7 @@ from typing import Any, TypeAlias
 from flow.connectors.sql.database import Row
 from flow.errors import FlowError, TimestampError, first_line, shorten
 from flow.instants import Instant, from_us, instant_us
-from flow.views.encoding import decode
-from flow.views.rows import By
+from flow.views.view_rows import By, decode
 from flow.views.views_file import (
     COLUMNS,
     Ask,
@@ -67,7 +66,7 @@ class Entry:
 
     Attributes:
         key: the key.
-        value: the value, of the types that JSON has; see `flow.views.encoding`.
+        value: the value, of the types that JSON has; see `flow.views.view_rows`.
         epoch: the epoch that wrote the value.
         window: the value's window; ``None`` if the value has none.
     """

@@ -8,9 +8,9 @@ import pytest
 
 from flow import CheckpointError
 from flow.engine.checkpoint.identity import Identity
-from recovery.reading.checkpoint import CheckpointReader, EpochLog, StateIds
-from recovery.reading.lineage import StateFiles, check_state, newest_whole
-from recovery.reading.problems import FileProblem
+from recovery.reading.checkpoint_reader import CheckpointReader, EpochLog, StateIds
+from recovery.reading.file_problems import FileProblem
+from recovery.tools.verifying import StateFiles, check_state, newest_whole
 
 FOLDER = "spark/state/0/0"
 

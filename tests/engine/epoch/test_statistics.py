@@ -1,4 +1,4 @@
-"""Samples of late values: what is taken of a step's output, and how tasks' samples are merged."""
+"""Statistics of an epoch: samples of late values, and the merge of those of tasks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import flow_windowing as win
 from flow import Dataflow
 from flow.columns.chunks import Chunk, Pairs
 from flow.dataflow import Step
-from flow.engine.epoch.context import Stats
-from flow.engine.epoch.late_items import MAX_ITEMS, MAX_WINDOWS, LateItem, late_sample
+from flow.engine.epoch.statistics import MAX_ITEMS, MAX_WINDOWS, LateItem, Stats, late_sample
 from flow.testing import TestingSource
 from flow_windowing.rules.metadata import LateReason, LateValue, WindowMetadata
 

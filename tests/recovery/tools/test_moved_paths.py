@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recovery.reading.places import Here, _identity, _offset
+from recovery.tools.relocating import Here, _identity, _offset
 
 SCHEMA = "spark/state/0/_stateSchema/default/0_x"
 PART = "inputs/a%20frame/part-0.parquet"

@@ -1,22 +1,26 @@
-"""`TestDriver`: a flow run in the test's process, epoch by epoch, without Spark."""
+"""`TestDriver`: a flow run in the test's process, epoch by epoch, without Spark; and short runs."""
 
 from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+import flow.operators as op
 from flow.columns.arrow_types import RecordBatch
 from flow.connectors.sink import WriteContext
-from flow.dataflow import Dataflow
+from flow.connectors.source import MemoryLog, Source
+from flow.dataflow import Dataflow, Stream
 from flow.durations import Duration, duration_us
-from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
+from flow.engine.epoch.context import Control, ReadUpTo
+from flow.engine.epoch.statistics import SourcePartition, Stats
+from flow.engine.feed.slices import plan_everything
 from flow.engine.local import LocalEngine, Part
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
@@ -25,10 +29,10 @@ from flow.engine.steps.outputs import sink_of
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import NEVER, Instant, Moment, from_us, instant_us
 from flow.keyed.step import LogicBuilder, Stateful
-from flow.views.reading import View
-from flow.views.sink import ViewSink
+from flow.testing.lists import TestingSink, TestingSource, items_of
+from flow.views.queries import View
+from flow.views.view_sink import ViewRun, ViewSink, ViewWriter
 from flow.views.views_file import Ask, opened_for_writing
-from flow.views.writing import ViewRun, ViewWriter
 
 
 def swap_clock(flow: Dataflow, step_id: str, clock: object) -> Dataflow:
@@ -438,3 +442,40 @@ def _passed_us(what: str, duration: Duration) -> int:
 
 def _listed(items: Iterable[Any] | pa.RecordBatch) -> list[Any] | pa.RecordBatch:
     return items if isinstance(items, pa.RecordBatch) else list(items)
+
+
+X = TypeVar("X")
+
+
+def run_once(items: Iterable[Any], build: Callable[[Stream[Any]], Stream[Any]]) -> list[Any]:
+    """Run a few operators over items without Spark, and return the items of the last stream.
+
+    >>> import flow.operators as op
+    >>> run_once([1, 2], lambda s: op.map("double", s, lambda x: x * 2))
+    [2, 4]
+    """
+    flow = Dataflow("once")
+    op.output("out", build(op.input("in", flow, TestingSource(()))), TestingSink([]))
+    with TestDriver(flow) as driver:
+        driver.send("in", items)
+        driver.end()
+        return driver.received("out")
+
+
+def run_source(source: Source[X]) -> list[X]:
+    """Read a bounded source to its end, as an engine would, and return its items.
+
+    Raises:
+        SourceError: if an input cannot be read, also with ``on_invalid="drop"``.
+    """
+    planner = source.planner(MemoryLog(), parallelism=2)
+    try:
+        slices = plan_everything({"source": planner})["source"]
+    finally:
+        planner.close()
+    splits = [
+        split
+        for one in slices
+        for split in sorted(one.splits, key=lambda split: (split.partition, split.order))
+    ]
+    return [item for split in splits for batch in source.read(split) for item in items_of(batch)]
