@@ -29,7 +29,7 @@ from flow.config.spark_session import session_for
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
 from flow.engine.checkpoint.identity import Recovery
-from flow.engine.epoch.context import Stats
+from flow.engine.epoch.statistics import Stats
 from flow.engine.epoch.summary import EpochReport, Summary, watermark_lags
 from flow.engine.feed.clocks import FixedTime, SystemTime, wall_time
 from flow.engine.feed.feed import FeedReport, StopFlag

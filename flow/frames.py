@@ -19,7 +19,7 @@ from flow.config.flow_config import (
 )
 from flow.config.spark_session import session_for
 from flow.dataflow import Dataflow, Stream
-from flow.engine.epoch.context import Stats
+from flow.engine.epoch.statistics import Stats
 from flow.engine.feed.clocks import FixedTime, wall_time
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan

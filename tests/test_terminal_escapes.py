@@ -15,7 +15,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, StepError
 from flow.connectors.source import BadInput
-from flow.engine.epoch.context import LateSource, Stats
+from flow.engine.epoch.statistics import LateSource, Stats
 from flow.engine.epoch.summary import Summary
 from flow.engine.plan.compiler import compile_flow
 from flow.errors import brief, first_line, printable

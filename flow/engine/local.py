@@ -17,8 +17,9 @@ from flow.columns.chunks import Chunk, Positions, as_items
 from flow.connectors.source import Split
 from flow.dataflow import Dataflow, Step
 from flow.engine.calls.resources import close_resources
-from flow.engine.epoch.context import Control, Stats
+from flow.engine.epoch.context import Control
 from flow.engine.epoch.failures import decode_failure
+from flow.engine.epoch.statistics import Stats
 from flow.engine.feed.run_tables import Tables, lookup_changes
 from flow.engine.packets.packets import ERROR, HOLDS, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of

@@ -20,7 +20,7 @@ from flow import Dataflow, EpochReport, FlowError, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import JsonLinesSource
 from flow.connectors.source import Source
-from flow.engine.epoch.context import LateSource
+from flow.engine.epoch.statistics import LateSource
 from flow.execution import StopFlag
 from flow.testing import ABORT, TestingSink, TestingSource
 from recovery import RecoveryConfig

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples import flights
-from flow.engine.epoch.context import Stats
+from flow.engine.epoch.statistics import Stats
 from flow.engine.epoch.summary import Summary
 from flow.testing import TestDriver
 from tests.support.faults import Child, Victims, no_leftovers

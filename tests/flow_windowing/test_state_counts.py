@@ -14,7 +14,7 @@ import pytest
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, KeyedStream
-from flow.engine.epoch.context import BUFFERED_VALUES, OPEN_WINDOWS
+from flow.engine.epoch.statistics import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.engine.state.step_state import Header
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing.by_key.state_by_time import TimedState

@@ -12,7 +12,7 @@ import pytest
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
-from flow.engine.epoch.context import StepBound
+from flow.engine.epoch.statistics import StepBound
 from flow.engine.epoch.summary import EpochReport
 from flow.engine.plan.compiler import compile_flow
 from flow.instants import NO_PROGRESS

@@ -18,7 +18,7 @@ import flow.execution
 import flow.operators as op
 from flow import Dataflow
 from flow.dataflow import add_step
-from flow.engine.epoch.context import LateSource, Stats
+from flow.engine.epoch.statistics import LateSource, Stats
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.spark.session import session

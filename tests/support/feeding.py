@@ -12,7 +12,7 @@ from typing import Any
 import flow.operators as op
 from flow import Dataflow
 from flow.connectors.source import Invalid, Planner
-from flow.engine.epoch.context import Stats
+from flow.engine.epoch.statistics import Stats
 from flow.engine.feed.clocks import EpochClocks, SystemTime
 from flow.engine.feed.feed import Feed, FeedSettings
 from flow.engine.feed.offsets import EpochOffset

@@ -8,32 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from flow.engine.epoch.statistics import (
-    BUFFERED_VALUES,
-    OPEN_WINDOWS,
-    LateSource,
-    SourcePartition,
-    Stats,
-    StepBound,
-)
+from flow.engine.epoch.statistics import SourcePartition, Stats
 from flow.engine.epoch.work import TaskWork
 from flow.engine.tables.contents import Change, Contents
 from flow.engine.tables.table_files import TableStore, TableVersion
 from flow.errors import EngineError
 from flow.instants import Moment
-
-__all__ = [
-    "BUFFERED_VALUES",
-    "OPEN_WINDOWS",
-    "Control",
-    "LateSource",
-    "ReadUpTo",
-    "SourcePartition",
-    "Stats",
-    "StepBound",
-    "TaskContext",
-]
-"""The names that the engine imports from here, with those of the statistics."""
 
 
 class ReadUpTo(NamedTuple):

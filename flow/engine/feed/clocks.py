@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from flow.engine.epoch.context import Control, Stats
+from flow.engine.epoch.context import Control
+from flow.engine.epoch.statistics import Stats
 from flow.engine.plan.plan import Plan
 from flow.errors import EngineError
 from flow.instants import NEVER, Moment

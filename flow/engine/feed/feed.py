@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from flow.connectors.source import Json, Slice
-from flow.engine.epoch.context import Control, Stats
+from flow.engine.epoch.context import Control
+from flow.engine.epoch.statistics import Stats
 from flow.engine.epoch.summary import late_sources, source_name
 from flow.engine.feed.clocks import EpochClocks
 from flow.engine.feed.input_progress import InputProgress

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from flow.connectors.source import Json
-from flow.engine.epoch.context import SourcePartition
+from flow.engine.epoch.statistics import SourcePartition
 from flow.errors import CheckpointError
 from flow.instants import NEVER, NO_PROGRESS
 

@@ -15,7 +15,8 @@ from flow.columns.arrow_types import entering
 from flow.columns.chunks import Chunk, Items, Records, positions
 from flow.connectors.source import MemoryLog, Slice, Source
 from flow.dataflow import Step
-from flow.engine.epoch.context import Control, Stats, TaskContext
+from flow.engine.epoch.context import Control, TaskContext
+from flow.engine.epoch.statistics import Stats
 from flow.engine.feed.slices import ask, plan_everything, planners_of
 from flow.engine.plan.plan import Plan
 from flow.engine.steps.kernels import changes_in

@@ -19,8 +19,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from flow.columns.chunks import MAX_SOURCES, MAX_SPLITS
 from flow.connectors.source import Json, MemoryLog, Planner, Slice, SourceLog
-from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition
+from flow.engine.epoch.context import Control, ReadUpTo
 from flow.engine.epoch.failures import naming
+from flow.engine.epoch.statistics import SourcePartition
 from flow.engine.feed.input_progress import InputProgress
 from flow.engine.feed.offsets import EpochOffset, newest_name
 from flow.engine.plan.plan import Plan

@@ -33,7 +33,8 @@ import numpy as np
 
 from flow.columns.chunks import Positions, sources_at
 from flow.dataflow import StreamId
-from flow.engine.epoch.context import Control, SourcePartition
+from flow.engine.epoch.context import Control
+from flow.engine.epoch.statistics import SourcePartition
 from flow.engine.packets.packets import HOLDS, SLICE_BITS, Packet
 from flow.engine.progress.meter import Marks, growth_in
 from flow.instants import NEVER, NO_PROGRESS

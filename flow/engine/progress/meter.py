@@ -25,7 +25,7 @@ from flow.columns.chunks import (
     sources_at,
 )
 from flow.columns.record_batches import view_of
-from flow.engine.epoch.context import SourcePartition
+from flow.engine.epoch.statistics import SourcePartition
 from flow.engine.packets.packets import REACHED, check_free
 from flow.engine.plan.plan import Edge
 from flow.errors import RAISED, brief, step_error

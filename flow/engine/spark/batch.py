@@ -27,7 +27,8 @@ from typing_extensions import override
 from flow.connectors.dataframe import to_arrow
 from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.dataflow import Step
-from flow.engine.epoch.context import Control, SourcePartition, Stats
+from flow.engine.epoch.context import Control
+from flow.engine.epoch.statistics import SourcePartition, Stats
 from flow.engine.epoch.summary import Summary, late_sources, source_name
 from flow.engine.epoch.work import EpochTimer
 from flow.engine.feed.clocks import SystemTime, wall_time

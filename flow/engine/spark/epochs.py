@@ -19,8 +19,8 @@ from flow.columns.known_columns import UnknownColumns
 from flow.connectors.dataframe import DataFrameSink, check_schema, to_arrow, to_spark
 from flow.connectors.sink import CheckpointContext, OutputContext
 from flow.dataflow import Step, StreamId
-from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import decode_failure
+from flow.engine.epoch.statistics import Stats
 from flow.engine.epoch.work import EpochTimer
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet
 from flow.engine.plan.declared_columns import columns_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flow import EngineError
-from flow.engine.epoch.context import Control, ReadUpTo, Stats
+from flow.engine.epoch.context import Control, ReadUpTo
+from flow.engine.epoch.statistics import Stats
 from flow.engine.feed.clocks import HEARTBEAT_US, EpochClocks
 from flow.engine.plan.plan import Plan
 from flow.instants import Moment

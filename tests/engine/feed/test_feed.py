@@ -20,7 +20,8 @@ import flow.operators as op
 from flow import Dataflow, SourceError, StepError
 from flow.connectors.source import Planner, Slice, Split
 from flow.connectors.then import Then
-from flow.engine.epoch.context import Control, Stats
+from flow.engine.epoch.context import Control
+from flow.engine.epoch.statistics import Stats
 from flow.engine.feed.clocks import HEARTBEAT_US, FixedTime
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset, Origin
