@@ -105,7 +105,7 @@ def test_a_picture_has_a_description_and_a_background(picture: Path) -> None:
     assert ".card { fill: #ffffff;" in picture.read_text("utf-8")
 
 
-ALL_PICTURES = [*PICTURES, DOCS / "architecture.svg"]
+ALL_PICTURES = [*PICTURES, DOCS / "architecture.svg", DOCS / "journey.svg"]
 
 
 @pytest.mark.parametrize("picture", ALL_PICTURES, ids=lambda path: path.name)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from benchmarks.journey.run import counts, crossed, report
 from benchmarks.journey.tracing import ROOT, Function, Tracer, journey_in
+
+MOST_FILES, MOST_IN_LEVEL = 76, 54
+"""The most files that a row may cross in all, and in the level."""
 
 PROGRAM = """
 class BatchJob:
@@ -87,4 +91,8 @@ def test_a_row_is_planned_read_put_into_windows_and_written() -> None:
     assert {"run_level", "ShardWindows._enter", "Emitter.emit_closed"} < names["level"]
     assert {"ParquetSink.write_parts", "DirectorySink.commit"} < names["sink"]
     assert "compile_flow" not in set().union(*names.values())
-    assert counts(journey["level"])[0] > counts(journey["reading"])[0] > 10
+    assert MOST_IN_LEVEL >= counts(journey["level"])[0] > counts(journey["reading"])[0] > 10
+    assert counts(chain.from_iterable(journey.values()))[0] <= MOST_FILES
+    picture = (ROOT / "docs" / "journey.svg").read_text("utf-8")
+    crossed_files = {function.file for functions in journey.values() for function in functions}
+    assert {file for file in crossed_files if file not in picture} == set()
