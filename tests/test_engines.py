@@ -250,7 +250,7 @@ def print_epoch(epoch: int, stats: Any, feed: Any) -> None:
         (
             {"on_epoch": print_epoch},
             FlowTypeError,
-            "on_epoch must be a function of one argument, an EpochReport; got function",
+            "on_epoch must be a function of one argument, an EpochReport, got function",
         ),
         ({"on_epoch": "say"}, FlowTypeError, "on_epoch must be a function of one argument, an"),
         ({"trigger": "soon"}, DurationError, "trigger 'soon' is not a duration"),

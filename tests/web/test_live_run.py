@@ -181,5 +181,5 @@ def test_a_batch_s_page_and_metrics_agree_with_its_summary(spark: SparkSession) 
 
 
 def test_a_wrong_address_is_refused_before_spark_starts() -> None:
-    with pytest.raises(FlowBuildError, match="run: web: an address must be HOST:PORT"):
+    with pytest.raises(FlowBuildError, match="run: web must be HOST:PORT"):
         run(minutes_flow([]), web="everywhere")
