@@ -150,9 +150,12 @@ def test_tables_are_shown_checked_set_back_and_moved(spark: SparkSession, tmp_pa
     shutil.move(shop.checkpoint, moved)
     recovery.relocate(moved, yes=True, spark=spark)
     shop.checkpoint = moved
-    shop.changes[:] = [("tea", 3), minute, ("tea", 8)]
+    shop.changes += [("tea", 8)]
+    shop.place(tea="shelf 3")
     shop.run()
-    assert shop.take() == [("tea", 8, 8, "shelf 1")], "the version of epoch 0, and a new change"
+    replayed, new = shop.take()
+    assert replayed == ("tea", 4, 4, "shelf 1"), "the versions of the undone epoch"
+    assert new == ("tea", 8, 8, "shelf 3"), "a new change, and the file as it is now"
 
     newest = max((moved / "tables" / "prices").iterdir())
     newest.write_bytes(newest.read_bytes()[:-1])
