@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from flow.background import BackgroundRun, OnEpoch
 from flow.checks import check_flag, right_names, wrong_type
-from flow.config.flow_config import (
-    FIELD,
+from flow.config.effective_config import (
     EffectiveConfig,
-    FlowConfig,
-    Settings,
-    Trigger,
     of_arguments,
     of_environment,
     of_program,
     recovery_of_program,
 )
+from flow.config.flow_config import FIELD, FlowConfig, Settings, Trigger
 from flow.config.spark_session import session_for
 from flow.dataflow import Dataflow
 from flow.durations import duration_us

@@ -7,16 +7,14 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from flow.config.flow_config import (
-    FIELD,
-    FIELDS,
+from flow.config.effective_config import (
     EffectiveConfig,
-    FlowConfig,
     Layer,
     of_arguments,
     of_environment,
     recovery_of_program,
 )
+from flow.config.flow_config import FIELD, FIELDS, FlowConfig
 from flow.config.spark_session import session_for
 from flow.dataflow import Dataflow, Stream
 from flow.engine.epoch.statistics import Stats

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import flow.operators as op
 from flow.cli.command_line import CommandError, CommandParser, print_error
-from flow.config.flow_config import EffectiveConfig, of_arguments
+from flow.config.effective_config import EffectiveConfig, of_arguments
 from flow.connectors.files import JsonLinesSource, ParquetSink, TextSink
 from flow.dataflow import Dataflow
 from flow.engine.spark.session.versions import installed_version

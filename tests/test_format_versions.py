@@ -16,7 +16,7 @@ import flow.views
 from flow import Dataflow
 from flow.connectors.files.epoch_directory import EpochDirectory
 from flow.connectors.files.file_list import FileSummary
-from flow.connectors.kafka.sending import Entry
+from flow.connectors.kafka.topics import Entry
 from flow.connectors.sql.sqlite import SqliteSink
 from flow.engine.checkpoint.identity import Identity
 from flow.engine.checkpoint.stored_log import entries_of, summary_of

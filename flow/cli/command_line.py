@@ -1,6 +1,6 @@
 """Parsers of command lines, options for the fields of a configuration, and error messages.
 
-An option keeps its text; `flow.config.flow_config` reads and checks it as the text of an
+An option keeps its text; `flow.config.effective_config` reads and checks it as the text of an
 environment variable.
 """
 
@@ -14,15 +14,8 @@ from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from flow import __version__
-from flow.config.flow_config import (
-    FIELD,
-    ConfigField,
-    EffectiveConfig,
-    Form,
-    MakeRecovery,
-    of_environment,
-    of_options,
-)
+from flow.config.effective_config import EffectiveConfig, MakeRecovery, of_environment, of_options
+from flow.config.flow_config import FIELD, ConfigField, Form
 from flow.errors import printable
 
 FLOW_FORM = "MODULE:FLOW"

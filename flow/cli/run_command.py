@@ -2,7 +2,7 @@
 
 The output of the flow goes to standard output; progress, the summary and errors go to standard
 error. An environment variable such as ``FLOW_MASTER`` replaces an option that is not given, see
-`flow.config.flow_config`.
+`flow.config.effective_config`.
 
 The exit code is 0 if the flow ended, also after a first Ctrl-C or SIGTERM; 1 if the flow failed; 2
 if the command line, a variable, the module or the flow is wrong, and nothing ran; 130 or 143 if a
@@ -31,7 +31,8 @@ from flow.cli.command_line import (
 )
 from flow.cli.loading import load_flow
 from flow.config.config_problems import advice
-from flow.config.flow_config import FIELDS, EffectiveConfig, MakeRecovery, listing
+from flow.config.effective_config import EffectiveConfig, MakeRecovery, listing
+from flow.config.flow_config import FIELDS
 from flow.config.machine import this_machine
 from flow.dataflow import Dataflow
 from flow.engine.feed.feed import StopFlag

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from flow.config.flow_config import (
-    DEFAULT,
-    FIELD,
-    LEAST_DRIVER_MEMORY,
-    OWN_FIELD,
-    EffectiveConfig,
-    Setting,
-    is_secret,
-)
+from flow.config.effective_config import DEFAULT, EffectiveConfig, Setting
+from flow.config.flow_config import FIELD, LEAST_DRIVER_MEMORY, OWN_FIELD, is_secret
 from flow.config.machine import Machine, size_bytes, size_text
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.spark.session.session_settings import (

@@ -1,10 +1,8 @@
-"""`FlowConfig`, the configuration of a run, and the places that set its fields.
+"""`FlowConfig`, the configuration of a run.
 
 `FlowConfig` declares each field once: the arguments of `run`, the environment variables, the
-options of ``python -m flow.run`` and the page ``docs/reference/configuration.md`` follow.
-
-The places, in the order of their precedence: arguments of `run`, or options of the command line;
-environment variables; the program's `FlowConfig`; defaults.
+options of ``python -m flow.run`` and the page ``docs/reference/configuration.md`` follow. A type of
+fields checks the value of a program, and reads the text of a variable or an option.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import ipaddress
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
@@ -23,7 +21,7 @@ from flow.config.machine import size_bytes
 from flow.durations import Duration, natural_us
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.spark.session.session_settings import LOCAL_DRIVER_MEMORY, LOG_LEVELS
-from flow.errors import FlowBuildError, FlowError, FlowTypeError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, shorten
 
 if TYPE_CHECKING:
     from flow.engine.checkpoint.identity import Recovery
@@ -31,20 +29,11 @@ if TYPE_CHECKING:
 EngineName: TypeAlias = Literal["auto", "batch", "streaming"]
 Trigger: TypeAlias = Duration | Literal["available"]
 
-MakeRecovery: TypeAlias = "Callable[[str], Recovery]"
-"""A function that returns the recovery settings for the directory of a checkpoint."""
-
 LEAST_DRIVER_MEMORY = 512 << 20
 """The smallest heap in bytes; Spark does not start with less than 450 MiB."""
 
 DEFAULT_WEB = "127.0.0.1:4041"
 """The address of ``--web`` without a value; Spark's own page is at port 4040."""
-
-DEFAULT = "default"
-"""The origin of a value that no place sets."""
-HIDDEN = "(hidden)"
-CONF = "conf "
-"""The prefix of the name of a setting of Spark among the settings of a run."""
 
 _SECRET = re.compile(r"secret|password|token|credential|access[.]?key", re.IGNORECASE)
 """Names of Spark settings whose values are not shown, as on Spark's web page."""
@@ -102,9 +91,6 @@ def web_address(text: str, what: str = "an address") -> WebAddress:
             f"got {shorten(text)}"
         )
     return WebAddress(found["host"].strip("[]"), int(found["port"]))
-
-
-# --- types of fields: each checks a value of a program, and reads text ---
 
 
 class Form(Enum):
@@ -505,232 +491,3 @@ FIELD: Mapping[str, ConfigField] = {field.name: field for field in FIELDS}
 
 OWN_FIELD: Mapping[str, str] = {field.spark: field.name for field in FIELDS if field.spark}
 """The names of fields by the setting of Spark that each stands for."""
-
-
-# --- the places that set fields ---
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A value and its origin.
-
-    Attributes:
-        value: the value, checked.
-        origin: the place that set the value, as errors and listings name it.
-    """
-
-    value: Any
-    origin: str
-
-    def __str__(self) -> str:
-        return f"{self.origin}={self.value!r}"
-
-
-Layer: TypeAlias = Mapping[str, Setting]
-"""The settings of one place: by field, and of Spark by `CONF` and the setting's name."""
-
-
-class EffectiveConfig:
-    """Configuration of a run, from all places that set values.
-
-    Args:
-        layers: the places, that of the highest precedence first.
-
-    Attributes:
-        settings: the settings of all places, by name as in a `Layer`.
-
-    Raises:
-        FlowBuildError: if a file to send to workers is missing.
-    """
-
-    def __init__(self, *layers: Layer) -> None:
-        self.settings: dict[str, Setting] = {}
-        for layer in reversed(layers):
-            self.settings.update(layer)
-        for file in self.value("py_files"):
-            if not os.path.isfile(file):
-                raise FlowBuildError(f"{self.origin('py_files')}: there is no file {file!r}")
-
-    @property
-    def conf(self) -> dict[str, Setting]:
-        """The settings of Spark by name, without those that have a field."""
-        found = sorted(name for name in self.settings if name.startswith(CONF))
-        return {name.removeprefix(CONF): self.settings[name] for name in found}
-
-    def value(self, name: str) -> Any:
-        """Return the value of a field."""
-        if name == "conf":
-            return {key: setting.value for key, setting in self.conf.items()}
-        setting = self.settings.get(name)
-        return FIELD[name].default if setting is None else setting.value
-
-    def origin(self, name: str) -> str:
-        """Return the origin of a field's value; of `conf`, the origins of all settings."""
-        if name == "conf":
-            return ", ".join(setting.origin for setting in self.conf.values()) or DEFAULT
-        setting = self.settings.get(name)
-        return DEFAULT if setting is None else setting.origin
-
-    def config(self) -> FlowConfig:
-        """Return all values as a `FlowConfig`."""
-        return FlowConfig(**{field.name: self.value(field.name) for field in FIELDS})
-
-    def spark_conf(self) -> dict[str, str]:
-        """Return the settings of Spark for a new session, also those of fields, except master."""
-        own = {
-            spark: str(self.value(name))
-            for spark, name in OWN_FIELD.items()
-            if name != "master" and self.value(name) is not None
-        }
-        return {**self.value("conf"), **own}
-
-    def for_new_session(self) -> list[Setting]:
-        """Return the settings that only a new session takes."""
-        own = [self.settings.get(field.name) for field in FIELDS if field.new_session]
-        return [setting for setting in (*own, *self.conf.values()) if setting is not None]
-
-
-def of_arguments(given: Mapping[str, object], owner: str = "run") -> Layer:
-    """Return the settings of arguments; ``None`` stands for an argument that is not given.
-
-    Args:
-        given: the arguments, fields of `FlowConfig`.
-        owner: the name of the function or class that takes them.
-
-    Raises:
-        FlowBuildError: if a value is wrong.
-    """
-    places = {name: f"{owner}: {name}" for name, value in given.items() if value is not None}
-    return _layer(
-        {
-            name: Setting(FIELD[name].type.check(place, given[name]), place)
-            for name, place in places.items()
-        }
-    )
-
-
-def of_program(config: FlowConfig) -> Layer:
-    """Return the settings of a program's `FlowConfig` that differ from the defaults."""
-    return of_arguments(config.given(), "FlowConfig")
-
-
-def of_environment(
-    environ: Mapping[str, str], make_recovery: MakeRecovery, above: Collection[str] = ()
-) -> Layer:
-    """Return the settings of environment variables; an empty variable sets nothing.
-
-    Args:
-        environ: the variables.
-        make_recovery: returns the recovery settings for the directory in ``FLOW_RECOVERY``.
-        above: the names that a place of a higher precedence sets; a variable that has no effect is
-            not read.
-
-    Raises:
-        FlowBuildError: if a value is wrong.
-    """
-    return _layer(
-        {
-            field.name: _of_text(field, field.variable, text, make_recovery)
-            for field in FIELDS
-            if field.name not in above and (text := environ.get(field.variable))
-        }
-    )
-
-
-def of_options(
-    given: Mapping[str, str | bool | Sequence[str] | None], make_recovery: MakeRecovery
-) -> Layer:
-    """Return the settings of options of a command line.
-
-    Args:
-        given: by field, the text of an option, a list of texts, or True and False of a flag;
-            ``None`` and an empty list stand for an option not given.
-        make_recovery: returns the recovery settings for the directory in ``--recovery``.
-
-    Raises:
-        FlowBuildError: if a value is wrong.
-    """
-    return _layer(
-        {
-            name: _of_text(FIELD[name], FIELD[name].option, text, make_recovery)
-            for name, text in given.items()
-            if text is not None and text != []
-        }
-    )
-
-
-def _of_text(field: ConfigField, place: str, text: Any, make_recovery: MakeRecovery) -> Setting:
-    """Return the setting of a field that is given as text, a list of texts or a flag."""
-    value = field.type.read(place, text) if isinstance(text, str) else text
-    if field.name == "recovery":
-        try:
-            return Setting(make_recovery(text), place)
-        except FlowError as error:
-            raise FlowBuildError(f"{place}={text!r}: {error}") from error
-    if field.name == "conf" and isinstance(text, list):
-        value = dict(read_setting(place, part) for part in text)
-    return Setting(field.type.check(place, value), place)
-
-
-def _layer(settings: dict[str, Setting]) -> Layer:
-    """Return the settings of a place; settings of Spark that stand for a field become the field.
-
-    Raises:
-        FlowBuildError: if the place sets a field and the setting of Spark to different values.
-    """
-    given = settings.pop("conf", Setting({}, ""))
-    for key, value in given.value.items():
-        setting = Setting(value, f"{given.origin} {key}")
-        if key not in OWN_FIELD:
-            settings[CONF + key] = setting
-            continue
-        field = FIELD[OWN_FIELD[key]]
-        own = field.type.check(setting.origin, field.type.read(setting.origin, value))
-        other = settings.setdefault(field.name, replace(setting, value=own))
-        if other.value != own:
-            raise FlowBuildError(
-                f"{other} contradicts {replace(setting, value=own)}: give one of the two"
-            )
-    return settings
-
-
-def recovery_of_program(config: FlowConfig) -> MakeRecovery:
-    """Return a function that moves the recovery settings of a program to another directory."""
-
-    def moved(path: str) -> Recovery:
-        if config.recovery is None:
-            raise FlowBuildError(
-                "run has no RecoveryConfig whose directory this could be: pass "
-                "config=FlowConfig(recovery=RecoveryConfig(...)), unset the variable, or start the "
-                "flow with python -m flow.run"
-            )
-        return replace(config.recovery, path=path)  # type: ignore[type-var]
-
-    return moved
-
-
-def listing(effective: EffectiveConfig) -> Iterator[str]:
-    """Yield a line for each field and setting of Spark: name, value, and the value's origin."""
-    rows = [
-        (field.name, _shown(field, effective), effective.origin(field.name))
-        for field in FIELDS
-        if field.name != "conf" or not effective.conf
-    ]
-    rows += [
-        (CONF + name, HIDDEN if is_secret(name) else setting.value, setting.origin)
-        for name, setting in effective.conf.items()
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for name, text, origin in rows:
-        yield f"{name:{widths[0]}}  {text:{widths[1]}}  {origin}"
-
-
-def _shown(field: ConfigField, effective: EffectiveConfig) -> str:
-    value = effective.value(field.name)
-    if value == field.default:
-        return field.default_text.replace("`", "")
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, tuple):
-        return ", ".join(map(str, value))
-    return value if isinstance(value, str) else shorten(value)

@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flow.config.config_problems import advice, with_jvm, with_session
-from flow.config.flow_config import DEFAULT, FIELD, EffectiveConfig
+from flow.config.effective_config import DEFAULT, EffectiveConfig
+from flow.config.flow_config import FIELD
 from flow.config.machine import this_machine
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowBuildError

@@ -33,13 +33,8 @@ from flow.cli.command_line import (
     print_error,
 )
 from flow.config.config_problems import advice, refused, without_effect
-from flow.config.flow_config import (
-    FIELDS,
-    EffectiveConfig,
-    MakeRecovery,
-    of_arguments,
-    read_setting,
-)
+from flow.config.effective_config import EffectiveConfig, MakeRecovery, of_arguments
+from flow.config.flow_config import FIELDS, read_setting
 from flow.config.machine import size_text, this_machine
 from flow.config.spark_session import session_named
 from flow.connectors.items import from_items

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from flow import FlowConfig
-from flow.config.flow_config import (
-    FIELDS,
+from flow.config.effective_config import (
     EffectiveConfig,
     listing,
     of_arguments,
@@ -18,6 +17,7 @@ from flow.config.flow_config import (
     of_program,
     recovery_of_program,
 )
+from flow.config.flow_config import FIELDS
 from flow.errors import FlowBuildError
 from recovery import RecoveryConfig
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flow.config.config_problems import advice
-from flow.config.flow_config import EffectiveConfig, of_arguments
+from flow.config.effective_config import EffectiveConfig, of_arguments
 from flow.config.machine import Machine
 
 GIB = 1 << 30

@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import Dataflow, FlowBuildError, run
 from flow.config.config_problems import with_jvm, with_session
-from flow.config.flow_config import (
+from flow.config.effective_config import (
     EffectiveConfig,
-    FlowConfig,
     of_arguments,
     of_environment,
     recovery_of_program,
 )
+from flow.config.flow_config import FlowConfig
 from flow.config.spark_session import session_for, session_named
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.plan.compiler import compile_flow

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flow.config.flow_config import EffectiveConfig, of_arguments
+from flow.config.effective_config import EffectiveConfig, of_arguments
 from flow.doctor.__main__ import configuration_findings, machine_findings
 from flow.doctor.findings import Level
 from recovery import RecoveryConfig

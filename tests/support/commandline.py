@@ -13,7 +13,8 @@ import pytest
 import flow.doctor.__main__ as doctor
 from flow import Dataflow
 from flow.cli import run_command
-from flow.config.flow_config import FIELD, EffectiveConfig
+from flow.config.effective_config import EffectiveConfig
+from flow.config.flow_config import FIELD
 from flow.engine.epoch.summary import Summary
 from recovery import RecoveryConfig
 

@@ -27,16 +27,36 @@ _HIDDEN = "***"
 SERVERS = "bootstrap.servers"
 # Properties whose values are shown, as they cannot be secrets; all others are hidden.
 _SHOWN = frozenset(
-    (
-        *("acks", "batch.size", "broker.address.family", "client.dns.lookup", "client.id"),
-        *("client.rack", "compression.type", "debug", "enable.ssl.certificate.verification"),
-        *("fetch.max.bytes", "fetch.message.max.bytes", "fetch.min.bytes"),
-        *("fetch.wait.max.ms", "group.id", "isolation.level", "linger.ms"),
-        *("max.partition.fetch.bytes", "message.max.bytes", "message.timeout.ms"),
-        *("partitioner", "queued.max.messages.kbytes", "queued.min.messages"),
-        *("request.timeout.ms", "sasl.mechanism", "sasl.mechanisms", "security.protocol"),
-        *("ssl.ca.location", "transaction.timeout.ms"),
-    )
+    {
+        "acks",
+        "batch.size",
+        "broker.address.family",
+        "client.dns.lookup",
+        "client.id",
+        "client.rack",
+        "compression.type",
+        "debug",
+        "enable.ssl.certificate.verification",
+        "fetch.max.bytes",
+        "fetch.message.max.bytes",
+        "fetch.min.bytes",
+        "fetch.wait.max.ms",
+        "group.id",
+        "isolation.level",
+        "linger.ms",
+        "max.partition.fetch.bytes",
+        "message.max.bytes",
+        "message.timeout.ms",
+        "partitioner",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+        "request.timeout.ms",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "security.protocol",
+        "ssl.ca.location",
+        "transaction.timeout.ms",
+    }
 )
 
 
@@ -274,8 +294,17 @@ class Clients:
 
 
 _CONNECTION_PREFIXES = (
-    *("broker.", "client.", "debug", "enable.sasl.", "enable.ssl.", "https."),
-    *("reconnect.", "sasl.", "security.", "socket.", "ssl."),
+    "broker.",
+    "client.",
+    "debug",
+    "enable.sasl.",
+    "enable.ssl.",
+    "https.",
+    "reconnect.",
+    "sasl.",
+    "security.",
+    "socket.",
+    "ssl.",
 )
 _UNREACHABLE = ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
 _HINTS = {

@@ -194,14 +194,26 @@ class Cluster:
 
 
 _PASSING = frozenset(
-    (
-        *("_TRANSPORT", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_ALL_BROKERS_DOWN", "_RESOLVE"),
-        *("_WAIT_COORD", "_UNKNOWN_BROKER", "BROKER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE"),
-        *("PREFERRED_LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE"),
-        *("NOT_LEADER_FOR_PARTITION", "REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT"),
-        *("NETWORK_EXCEPTION", "KAFKA_STORAGE_ERROR", "FENCED_LEADER_EPOCH"),
-        *("UNKNOWN_LEADER_EPOCH",),
-    )
+    {
+        "_TRANSPORT",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_ALL_BROKERS_DOWN",
+        "_RESOLVE",
+        "_WAIT_COORD",
+        "_UNKNOWN_BROKER",
+        "BROKER_NOT_AVAILABLE",
+        "LEADER_NOT_AVAILABLE",
+        "PREFERRED_LEADER_NOT_AVAILABLE",
+        "OFFSET_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        "REPLICA_NOT_AVAILABLE",
+        "REQUEST_TIMED_OUT",
+        "NETWORK_EXCEPTION",
+        "KAFKA_STORAGE_ERROR",
+        "FENCED_LEADER_EPOCH",
+        "UNKNOWN_LEADER_EPOCH",
+    }
 )
 """Names of errors that may pass; a leader that has just been elected has no offsets yet."""
 _UNKNOWN = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"})

@@ -12,14 +12,7 @@ from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
 from flow.connectors.kafka.client import SERVERS, Clients, as_properties, datasets_of_topics
-from flow.connectors.kafka.sending import (
-    EPOCHS_TOPIC,
-    AfterRewind,
-    EpochsTopic,
-    Topic,
-    TransactionalWriter,
-    write_directly,
-)
+from flow.connectors.kafka.sending import AfterRewind, TransactionalWriter, write_directly
 from flow.connectors.kafka.serializers import (
     SCHEMA,
     Encoding,
@@ -28,6 +21,7 @@ from flow.connectors.kafka.serializers import (
     HeaderGetter,
     serializer_of,
 )
+from flow.connectors.kafka.topics import EPOCHS_TOPIC, EpochsTopic, Topic
 from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext
 from flow.connectors.source import Dataset
 from flow.errors import FlowTypeError, SinkError, shorten

@@ -26,15 +26,8 @@ from flow.connectors.kafka.cluster import (
     checked_position,
     reads_topic,
 )
-from flow.connectors.kafka.deserializers import (
-    METADATA,
-    AnySchema,
-    FormName,
-    Items,
-    ObjectItems,
-    RecordItems,
-    deserializer_of,
-)
+from flow.connectors.kafka.deserializers import AnySchema, FormName, deserializer_of
+from flow.connectors.kafka.message_items import METADATA, Items, ObjectItems, RecordItems
 from flow.connectors.kafka.messages import KafkaMessage
 from flow.connectors.kafka.planner import KafkaPlanner, Reach
 from flow.connectors.kafka.ranges import MOST_RECORDS, Access, OnDataLoss, Scales, lend_reader

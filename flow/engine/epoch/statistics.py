@@ -64,7 +64,8 @@ class Statistic:
     @property
     def metric(self) -> str:
         """The name of the metric."""
-        return self.own_metric or f"flow_step_{self.name}{'_items_total' * self.is_counter}"
+        suffix = "_items_total" if self.is_counter else ""
+        return self.own_metric or f"flow_step_{self.name}{suffix}"
 
     @property
     def is_shown_size(self) -> bool:
@@ -97,7 +98,9 @@ STATISTICS = (
     Statistic("errors", column="errors", is_loss=True),
     Statistic("too_far_ahead", is_loss=True),
     Statistic(
-        *("keys", "keys with state, after the last epoch", "keys"),
+        "keys",
+        "keys with state, after the last epoch",
+        "keys",
         column="keys",
         is_always_shown=True,
     ),

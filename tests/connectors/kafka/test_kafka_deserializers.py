@@ -27,11 +27,10 @@ from flow.connectors.kafka.deserializers import (
     FlatJsonColumns,
     JsonColumns,
     JsonDeserializer,
-    ObjectItems,
-    RecordItems,
     TextDeserializer,
     is_flat,
 )
+from flow.connectors.kafka.message_items import ObjectItems, RecordItems
 from flow.connectors.source import BadInput, Invalid
 from tests.support.sampling import sampled
 

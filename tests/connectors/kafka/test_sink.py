@@ -15,10 +15,9 @@ import pytest
 from confluent_kafka import admin
 
 from flow import SinkError
-from flow.connectors.kafka import KafkaRecord, KafkaSink, KafkaSource, sending
-from flow.connectors.kafka import sending as topics
+from flow.connectors.kafka import KafkaRecord, KafkaSink, KafkaSource, sending, topics
 from flow.connectors.kafka.client import Clients
-from flow.connectors.kafka.sending import Topic
+from flow.connectors.kafka.topics import Topic
 from flow.connectors.sink import SinkBatch, WriteContext
 from flow.testing import run_source
 from tests.support.kafka import Broker
@@ -360,7 +359,7 @@ def test_a_restarted_broker_has_the_epoch_once(
 
 
 def test_brokers_that_cannot_be_reached_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flow.connectors.kafka.sending._QUERY_SECONDS", 0.5)
+    monkeypatch.setattr("flow.connectors.kafka.topics._QUERY_SECONDS", 0.5)
     problem = (
         "topic 't' cannot be opened: the brokers at '127.0.0.1:1' cannot be.*Connection refused"
     )
