@@ -31,7 +31,7 @@ from tests.support.one_stream import a_flow, running_total, step
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 SECRET = "s3cr3t-s3cr3t"
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 """Where the kills fall, as far as that can be repeated."""
