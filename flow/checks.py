@@ -60,15 +60,29 @@ def check_getter(name: str, value: object, example: str) -> None:
         FlowTypeError: it is neither.
         FlowBuildError: it is text with an empty name in the path.
     """
-    if isinstance(value, str):
-        if not FieldPath(value).is_valid:
-            raise FlowBuildError(
-                f"{name} must be a field's path such as {example!r}, got {value!r}"
-            )
-    elif callable(value):
+    if callable(value):
         check_function(name, value)
     else:
-        raise wrong_type(f"{name} must be a function or a field's path such as {example!r}", value)
+        check_path(name, value, example, "a function or ")
+
+
+def check_path(name: str, value: object, example: str, other: str = "") -> None:
+    """Raise unless `value` is the path of a field, such as `example`.
+
+    Args:
+        name: the parameter.
+        value: the value.
+        example: a path.
+        other: what the value may be else, for the error.
+
+    Raises:
+        FlowTypeError: it is not text.
+        FlowBuildError: it has an empty name in the path.
+    """
+    if not isinstance(value, str):
+        raise wrong_type(f"{name} must be {other}a field's path such as {example!r}", value)
+    if not FieldPath(value).is_valid:
+        raise FlowBuildError(f"{name} must be a field's path such as {example!r}, got {value!r}")
 
 
 def check_flag(name: str, value: object) -> None:

@@ -353,7 +353,7 @@ def count_window(
     up: Stream[X],
     clock: Clock[X, Any],
     windower: Windower[Any],
-    key: str | Callable[[X], str],
+    key: str | list[str] | tuple[str, ...] | Callable[[X], str],
     *,
     emit: Emit | Trigger = "close",
     timestamp: Timestamp | None = None,
@@ -365,7 +365,8 @@ def count_window(
         up: the stream to read, without keys.
         clock: the clock, such as an `EventClock`.
         windower: the windower, such as a `TumblingWindower`.
-        key: a function that returns an item's key, or the path of the field with the key.
+        key: a function that returns an item's key, or the path or paths of the fields that make
+            it, see `flow.operators.key_on`.
         emit: when windows emit; see `fold_window`.
         timestamp: the time in the metadata; see `fold_window`.
 

@@ -309,7 +309,7 @@ def checked_keys(keys: list[Any], items: Sequence[Any], step_id: str) -> list[st
             raise step_error(
                 step_id,
                 f"a key must be a str, got {type(key).__name__}: "
-                "make it text in the step that sets it, e.g. op.key_on(..., lambda x: str(x.id))",
+                "name its field in op.key_on, which makes text of it, or make it text before",
                 item=item,
             )
     # A subclass such as a text enum may override `__str__`.

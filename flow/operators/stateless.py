@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from flow.checks import check_getter, check_whole
+from flow.checks import check_getter, check_path, check_whole
 from flow.columns.arrow_types import ColumnPredicate, Expression, RecordBatch
 from flow.dataflow import KeyedStream, Operator, Stream, add_step, check_callable
-from flow.errors import FlowTypeError, printable, shorten
+from flow.errors import FlowBuildError, FlowTypeError, printable, shorten
 
 X = TypeVar("X")
 Y = TypeVar("Y")
@@ -73,9 +73,16 @@ class Redistribute(Operator):
 
 @dataclass(frozen=True)
 class KeyOn(Operator):
-    """Put a key before each item: the result of a function, or the field at a path."""
+    """Put a key before each item: the result of a function, or a text made of fields at paths."""
 
-    key: Callable[[Any], str] | str
+    key: Callable[[Any], str] | str | tuple[str, ...]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the fields that the key is made of; empty for a function."""
+        if callable(self.key):
+            return ()
+        return (self.key,) if isinstance(self.key, str) else self.key
 
 
 @dataclass(frozen=True)
@@ -315,23 +322,46 @@ def filter_map_value(
     return add_step(step_id, FlatMap(_UnlessNone(mapper), on_value=True), up)[0]
 
 
-def key_on(step_id: str, up: Stream[X], key: Callable[[X], str] | str) -> KeyedStream[X]:
+def key_on(
+    step_id: str, up: Stream[X], key: Callable[[X], str] | str | list[str] | tuple[str, ...]
+) -> KeyedStream[X]:
     """Put a key before each item, which keyed operators then group by.
 
     Args:
         step_id: the step's id, unique in the flow.
         up: the stream to read.
-        key: a function that returns a `str`, or the path of a text field, such as ``"user.id"``.
-            With a path, records stay columns.
+        key: the path of a field, such as ``"user.id"``; a list of paths, such as
+            ``["tenant", "user"]``; or a function that returns a `str`. With paths, records stay
+            columns.
+
+    A key is text, and fields make it by these rules:
+
+    - Text is the key itself, and a whole number its digits. True and False are ``true`` and
+      ``false``, a date is ISO 8601 text, a UUID its 36 characters.
+    - Two or more fields are a JSON array, which `json.loads` reads: ``["acme",7]``.
+    - A null fails the flow, as do floats, decimal numbers and times: equal ones may differ as text.
+
+    Raises:
+        FlowTypeError, FlowBuildError: when `key` is neither a function nor paths.
 
     Example:
         >>> import flow.operators as op
         >>> from flow.testing import run_once
-        >>> run_once([{"id": "a"}], lambda s: op.key_on("by_id", s, "id"))
-        [('a', {'id': 'a'})]
+        >>> run_once([{"id": 7}], lambda s: op.key_on("by_id", s, "id"))
+        [('7', {'id': 7})]
+        >>> orders = [{"tenant": "acme", "user": 7}]
+        >>> run_once(orders, lambda s: op.key_on("by_user", s, ["tenant", "user"]))
+        [('["acme",7]', {'tenant': 'acme', 'user': 7})]
     """
-    check_getter(f"step {shorten(step_id)}: key", key, "user.id")
-    return add_step(step_id, KeyOn(key), up)[0]
+    name = f"step {shorten(step_id)}: key"
+    if not isinstance(key, (list, tuple)):
+        check_getter(name, key, "user.id")
+        return add_step(step_id, KeyOn(key), up)[0]
+    for path in key:
+        check_path(name, path, "user.id")
+    if not key:
+        raise FlowBuildError(f"{name} must name a field or more, got {shorten(key)}")
+    return add_step(step_id, KeyOn(key[0] if len(key) == 1 else tuple(key)), up)[0]
 
 
 def key_rm(step_id: str, up: KeyedStream[X]) -> Stream[X]:

@@ -119,10 +119,11 @@ NO_FIELD = (
     "reading the key raised KeyError: \"there is no field 'id' (of 'user.id')\"\n"
     "  item: {'user': {'name': 'n'}}"
 )
+NULL_KEY = "the key field 'id' is null\n  item: {'id': None}"
 
 
 def no_text(kind: str, item: str) -> str:
-    advice = "make it text in the step that sets it, e.g. op.key_on(..., lambda x: str(x.id))"
+    advice = "name its field in op.key_on, which makes text of it, or make it text before"
     return f"a key must be a str, got {kind}: {advice}\n  item: {item}"
 
 
@@ -137,7 +138,7 @@ WRONG_RETURNS: dict[str, tuple[Any, Build, str]] = {
     "filter_value": ([("k", 3)], step(op.filter_value, same), f"{NOT_BOOL} int 3{OF_K} 3"),
     "branch": ([0], lambda s: op.branch("step", s, same).falses, f"{NOT_BOOL} int 0\n  item: 0"),
     "key function": ([{"id": 7}], step(op.key_on, lambda x: x["id"]), no_text("int", "{'id': 7}")),
-    "key path": ([{"id": None}], step(op.key_on, "id"), no_text("NoneType", "{'id': None}")),
+    "key path": ([{"id": None}], step(op.key_on, "id"), NULL_KEY),
     "key path to nowhere": ([{"user": {"name": "n"}}], step(op.key_on, "user.id"), NO_FIELD),
     "stateful_map": (
         [("k", 1)],
@@ -158,21 +159,25 @@ def test_a_wrong_answer_is_shown(items: Any, build: Build, text: str) -> None:
     assert str(failure(items, build)) == f"step 'step': {text}"
 
 
-RECORDS = pa.RecordBatch.from_pylist([{"id": "a", "n": 1}, {"id": None, "n": 2}])
+RECORDS = pa.RecordBatch.from_pylist([{"id": "a", "x": 0.5}, {"id": None, "x": 2.0}])
 
 
 @pytest.mark.parametrize(
     ("column", "problem", "item"),
     [
-        ("id", "the key field 'id' is null", "{'id': None, 'n': 2}"),
-        ("n", "a key must be a str, got int: make it text", "{'id': 'a', 'n': 1}"),
+        ("id", "the key field 'id' is null", "{'id': None, 'x': 2.0}"),
+        (
+            "x",
+            "the key field 'x' is float 0.5, and a key is made of text, whole",
+            "{'id': 'a', 'x': 0.5}",
+        ),
         (
             "name",
             "reading the key raised KeyError: \"there is no field 'name' (of 'name')\"",
-            "{'id': 'a', 'n': 1}",
+            "{'id': 'a', 'x': 0.5}",
         ),
     ],
-    ids=["null", "no text", "missing"],
+    ids=["null", "float", "missing"],
 )
 def test_a_key_column_without_text_shows_the_record(column: str, problem: str, item: str) -> None:
     error = failure(RECORDS, step(op.key_on, column))
@@ -319,7 +324,7 @@ def test_a_keyed_step_needs_pairs(build: Build, item: Any) -> None:
 @pytest.mark.parametrize("key", [7, None, b"k", ("k",)])
 def test_a_keyed_step_needs_text_keys(key: Any) -> None:
     error = failure([(key, 1)], step(op.stateful, Diary))
-    assert error.problem.startswith(f"a key must be a str, got {type(key).__name__}: make it text")
+    assert error.problem.startswith(f"a key must be a str, got {type(key).__name__}: name its")
     assert error.item == repr((key, 1))
 
 

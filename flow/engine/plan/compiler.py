@@ -269,11 +269,11 @@ def _fields_read_by(plan: Plan, hop: Hop) -> frozenset[str] | None:
     """Return the fields of an input's records that the next step reads; ``None`` if unknown."""
     if isinstance(hop, Edge) or not isinstance(hop.operator, KeyOn):
         return None
-    key, edges = hop.operator.key, _hops_past_buckets(plan, hop.downs[0])
+    paths, edges = hop.operator.paths, _hops_past_buckets(plan, hop.downs[0])
     fields = [edge.fields for edge in edges if isinstance(edge, Edge) and edge.fields is not None]
-    if not isinstance(key, str) or not edges or len(fields) < len(edges):
+    if not paths or not edges or len(fields) < len(edges):
         return None
-    return field_path(key).record_fields.union(*fields)
+    return frozenset[str]().union(*(field_path(path).record_fields for path in paths), *fields)
 
 
 def _hops_past_buckets(plan: Plan, stream: StreamId) -> list[Hop]:

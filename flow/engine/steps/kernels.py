@@ -26,11 +26,11 @@ from flow.columns.chunks import (
     as_pairs,
     checked_keys,
     laid_out,
-    null_mask,
     pick,
     take,
 )
-from flow.columns.record_batches import rows_as_dicts, rows_of, view_of
+from flow.columns.record_batches import rows_of
+from flow.columns.text_keys import NoTextKey, key_column, key_reader
 from flow.connectors.sink import to_record
 from flow.dataflow import Operator
 from flow.engine.calls.chunk_calls import run_calls
@@ -121,13 +121,15 @@ def _merge(kind: Merge, step_id: str, chunk: Chunk, context: TaskContext) -> Ste
 
 @run_step.register
 def _key_on(kind: KeyOn, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
-    if isinstance(kind.key, str) and isinstance(chunk, Records):
-        keys = _column_keys(kind.key, step_id, chunk.batch)
-        if keys is not None:
-            return [KeyedRecords(keys, chunk.batch, chunk.pos)]
+    if kind.paths and isinstance(chunk, Records):
+        column = key_column(kind.paths, chunk.batch)
+        if column is not None:
+            return [KeyedRecords(column, chunk.batch, chunk.pos)]
     plain = as_items(chunk)
-    what = "reading the key" if isinstance(kind.key, str) else "the key function"
-    keys = _call(step_id, what, _read(kind.key), plain.items)
+    if callable(kind.key):
+        keys = _call(step_id, "the key function", kind.key, plain.items)
+    else:
+        keys = _call(step_id, "reading the key", key_reader(kind.paths), plain.items)
     return [Pairs(checked_keys(keys, plain.items, step_id), plain.items, plain.pos)]
 
 
@@ -265,7 +267,8 @@ def changes_in(kind: Table, step_id: str, chunk: Chunk) -> list[Change]:
         keys, items = pairs.keys, pairs.values
     else:
         items = as_items(chunk).items
-        found = _call(step_id, "reading the key", _read(kind.key), items)
+        read = key_reader((kind.key,)) if isinstance(kind.key, str) else kind.key
+        found = _call(step_id, "reading the key", read, items)
         keys = checked_keys(found, items, step_id)
     values = items
     if kind.value is not None:
@@ -383,7 +386,8 @@ def _raised(
     at: int,
 ) -> StepError:
     key = None if keys is None else keys[at]
-    return step_error(step_id, f"{what} raised {brief(error)}", item=inputs[at], key=key)
+    problem = str(error) if isinstance(error, NoTextKey) else f"{what} raised {brief(error)}"
+    return step_error(step_id, problem, item=inputs[at], key=key)
 
 
 def _decide(
@@ -407,20 +411,3 @@ def _decide(
         problem = f"the predicate must return True or False, got {kind} {shorten(answers[at])}"
         raise step_error(step_id, problem, item=inputs[at], key=key)
     return np.array(answers, np.bool_)
-
-
-def _column_keys(path: str, step_id: str, batch: pa.RecordBatch) -> pa.Array | None:
-    """Return the column of keys at a path; ``None`` if the path is not that of a text column."""
-    if path not in batch.schema.names or view_of(batch) is not None:
-        return None
-    column = batch.column(path)
-    if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
-        column = column.dictionary_decode()
-    coded = pa.types.is_dictionary(column.type)
-    kind = column.type.value_type if coded else column.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return None
-    if column.null_count:
-        row = batch.slice(int(np.flatnonzero(null_mask(column))[0]), 1)
-        raise step_error(step_id, f"the key field {path!r} is null", item=rows_as_dicts(row)[0])
-    return column.cast(pa.dictionary(pa.int32(), pa.string()) if coded else pa.string())
