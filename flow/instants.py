@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import Literal, TypeAlias
 
 from flow.errors import TimestampError, shorten
 
 Instant: TypeAlias = datetime | int | float | str
 """The types of an instant argument: an aware datetime, Unix seconds, or ISO 8601 text with an
 offset."""
+
+TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
+"""The unit of timestamps that are numbers: seconds, or a smaller one, since the Unix epoch."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
@@ -24,6 +28,20 @@ NEVER = 2**62
 
 NO_PROGRESS = -NEVER
 """A time before any instant: the progress of a stream without values."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeForm:
+    """The form of timestamps that do not say it themselves.
+
+    Attributes:
+        unit: the unit of numbers.
+        zone: the time zone of naive datetimes, and of texts without an offset; ``None`` to refuse
+            both.
+    """
+
+    unit: TimeUnit = "s"
+    zone: tzinfo | None = None
 
 
 class OutOfRange:
@@ -54,45 +72,89 @@ def from_us(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=min(max(micros, MIN_US), MAX_US))
 
 
-def datetime_us(value: datetime) -> int:
-    """Convert an aware datetime to microseconds.
+def datetime_us(value: datetime, zone: tzinfo | None = None) -> int:
+    """Convert a datetime to microseconds.
+
+    Args:
+        value: the datetime.
+        zone: the time zone of a naive datetime. Of a local time that occurs twice, the first is
+            meant.
 
     Raises:
-        TimestampError: if the datetime is naive.
+        TimestampError: if the datetime is naive and there is no zone, or the zone's clocks skip it.
+
+    >>> from zoneinfo import ZoneInfo
+    >>> from_us(datetime_us(datetime(2024, 7, 1, 12), ZoneInfo("Europe/Berlin"))).hour
+    10
     """
     if value.tzinfo is None or value.utcoffset() is None:
-        raise TimestampError(
-            f"{value.isoformat()} is a naive datetime, which names no point in time: "
-            "give it a time zone, e.g. value.replace(tzinfo=timezone.utc)"
-        )
+        if zone is None:
+            raise TimestampError(
+                f"{value.isoformat()} is a naive datetime, which names no point in time: give it a "
+                "time zone, e.g. value.replace(tzinfo=timezone.utc), or say which one it is in: "
+                "EventClock(..., timezone='Europe/Berlin')"
+            )
+        return _zoned_us(value, zone)
     # Not `value - EPOCH`: pendulum's datetimes would answer with an interval of floating seconds.
     return datetime.__sub__(value, EPOCH) // _MICRO
 
 
-def instant_us(value: object) -> int:
+def _zoned_us(value: datetime, zone: tzinfo) -> int:
+    at = value.replace(tzinfo=zone, fold=0)
+    if at.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != at.replace(tzinfo=None):
+        skipped = at.replace(tzinfo=None).isoformat()
+        raise TimestampError(f"{skipped} does not exist in {zone}, whose clocks skip it")
+    return datetime_us(at)
+
+
+@lru_cache(maxsize=65_536)
+def offset_in_hour_us(zone: tzinfo, hour: int) -> int | None:
+    """Return the offset from UTC, in microseconds, of all times in an hour of a zone's local time.
+
+    Args:
+        zone: the time zone.
+        hour: the number of the hour since local 1970-01-01 00:00.
+
+    Returns:
+        ``None`` if the zone's clocks change in the hour, or skip it.
+    """
+    try:
+        start = EPOCH.replace(tzinfo=None) + timedelta(hours=hour)
+        first, last = (start - EPOCH.replace(tzinfo=None)) // _MICRO, timedelta(hours=1) - _MICRO
+        offset_us = first - _zoned_us(start, zone)
+        is_constant = first + last // _MICRO - _zoned_us(start + last, zone) == offset_us
+    except (TimestampError, OverflowError):
+        return None
+    return offset_us if is_constant else None
+
+
+UNIX_SECONDS = TimeForm()
+
+
+def instant_us(value: object, form: TimeForm = UNIX_SECONDS) -> int:
     """Read an instant as microseconds since the Unix epoch.
 
     Args:
-        value: an aware datetime, a number of Unix seconds, or ISO 8601 text with an offset.
+        value: a datetime, a number, or ISO 8601 text.
+        form: the unit of numbers, and the time zone of datetimes and texts that have none.
 
     Raises:
-        TimestampError: for a naive datetime, text without an offset, or any other value.
+        TimestampError: for a datetime or a text without a time zone, unless the form has one, and
+            for any other value.
 
     >>> instant_us("1970-01-01T00:00:01Z")
     1000000
-    >>> instant_us(1.5)
-    1500000
+    >>> instant_us(1.5), instant_us(1.5, TimeForm("ms"))
+    (1500000, 1500)
     """
     if isinstance(value, datetime):
-        return datetime_us(value)
+        return datetime_us(value, form.zone)
     if isinstance(value, bool):
         raise TimestampError(f"{value!r} is not a timestamp")
-    if isinstance(value, int):
-        return _in_range(value * 1_000_000, value)
-    if isinstance(value, float):
-        return _float_us(value)
+    if isinstance(value, int | float):
+        return _number_us(value, form.unit)
     if isinstance(value, str):
-        return _text_us(value)
+        return _text_us(value, form.zone)
     if isinstance(value, OutOfRange):
         raise TimestampError(f"{value.text} lies outside the years 1 to 9999")
     raise TimestampError(
@@ -101,35 +163,51 @@ def instant_us(value: object) -> int:
     )
 
 
-def _float_us(value: float) -> int:
+UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
+"""The microseconds of each unit that is not smaller."""
+
+_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+
+
+def _number_us(value: float, unit: TimeUnit) -> int:
+    """Convert a number to microseconds: nanoseconds are rounded down, other fractions half to even.
+
+    Raises:
+        TimestampError: for a number that is not finite, or is outside the years 1 to 9999.
+    """
     if value != value or value in (float("inf"), float("-inf")):
         raise TimestampError(f"{value!r} is not a timestamp")
-    whole = int(value // 1)
-    return _in_range(whole * 1_000_000 + round((value - whole) * 1_000_000), value)
+    if unit == "ns":
+        micros = int(value // 1_000)
+    else:
+        whole, factor = int(value // 1), UNITS_US[unit]
+        micros = whole * factor + round((value - whole) * factor)
+    if MIN_US <= micros <= MAX_US:
+        return micros
+    raise TimestampError(
+        f"{value!r} lies outside the years 1 to 9999 as Unix {_UNIT_NAMES[unit]}"
+        f"{_smaller_unit(value) if unit == 's' else ''}"
+    )
 
 
-def _text_us(value: str) -> int:
+def _text_us(value: str, zone: tzinfo | None) -> int:
     try:
-        return datetime_us(datetime.fromisoformat(value))
+        return datetime_us(datetime.fromisoformat(value), zone)
     except ValueError as error:
         if isinstance(error, TimestampError):
             raise
         raise TimestampError(f"{shorten(value)} is not an ISO 8601 timestamp") from error
 
 
-def _in_range(micros: int, value: object) -> int:
-    if MIN_US <= micros <= MAX_US:
-        return micros
-    raise TimestampError(
-        f"{value!r} lies outside the years 1 to 9999 as Unix seconds{_smaller_unit(micros)}"
-    )
-
-
-def _smaller_unit(micros: int) -> str:
+def _smaller_unit(seconds: float) -> str:
     """Return a hint at the unit of a number too great for Unix seconds; empty if none fits."""
-    for unit, per_second in (("milli", 1_000), ("micro", 1_000_000), ("nano", 1_000_000_000)):
-        if 0 <= micros // per_second <= MAX_US:  # An instant before 1970 is hardly meant.
-            return f": divide it by {per_second:,} if it is a number of Unix {unit}seconds"
+    for unit, per_second in (("ms", 1_000), ("us", 1_000_000), ("ns", 1_000_000_000)):
+        # An instant before 1970 is hardly meant.
+        if 0 <= seconds * 1_000_000 // per_second <= MAX_US:
+            return (
+                f": if it is a number of Unix {_UNIT_NAMES[unit]}, write EventClock(..., "
+                f"unit={unit!r}), or divide it by {per_second:,}"
+            )
     return ""
 
 

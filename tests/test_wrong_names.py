@@ -111,9 +111,12 @@ def test_completion_offers_public_names_only() -> None:
 @pytest.mark.parametrize(
     ("number", "hint"),
     [
-        (1_700_000_000_000, "divide it by 1,000 if it is a number of Unix milliseconds"),
-        (1.7e15, "divide it by 1,000,000 if it is a number of Unix microseconds"),
-        (1_700_000_000_000_000_000, "divide it by 1,000,000,000 if"),
+        (
+            1_700_000_000_000,
+            "a number of Unix milliseconds, write EventClock(..., unit='ms')",
+        ),
+        (1.7e15, "a number of Unix microseconds, write EventClock(..., unit='us')"),
+        (1_700_000_000_000_000_000, "unit='ns'), or divide it by 1,000,000,000"),
     ],
 )
 def test_a_timestamp_in_a_smaller_unit_is_recognised(number: float, hint: str) -> None:

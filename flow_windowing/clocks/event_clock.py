@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from flow.columns.record_batches import rows_as_dicts
 from flow.durations import Duration, natural_us, positive_us
 from flow.errors import RAISED, FlowBuildError, brief, shorten
 from flow.fields import field_path
-from flow.instants import NEVER, NO_PROGRESS, Instant, Moment, instant_us
+from flow.instants import NEVER, NO_PROGRESS, Instant, Moment, TimeForm, TimeUnit, instant_us
 from flow.keyed.logic import Progress
 from flow.operators import RejectedValue
 from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, Reading
@@ -71,7 +72,8 @@ class EventClock(Clock[V, ClockState]):
 
     Args:
         ts_getter: a function of the value, or the path of a field, such as ``"details.at"``, that
-            gives an aware datetime, Unix seconds or ISO 8601 text.
+            gives an aware datetime, Unix seconds or ISO 8601 text with an offset; see `unit` and
+            `timezone` for others.
         wait_for_system_duration: the wait for values out of order: the delay between a value's
             timestamp and its arrival at the source, and the disorder within one source partition.
             With ``timedelta.max``, the watermark does not advance until the input ends.
@@ -92,12 +94,24 @@ class EventClock(Clock[V, ClockState]):
         forget_after: the state of a key without an open window expires after this time past the
             wait without a value, in which the flow ran; a later value makes a new state. By
             default the state, two integers for each key, never expires.
+        unit: the unit of timestamps that are numbers: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``
+            since the Unix epoch. Nanoseconds are rounded down to microseconds.
+        timezone: the IANA time zone of naive datetimes, and of texts without an offset, such as
+            ``"Europe/Berlin"``; without one they have no timestamp. A local time that occurs
+            twice, as clocks go back, is the first of the two. One that clocks skip has no
+            timestamp, see `on_invalid`.
 
     Raises:
         FlowTypeError, FlowBuildError, DurationError: when an argument is invalid.
 
     >>> EventClock("at", "5m")
     EventClock(ts_getter='at', wait_for_system_duration='5m')
+    >>> EventClock("at", "5m", unit="ms").timestamp_us({"at": 1_500})
+    1500000
+    >>> from flow.instants import from_us
+    >>> berlin = EventClock("at", "5m", timezone="Europe/Berlin")
+    >>> str(from_us(berlin.timestamp_us({"at": "2024-07-01T12:00:00"})))
+    '2024-07-01 10:00:00+00:00'
     """
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset(
@@ -117,6 +131,8 @@ class EventClock(Clock[V, ClockState]):
     scope: Scope = "key"
     forget_after: Duration | None = None
     upstream: Upstream = "hold"
+    unit: TimeUnit = "s"
+    timezone: str | None = None
 
     def __post_init__(self) -> None:
         check_getter("EventClock: ts_getter", self.ts_getter, "details.at")
@@ -124,7 +140,8 @@ class EventClock(Clock[V, ClockState]):
         check_choice("EventClock: on_invalid", self.on_invalid, ("fail", "drop"))
         check_choice("EventClock: scope", self.scope, ("key", "stream"))
         check_choice("EventClock: upstream", self.upstream, ("hold", "ignore"))
-        _ = self.wait_us, self.max_ahead_us, self.forget_after_us
+        check_choice("EventClock: unit", self.unit, get_args(TimeUnit))
+        _ = self.wait_us, self.max_ahead_us, self.forget_after_us, self.form
         if self.scope == "stream" and self.forget_after is not None:
             raise FlowBuildError(
                 "EventClock: forget_after is for keys with a watermark of their own; with "
@@ -142,6 +159,11 @@ class EventClock(Clock[V, ClockState]):
             if one.name not in given and value != one.default:
                 given[one.name] = value
         return f"EventClock({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+    @cached_property
+    def form(self) -> TimeForm:
+        """The unit of numbers, and the time zone of naive times."""
+        return TimeForm(self.unit, None if self.timezone is None else _zone(self.timezone))
 
     @cached_property
     @override
@@ -202,16 +224,29 @@ class EventClock(Clock[V, ClockState]):
         getter = self.ts_getter
         try:
             if not isinstance(getter, str):
-                return instant_us(getter(value))
+                return instant_us(getter(value), self.form)
             if isinstance(value, Mapping) and getter in value:
-                return instant_us(value[getter])
-            return instant_us(field_path(getter).value_in(value))
+                return instant_us(value[getter], self.form)
+            return instant_us(field_path(getter).value_in(value), self.form)
         except RAISED as error:
             what = f"ts_getter {getter!r}" if isinstance(getter, str) else "ts_getter"
             problem = f"{what} gave no timestamp: {brief(error)}"
             if self.on_invalid == "drop":
                 raise DroppedValue(f"{problem}: {shorten(value)}") from error
             raise RejectedValue(value, problem) from error
+
+
+def _zone(name: object) -> ZoneInfo:
+    problem = FlowBuildError(
+        "EventClock: timezone must be the name of an IANA time zone, such as 'Europe/Berlin', got "
+        f"{shorten(name)}"
+    )
+    if not isinstance(name, str):
+        raise problem
+    try:
+        return ZoneInfo(name)
+    except (KeyError, OSError, ValueError) as error:  # The name is looked up as a path.
+        raise problem from error
 
 
 class _KeyLogic(ClockLogic[Any, ClockState]):
@@ -381,7 +416,7 @@ class _EventProgress(Progress):
 
     @override
     def measure_rows(self, rows: pa.RecordBatch, moment: Moment) -> Ints | None:
-        read = read_times(rows, self.clock.ts_getter)
+        read = read_times(rows, self.clock.ts_getter, self.clock.form)
         if read is None:
             return None
         times, known = read

@@ -279,7 +279,7 @@ class EventShardClock(ColumnClock):
     def _with_times(self, rows: ArrivingRows) -> AdmittedRows:
         """Return the rows that have a timestamp, before the clock gives them watermarks."""
         no_watermarks = np.empty(0, np.int64)
-        read = read_times(rows.plain, self._clock.ts_getter)
+        read = read_times(rows.plain, self._clock.ts_getter, self._clock.form)
         if read is not None and read[1].all():
             return AdmittedRows(rows, read[0][rows.order], no_watermarks)
         count = len(rows.order)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import flow.operators as op
 import flow_windowing as win
-from flow import StepError
+from flow import FlowBuildError, StepError
 from flow.engine.epoch.context import Control
 from flow.engine.local import LocalEngine, Part
 from flow.instants import NEVER, Moment, instant_us
-from flow.testing import TestDriver
+from flow.testing import TestDriver, key_by_key
 from flow_windowing import EventClock, TumblingWindower
 from tests.support.windowed_flows import OneKey, collecting, windowed_flow
 
@@ -246,3 +251,57 @@ def test_a_replayed_epoch_gives_the_same_results(ordered: bool) -> None:
         return results
 
     assert run(LocalEngine(flow), again=True) == run(LocalEngine(flow), again=False)
+
+
+LOCAL = EventClock("at", "0s", timezone="Europe/Berlin")
+NAIVE = [{"at": datetime(2024, 1, 1, hour)} for hour in (12, 13)]  # noqa: DTZ001
+
+
+def opened(t: TestDriver) -> list[str]:
+    t.end()
+    return [f"{window.open_time:%H:%M}" for _, (window, _) in t.received("down")]
+
+
+@pytest.mark.parametrize("as_columns", [True, False])
+@pytest.mark.parametrize("path", [contextlib.nullcontext, key_by_key])
+def test_naive_times_are_in_the_zone_of_the_clock(path: Any, as_columns: bool) -> None:
+    hours = TumblingWindower("1h")
+    with path(), TestDriver(records_flow(LOCAL, hours), now=NOON) as t:
+        t.send("in", pa.RecordBatch.from_pylist(NAIVE) if as_columns else NAIVE)
+        assert opened(t) == ["11:00", "12:00"]
+
+
+@pytest.mark.parametrize("as_columns", [True, False])
+def test_a_time_that_clocks_skip_is_an_error_or_dropped(as_columns: bool) -> None:
+    skipped = [{"at": datetime(2024, 3, 31, 2, 30)}]  # noqa: DTZ001
+    items: Any = pa.RecordBatch.from_pylist(skipped) if as_columns else skipped
+    with (
+        TestDriver(records_flow(LOCAL, TENS), now=NOON) as t,
+        pytest.raises(StepError, match="2024-03-31T02:30:00 does not exist in Europe/Berlin"),
+    ):
+        t.send("in", items)
+    dropping = replace(LOCAL, on_invalid="drop")
+    with TestDriver(records_flow(dropping, TENS), now=NOON) as t:
+        t.send("in", items)
+        assert t.stats.counts["w", "dropped"] == 1
+
+
+def records_flow(sense: Any, windower: Any) -> Any:
+    return windowed_flow(
+        lambda up: win.aggregate_window(
+            "w", op.key_on("key", up, lambda _: "k"), sense, windower, n=win.Count()
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ({"unit": "m"}, "unit must be 's', 'ms', 'us' or 'ns', got 'm'"),
+        ({"timezone": "Berlin"}, "timezone must be the name of an IANA time zone, such as"),
+        ({"timezone": 1}, "timezone must be the name of an IANA time zone, such as"),
+    ],
+)
+def test_a_wrong_unit_or_zone_is_refused(option: Any, problem: str) -> None:
+    with pytest.raises(FlowBuildError, match=problem):
+        EventClock("at", "0s", **option)
