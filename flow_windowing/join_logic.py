@@ -1,4 +1,4 @@
-"""The window logic of a join that runs key by key."""
+"""The window logic of a join that emits before its windows close, which runs key by key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Sides: TypeAlias = list[list[Entry]]
 
 @dataclass(frozen=True)
 class JoinBuilder:
-    """Builder of window logics for joins that hold all values, or emit before the close."""
+    """Builder of window logics for joins that emit before the close."""
 
     sides: int
     insert_mode: InsertMode
@@ -70,7 +70,7 @@ class JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
 
     @override
     def on_close(self) -> Iterable[tuple[Any, ...]]:
-        return self._rows() if self._config.emit_mode == "final" else ()
+        return ()
 
     @override
     def snapshot(self) -> Sides:

@@ -12,7 +12,7 @@ from flow.durations import Duration
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.keyed.step import Stateful
 from flow.operators.key_join import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
-from flow_windowing.aggregates.folding import FoldingBuilder, OneOfEachSide
+from flow_windowing.aggregates.folding import AllOfEachSide, FoldingBuilder, OneOfEachSide
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.join_logic import JoinBuilder
 from flow_windowing.operators import WindowOut, add_window, check_ordered, errors_of_step
@@ -80,11 +80,12 @@ def join_window(
     check_ordered(step_id, ordered)
     by_timestamp = ordered is not False
     builder: Callable[[Any], WindowLogic[Any, Any, Any]]
-    if emit_mode == "final" and insert_mode != "product":
-        one_each = OneOfEachSide(len(sides), insert_mode, by_timestamp)
-        builder = FoldingBuilder(one_each, "close")
-    else:
+    if emit_mode != "final":
         builder = JoinBuilder(len(sides), insert_mode, emit_mode, by_timestamp)
+    elif insert_mode == "product":
+        builder = FoldingBuilder(AllOfEachSide(len(sides), by_timestamp), "close")
+    else:
+        builder = FoldingBuilder(OneOfEachSide(len(sides), insert_mode, by_timestamp), "close")
     return add_window(step_id, sides, clock, windower, builder, by_timestamp, timestamp=timestamp)
 
 

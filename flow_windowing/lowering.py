@@ -20,10 +20,12 @@ from flow.keyed.state import BlockReader, StateCounter
 from flow.keyed.step import KeyByKey, Lowering, OverColumns, TimedResults
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import (
+    AllOfEachSide,
     FoldingBuilder,
     NamedAggregates,
     Partials,
     aggregators_of,
+    by_side,
     result_now,
 )
 from flow_windowing.by_key.pane_driver import PaneDriver
@@ -86,10 +88,7 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
     @property
     def _emits_at_close(self) -> bool:
         """True if windows are known to emit nothing before they close."""
-        folds = isinstance(self.builder, FoldingBuilder) and self.emit == "close"
-        return folds or (
-            isinstance(self.builder, JoinBuilder) and self.builder.emit_mode == "final"
-        )
+        return isinstance(self.builder, FoldingBuilder) and self.emit == "close"
 
     @property
     @override
@@ -134,7 +133,10 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
         """Return the value of an open window: its result so far, else its logic's snapshot."""
         if not isinstance(self.builder, FoldingBuilder):
             return state
-        return result_now(self.builder.aggregator, state[0])
+        aggregator = self.builder.aggregator
+        if isinstance(aggregator, AllOfEachSide):  # Its result is much longer.
+            return by_side(state[0], aggregator.sides)
+        return result_now(aggregator, state[0])
 
 
 def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:

@@ -45,10 +45,12 @@ class Form:
         ignores_order: True if the result does not depend on the order in which values enter a
             window and windows merge. The arrivals of values may decide.
         ignores_arrival: True if the result does not depend on the arrivals of values.
+        emits_items: True if a window emits each item of its result, which is a list.
     """
 
     ignores_order: bool = False
     ignores_arrival: bool = False
+    emits_items: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +111,9 @@ class EdgeForm(Form):
 
 @dataclass(frozen=True, kw_only=True)
 class ListForm(Form):
-    """Lists of Python objects, to which `add` appends an entry.
+    """Lists of Python objects, to which `add` appends an entry, and `merge` the other's entries.
 
-    Only `merge` and `result` read entries, so the first entries may be stored apart until then.
+    Only `result` reads entries, so the first entries may be stored apart until then.
     """
 
 

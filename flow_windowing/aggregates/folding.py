@@ -1,21 +1,23 @@
 """Folding windows, for all windowing operators whose windows have one result.
 
 Each of these operators is an `Aggregator`. `FoldingLogic` runs it in one window, and emits results
-as the setting `emit` requires. A join with one value of each side is an aggregator too.
+as the setting `emit` requires. Joins that emit as a window closes are aggregators too.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
 from flow.keyed.logic import detach
 from flow.operators.key_join import InsertMode
-from flow_windowing.aggregates.aggregator import Aggregator, Form, called
+from flow_windowing.aggregates.aggregator import Aggregator, Form, ListForm, called, form_of
 from flow_windowing.rules.triggers import Emission
 from flow_windowing.rules.window_logic import Arrival, EpochWindowLogic
 
@@ -84,7 +86,10 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
 
     @override
     def on_close(self) -> Iterable[Any]:
-        return () if self._emit == "update" else (self._result(),)
+        if self._emit == "update":
+            return ()
+        result = self._result()
+        return result if form_of(self._aggregator).emits_items else (result,)
 
     @override
     def snapshot(self) -> tuple[Any]:
@@ -247,6 +252,8 @@ OrderKey: TypeAlias = tuple[int, int]
 Entry: TypeAlias = tuple[OrderKey, Any]
 Entries: TypeAlias = "tuple[Entry | None, ...]"
 """The value of each side, with its key; ``None`` for a side without values."""
+SidedEntry: TypeAlias = tuple[OrderKey, tuple[int, Any]]
+"""A value with its side, and its key."""
 
 
 @dataclass(frozen=True)
@@ -291,3 +298,50 @@ class OneOfEachSide(Aggregator[tuple[int, Any], Entries, "tuple[Any, ...]"]):
         if one is None or other is None:
             return one or other
         return other if (other[0] < one[0]) == (self.insert_mode == "first") else one
+
+
+@dataclass(frozen=True)
+class AllOfEachSide(Aggregator[tuple[int, Any], list[SidedEntry], "list[tuple[Any, ...]]"]):
+    """All combinations of the values of the sides, each in a tuple, with ``None`` for no value.
+
+    Attributes:
+        sides: the number of sides.
+        ordered: as in `OneOfEachSide`.
+    """
+
+    form = ListForm(ignores_order=True, emits_items=True)
+
+    sides: int
+    ordered: bool
+
+    @override
+    def initialize(self) -> list[SidedEntry]:
+        return []
+
+    @override
+    def add(self, state: list[SidedEntry], value: tuple[int, Any]) -> list[SidedEntry]:
+        raise NotImplementedError("values need their arrival: call add_at")
+
+    @override
+    def add_at(
+        self, state: list[SidedEntry], value: tuple[int, Any], at: Arrival
+    ) -> list[SidedEntry]:
+        state.append(((at.timestamp_us if self.ordered else 0, at.number), value))
+        return state
+
+    @override
+    def merge(self, state: list[SidedEntry], other: list[SidedEntry]) -> list[SidedEntry]:
+        state += other
+        return state
+
+    @override
+    def result(self, state: list[SidedEntry]) -> list[tuple[Any, ...]]:
+        return list(itertools.product(*(one or [None] for one in by_side(state, self.sides))))
+
+
+def by_side(state: list[SidedEntry], sides: int) -> list[list[Any]]:
+    """Return the values of each side, in order."""
+    values: list[list[Any]] = [[] for _ in range(sides)]
+    for _, (side, value) in sorted(state, key=itemgetter(0)):
+        values[side].append(value)
+    return values

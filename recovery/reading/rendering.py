@@ -21,6 +21,7 @@ from flow.errors import FlowError
 from flow.instants import MAX_US, MIN_US, NEVER, NO_PROGRESS, Moment, datetime_us, from_us
 from flow.keyed.state import held_watermark_us
 from flow_windowing import Windower
+from flow_windowing.aggregates.folding import by_side
 from flow_windowing.rules.key_state import DriverState, IntervalState, Waiting, mark_of, side_of
 from flow_windowing.rules.metadata import WindowMetadata
 from flow_windowing.time_joins.interval_matching import RIGHT
@@ -287,7 +288,7 @@ class WindowingStep:
             return snapshot
         if builder.get("type") in ("FoldingBuilder", "DiscardingBuilder"):
             return _folded(snapshot, builder.get("aggregator") or {})
-        if builder.get("type") == "JoinBuilder":
+        if builder.get("type") == "JoinBuilder":  # It emits before the close.
             return [[value for _, value in side] for side in snapshot]
         return snapshot
 
@@ -334,6 +335,8 @@ def _folded(snapshot: Any, aggregator: Json) -> Any:
     described = aggregator if isinstance(aggregator, dict) else {}
     if described.get("type") == "OneOfEachSide":
         return [None if entry is None else entry[1] for entry in state]
+    if described.get("type") == "AllOfEachSide":
+        return by_side(state, described["sides"])
     names = described.get("names")
     if isinstance(names, list) and isinstance(state, list) and len(names) == len(state):
         return dict(zip(names, state, strict=True))

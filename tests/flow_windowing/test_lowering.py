@@ -75,6 +75,9 @@ OVER_COLUMNS = {
     "a join by one's own clock": lambda up: win.join_asof("w", up, up, Clock("at", "1m"), "5s"),
     "deduplication by one's own clock": lambda up: win.dedup("w", up, Clock("at", "1m"), ttl="5s"),
     "a join of last values": lambda up: win.join_window("w", up, up, clock=CLOCK, windower=HOURS),
+    "a join of all values": lambda up: win.join_window(
+        "w", up, up, clock=CLOCK, windower=HOURS, insert_mode="product"
+    ),
     "updates": collected(emit="update", ordered=False),
     "updates of counts": collected(windower=win.CountWindower(3), emit="update", ordered=False),
     "counts, each epoch": collected(windower=win.CountWindower(3), emit="epoch", ordered=False),
@@ -125,9 +128,9 @@ KEY_BY_KEY = {
         lambda up: win.window("w", up, CLOCK, HOURS, lambda _: Runs()),
         "<lambda> is called for each window and value",
     ),
-    "a join of all values": (
-        lambda up: win.join_window("w", up, up, clock=CLOCK, windower=HOURS, insert_mode="product"),
-        "a join with insert_mode='product' and emit_mode='final' is called for each window "
+    "a join that starts over": (
+        lambda up: win.join_window("w", up, up, clock=CLOCK, windower=HOURS, emit_mode="complete"),
+        "a join with insert_mode='last' and emit_mode='complete' is called for each window "
         "and value",
     ),
 }

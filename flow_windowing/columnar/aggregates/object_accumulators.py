@@ -36,7 +36,7 @@ from flow_windowing.columnar.aggregates.accumulators import (
     Groups,
     RowOperation,
 )
-from flow_windowing.columnar.values.blocks import ListTail
+from flow_windowing.columnar.values.blocks import ListTail, joined_lists
 from flow_windowing.columnar.values.encoding import (
     ColumnValue,
     PickledValue,
@@ -196,13 +196,12 @@ class ObjectAccumulators(Accumulators):
 
     @override
     def merge(self, targets: Ints, originals: Ints) -> None:
-        aggregator, states = self._aggregator, self._states
+        states = self._states
         for at, (target, original) in enumerate(
             zip(targets.tolist(), originals.tolist(), strict=True)
         ):
             try:
-                pair = self._state(target), self._state(original)
-                states[target] = called(aggregator, "merge", *pair)
+                states[target] = self._merged(target, original)
             except RAISED as error:
                 raise FailedRow(at) from error
 
@@ -223,12 +222,11 @@ class ObjectAccumulators(Accumulators):
         aggregator, states = self._aggregator, self._states
         for target, original, value in operations:
             try:
-                state = self._state(target)
                 if original is None:
-                    new = values[value], arrivals[value]
-                    states[target] = called(aggregator, "add_at", state, *new)
+                    new = self._state(target), values[value], arrivals[value]
+                    states[target] = called(aggregator, "add_at", *new)
                 else:
-                    states[target] = called(aggregator, "merge", state, self._state(original))
+                    states[target] = self._merged(target, original)
             except RAISED as error:
                 raise FailedRow(value) from error
 
@@ -344,6 +342,13 @@ class ObjectAccumulators(Accumulators):
         return (
             initialize() if empty else state for state, empty in zip(states, is_empty, strict=True)
         )
+
+    def _merged(self, target: int, original: int) -> Any:
+        """Return the state of two windows that merge; the blocks of lists are not read."""
+        state, other = self._state(target), self._state(original)
+        if type(state) is ListTail or type(other) is ListTail:
+            return joined_lists(state, other)
+        return called(self._aggregator, "merge", state, other)
 
     def _state(self, row: int) -> Any:
         state = self._states[row]

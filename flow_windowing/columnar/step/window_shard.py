@@ -7,6 +7,7 @@ windows close. Results, retractions and the metadata of closed windows leave by 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ class ShardWindows(ClockedShard):
         windowing = plan.windowing
         super().__init__(plan.form, plan.sides, 0 if windowing.is_late_at_once else None)
         self._plan, self._windowing = plan, windowing
-        self._stores_lists = plan.emit == "close" and not windowing.may_merge
+        self._stores_lists = plan.emit == "close"
 
     @override
     def _begin_epoch(self) -> None:
@@ -143,7 +144,10 @@ class ShardWindows(ClockedShard):
         super()._move_to_blocks(store, is_moving)
         if self._stores_lists:
             windows = self._state.windows
-            rows = np.flatnonzero(is_moving[windows.slots])
+            is_moving = is_moving[windows.slots]
+            if windows.is_emitted is not None:  # A merge would read the list, to retract it.
+                is_moving = is_moving & ~windows.is_emitted
+            rows = np.flatnonzero(is_moving)
             for column in windows.accumulators:
                 column.map_lists(rows, lambda entries: move_list(entries, store))
 
@@ -325,12 +329,17 @@ class Emitter:
         if not len(rows):
             return []
         results: list[pa.Array | list[Any]] = []
-        if DOWN in self._wanted:
+        if DOWN in self._wanted or self._plan.emits_items:
             columns = windows.accumulators
             if self._plan.emits_accumulators:
                 results = [column.take(rows).states() for column in columns]
             else:
                 results = [column.results(rows) for column in columns]
+        if self._plan.emits_items:
+            (lists,) = results
+            counts = np.fromiter(map(len, lists), np.int64, len(lists))
+            rows, order = np.repeat(rows, counts), np.repeat(order, counts)
+            results = [list(chain.from_iterable(lists))]
         return [self._update(windows, rows, order, results)]
 
     def _update(

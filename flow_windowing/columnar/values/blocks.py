@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -106,6 +107,13 @@ class ListTail(list[Any]):
     def __init__(self, entries: list[Any], pieces: Pieces) -> None:
         super().__init__(entries)
         self.pieces = pieces
+
+
+def joined_lists(*lists: list[Any]) -> ListTail:
+    """Return several lists as one; the earlier entries are those of all blocks."""
+    tails = [one for one in lists if isinstance(one, ListTail)]
+    pieces = tuple(piece for one in tails for piece in one.pieces)
+    return ListTail([*chain.from_iterable(lists)], pieces)
 
 
 def move_list(entries: list[Any], store: BlockStore) -> list[Any]:

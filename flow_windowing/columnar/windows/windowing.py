@@ -392,6 +392,11 @@ class WindowPlan:
         return self.timestamp == "last"
 
     @property
+    def emits_items(self) -> bool:
+        """True if a window emits each item of the result of its only aggregate."""
+        return any(form_of(one).emits_items for one in self.aggregators)
+
+    @property
     def counts_arrivals(self) -> bool:
         """True if the order of buffered values or an aggregate depends on arrivals."""
         return self.waits or not all(_ignores_arrivals(one) for one in self.aggregators)

@@ -195,7 +195,15 @@ def test_one_more_value_of_a_product_costs_little_more_however_many_there_are(
     def joined(up: Any) -> Any:
         none = op.filter_value("none", up, lambda _: False)
         hour = TumblingWindower("1h")
-        return win.join_window("w", up, none, clock=ENDLESS, windower=hour, insert_mode="product")
+        return win.join_window(
+            "w",
+            up,
+            none,
+            clock=ENDLESS,
+            windower=hour,
+            insert_mode="product",
+            emit_mode="complete",
+        )
 
     with TestDriver(windowed_flow(joined)) as t:
         t.send("in", [("k", second) for second in range(2000)])

@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+import flow.operators as op
 import flow_windowing as win
 from flow.engine.state.store import MemoryStore
 from flow.errors import CheckpointError
@@ -25,6 +26,14 @@ AT_ONCE = EventClock(lambda value: value[0], "0s")
 ENDLESS = TumblingWindower("100000000s")
 
 
+def joined(up: Any, clock: Any, windower: Any, ordered: bool = False) -> Any:
+    """Join all values of a window with the odd ones."""
+    odd = op.filter_value("odd", up, lambda value: value[1] % 2 == 1)
+    return win.join_window(
+        "w", up, odd, clock=clock, windower=windower, insert_mode="product", ordered=ordered
+    )
+
+
 def steps(clock: Any) -> dict[str, Any]:
     ten = TumblingWindower("10s")
     return {
@@ -38,6 +47,18 @@ def steps(clock: Any) -> dict[str, Any]:
             "w", up, up, clock, None, direction="nearest", emit="now"
         ),
     }
+
+
+LISTS: dict[str, Any] = {
+    "lists of sessions": lambda up: win.aggregate_window(
+        "w", up, MINUTE, win.SessionWindower("3s"), all=win.Collect(), ordered=False
+    ),
+    "lists in order of sessions": lambda up: win.collect_window(
+        "w", up, MINUTE, win.SessionWindower("4s")
+    ),
+    "join of all values": lambda up: joined(up, MINUTE, TumblingWindower("10s")),
+    "join of sessions": lambda up: joined(up, MINUTE, win.SessionWindower("3s")),
+}
 
 
 def run(step: Any, epochs: list[list[Any]], rows: int, by_key: bool = False) -> dict[str, Any]:
@@ -71,10 +92,10 @@ def scattered(seed: int) -> list[list[tuple[str, tuple[int, int]]]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", steps(MINUTE))
+@pytest.mark.parametrize("name", [*steps(MINUTE), *LISTS])
 def test_blocks_change_no_result(name: str, seed: int) -> None:
-    epochs = scattered(seed)
-    whole, parts = (run(steps(MINUTE)[name], epochs, rows) for rows in (1_000, 2))
+    epochs, step = scattered(seed), {**steps(MINUTE), **LISTS}[name]
+    whole, parts = (run(step, epochs, rows) for rows in (1_000, 2))
     if name.startswith("as-of"):  # Rows in blocks stay until they are read, so the key is due then.
         whole.pop("gauges"), parts.pop("gauges")
     assert parts == whole
@@ -127,6 +148,10 @@ def bytes_of_epochs(step: Any, held: int, weighed: Counter[str]) -> int:
 HOLDING = {
     **steps(NEVER),
     "list of a window": lambda up: win.collect_window("w", up, AT_ONCE, ENDLESS),
+    "list of a session": lambda up: win.collect_window(
+        "w", up, AT_ONCE, win.SessionWindower("100000000s")
+    ),
+    "join of all values of a window": lambda up: joined(up, AT_ONCE, ENDLESS, ordered=True),
     "list of a window, unordered": lambda up: win.collect_window(
         "w", up, NEVER, ENDLESS, ordered=False
     ),

@@ -130,6 +130,14 @@ def test_a_joins_window_shows_the_value_of_each_side() -> None:
 
 
 def test_a_window_of_all_combinations_shows_the_values_of_each_side() -> None:
+    config = {"type": "FoldingBuilder", "aggregator": {"type": "AllOfEachSide", "sides": 2}}
+    step = WindowingStep({"builder": config}, Moment(0))
+    entries = [((5, 1), (0, "second")), ((0, 2), (0, "first"))]
+    (only,) = step.windows(driver_state(windows={7: (entries,)}))
+    assert only.value == [["first", "second"], []]
+
+
+def test_the_window_of_a_join_that_emits_before_the_close_shows_the_values_of_each_side() -> None:
     step = WindowingStep({"builder": {"type": "JoinBuilder"}}, Moment(0))
     sides = [[((0, 1), "left")], []]
     (only,) = step.windows(driver_state(windows={7: sides}))
