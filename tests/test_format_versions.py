@@ -24,8 +24,7 @@ from flow.engine.feed.offsets import EpochOffset
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.progress.stream_progress import StepProgress
 from flow.engine.state.segment import Segment
-from flow.engine.state.shard_table import SegmentedTable
-from flow.engine.state.step_state import Header
+from flow.engine.state.step_state import Header, SegmentedTable
 from flow.engine.state.store import MemoryStore
 from flow.engine.tables import table_files
 from flow.errors import CheckpointError, FlowError, SinkError, SourceError

@@ -24,10 +24,10 @@ from flow.engine.feed.run_tables import Tables, lookup_changes
 from flow.engine.packets.packets import ERROR, HOLDS, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow
-from flow.engine.progress.bound import HoldRelay, Holds, KnownHolds
-from flow.engine.progress.step_time import step_time
+from flow.engine.progress.bound import Holds
+from flow.engine.progress.step_time import HoldRelay, KnownHolds, step_time
 from flow.engine.state.key_states import KeyStates
-from flow.engine.state.shard_table import ShardTable
+from flow.engine.state.step_state import ShardTable
 from flow.engine.state.store import MemoryStore
 from flow.engine.steps.kernels import changes_in
 from flow.engine.steps.level import key_states_in, run_level, states_in

@@ -20,7 +20,7 @@ import numpy as np
 
 from flow.columns.arrays import Ints, Mask, ranges, run_starts
 from flow.instants import NEVER
-from flow_windowing.columnar.state.open_windows import WindowRefs, window_ranks
+from flow_windowing.columnar.state.shard_state import WindowRefs, window_ranks
 from flow_windowing.columnar.values.buffered_values import BufferedValues
 from flow_windowing.rules.key_state import mark_of, number_of, side_of
 from flow_windowing.time_joins.interval_matching import LEFT, RIGHT, Interval

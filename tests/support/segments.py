@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from flow.engine.state import segment
+from flow.engine.packets import shards
 from flow.engine.state.store import MemoryStore
 
 
@@ -70,5 +70,5 @@ class CountingStore(MemoryStore):
 @contextmanager
 def segments_of(target_bytes: int) -> Iterator[None]:
     """Aim at segments of this size."""
-    with mock.patch.object(segment, "TARGET_BYTES", target_bytes):
+    with mock.patch.object(shards, "TARGET_BYTES", target_bytes):
         yield

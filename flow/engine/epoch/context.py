@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from flow.engine.epoch.statistics import SourcePartition, Stats
-from flow.engine.epoch.work import TaskWork
+from flow.engine.epoch.statistics import SourcePartition, Stats, TaskWork
 from flow.engine.tables.contents import Change, Contents
 from flow.engine.tables.table_files import TableStore, TableVersion
 from flow.errors import EngineError

@@ -1,4 +1,4 @@
-"""The statistics of an epoch: the table of counters and sizes of steps, their merge, late values.
+"""The statistics of an epoch: counters and sizes of steps, late values, the work of tasks.
 
 Tasks make statistics, which the driver merges. `STATISTICS` declares the counters and sizes of
 steps that the reports, the metrics and the live page know by name.
@@ -6,7 +6,9 @@ steps that the reports, the metrics and the live page know by name.
 
 from __future__ import annotations
 
+import os
 import pickle
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,16 +16,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import Enum
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from flow.columns.chunks import Chunk, Pairs
 from flow.dataflow import Step
-from flow.engine.epoch.work import Work
 from flow.errors import shorten
 from flow.instants import NEVER, datetime_us
 from flow.keyed.logic import LATE_PORT
 
 K = TypeVar("K")
+T = TypeVar("T")
 
 SourcePartition: TypeAlias = tuple[str, int]
 """A partition of a source: the input's step, and the partition's number."""
@@ -254,6 +258,97 @@ def _item(step_id: str, key: str, late: _Late) -> LateItem:
     )
 
 
+class WorkPhase(Enum):
+    """A phase of a job in which tasks work.
+
+    Attributes:
+        READING: sources read; for a data frame, tasks wait for Spark's rows.
+        LEVELS: steps run, keyed steps with their state, and items are packed for shuffles.
+        SINKS: sinks write.
+    """
+
+    READING = "reading"
+    LEVELS = "levels"
+    SINKS = "sinks"
+
+
+class Work(NamedTuple):
+    """Identity of a part of a job's work, which one process does without a second one beside it.
+
+    Attributes:
+        stage: the number of the stage; stages of a job follow each other.
+        worker: the name of the Python worker.
+        phase: the phase.
+    """
+
+    stage: int
+    worker: str
+    phase: WorkPhase
+
+
+class TaskWork:
+    """The time that a task has worked in each phase, measured for each chunk of items.
+
+    Args:
+        stage: the number of the task's stage: 0 for tasks that read, then that of the level.
+    """
+
+    def __init__(self, stage: int = 0) -> None:
+        self._stage = stage
+        self._ns: Counter[WorkPhase] = Counter()
+
+    @contextmanager
+    def timed(self, phase: WorkPhase) -> Iterator[None]:
+        """Add the duration of the block to a phase; blocks must not contain each other."""
+        start_ns = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self._ns[phase] += time.perf_counter_ns() - start_ns
+
+    def iterated(self, phase: WorkPhase, elements: Iterable[T]) -> Iterator[T]:
+        """Yield elements, and add the time that they take to make to a phase."""
+        remaining = iter(elements)
+        while True:
+            start_ns = time.perf_counter_ns()
+            try:
+                element = next(remaining)
+            except StopIteration:
+                return
+            finally:
+                self._ns[phase] += time.perf_counter_ns() - start_ns
+            yield element
+
+    def of_worker(self, worker: str) -> Counter[Work]:
+        """Return the time in ns, as the work of a Python worker."""
+        return Counter({Work(self._stage, worker, phase): ns for phase, ns in self._ns.items()})
+
+
+_STATM = Path("/proc/self/statm")
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process in bytes; 0 where the system does not say it.
+
+    Linux counts pages that processes share, such as those of a forked daemon, for each of them.
+    """
+    try:
+        pages = int(_STATM.read_bytes().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def worker_name() -> str:
+    """Return the name of this process: its machine and its process id."""
+    return f"{_host()}:{os.getpid()}"
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()
+
+
 MAX_NOTES = 5
 """The most descriptions of dropped values that an epoch has."""
 
@@ -313,7 +408,7 @@ class Stats:
             system time in µs, rounded up).
         late_items: a sample of the late values of each step, of a plan that samples them.
         phases: the duration of each phase of the epoch, in seconds; set in the driver only, see
-            `flow.engine.epoch.work`.
+            `flow.engine.epoch.phases`.
     """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter, metadata=_SUM)

@@ -1,4 +1,8 @@
-"""Shards: fixed parts of the key space, and their assignment to Spark's partitions.
+"""Shards and segments of the key space, and the hash that assigns keys to them.
+
+The shards of a checkpoint are fixed. Keys of a shard lie in segments by linear hashing: growth from
+n to n + 1 segments splits a single segment (Litwin, *Linear hashing*, 1980). Segments thus stay
+small as the number of keys grows, and are merged again as it decreases.
 
 The hash of a key has 64 bits: the value of a polynomial, with the UTF-8 bytes of the key from the
 left as coefficients and an odd constant as the variable, then mixed. It is computed for whole
@@ -96,6 +100,49 @@ def segment_of(hashes: Hashes, segments: int) -> Ints:
     return np.where(wide < segments, wide, high & (power // 2 - 1) if power > 1 else 0)
 
 
+TARGET_BYTES = 16_000
+"""The target weight of a segment. Larger segments are faster if an epoch touches most keys of a
+shard, smaller ones if it touches few."""
+
+
+def segments_for(size: int, now: int) -> int:
+    """Return the number of segments that state should have.
+
+    The number gives each segment `TARGET_BYTES`. It decreases only once segments weigh less than a
+    quarter of that, so that segments do not split and merge repeatedly.
+
+    Args:
+        size: weight of all keys, in bytes.
+        now: number of segments now.
+
+    >>> segments_for(15_000, 1), segments_for(17_000, 1), segments_for(17_000, 8)
+    (1, 2, 8)
+    """
+    wanted = max(1, -(-size // TARGET_BYTES))
+    return wanted if wanted > now or wanted < now // 4 else now
+
+
+def parent_of(number: int, limit: int) -> int:
+    """Return the segment below `limit` from which a new segment takes keys.
+
+    A removed segment returns its keys to the same segment.
+    """
+    while number >= limit:
+        number &= (1 << (number.bit_length() - 1)) - 1
+    return number
+
+
+def moved_segments(before: int, after: int) -> set[int]:
+    """Return the segments that gain or lose keys if the number of segments changes.
+
+    >>> sorted(moved_segments(2, 4)), sorted(moved_segments(4, 3))
+    ([0, 1, 2, 3], [1, 3])
+    """
+    least = min(before, after)
+    removed_or_new = range(least, max(before, after))
+    return {*removed_or_new, *(parent_of(number, least) for number in removed_or_new)}
+
+
 @lru_cache(maxsize=64)
 def _powers(count: int) -> Hashes:
     factors = np.full(count, _FACTOR)
@@ -110,40 +157,3 @@ def _mix(hashes: Hashes) -> Hashes:
     hashes *= _MIX_2
     hashes ^= hashes >> _SHIFT
     return hashes
-
-
-@lru_cache(maxsize=8)
-def group_ids(shards: int, partitions: int) -> tuple[int, ...]:
-    """Return a grouping key for each shard, by which Spark spreads shards evenly over partitions.
-
-    Spark chooses the partition of an integer key by its own 32-bit Murmur3 hash with seed 42. Shard
-    s has the least integer that no shard before it has and whose partition is ``s % partitions``.
-    """
-    without_id: dict[int, list[int]] = {number: [] for number in range(partitions)}
-    for shard in reversed(range(shards)):
-        without_id[shard % partitions].append(shard)
-    ids = [0] * shards
-    candidate = 0
-    while any(without_id.values()):
-        partition = spark_hash(candidate) % partitions
-        if without_id[partition]:
-            ids[without_id[partition].pop()] = candidate
-        candidate += 1
-    return tuple(ids)
-
-
-def spark_hash(value: int) -> int:
-    """Return Spark SQL's hash of a 32-bit integer: signed MurmurHash3 x86-32 with seed 42.
-
-    >>> spark_hash(0), spark_hash(1)
-    (933211791, -559580957)
-    """
-    mask = 0xFFFFFFFF
-    mixed = (value * 0xCC9E2D51) & mask
-    mixed = ((mixed << 15) | (mixed >> 17)) & mask
-    mixed = 42 ^ ((mixed * 0x1B873593) & mask)
-    mixed = ((mixed << 13) | (mixed >> 19)) & mask
-    mixed = ((mixed * 5 + 0xE6546B64) & mask) ^ 4
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
-        mixed = ((mixed ^ (mixed >> shift)) * factor) & mask
-    return mixed - (1 << 32) if mixed >> 31 else mixed

@@ -28,9 +28,9 @@ from flow.connectors.dataframe import to_arrow
 from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.dataflow import Step
 from flow.engine.epoch.context import Control
+from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.statistics import SourcePartition, Stats
 from flow.engine.epoch.summary import Summary, late_sources, source_name
-from flow.engine.epoch.work import EpochTimer
 from flow.engine.feed.clocks import SystemTime, wall_time
 from flow.engine.feed.feed import StopFlag
 from flow.engine.feed.run_tables import read_all
@@ -38,7 +38,7 @@ from flow.engine.feed.slices import BatchPlan, batch_plan, plan_everything, plan
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, PRINTED, SLICE_BITS, STATS, Packet
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
-from flow.engine.progress.bound import HoldRelay, KnownHolds
+from flow.engine.progress.step_time import HoldRelay, KnownHolds
 from flow.engine.spark.epochs import EpochOutputs, frame_schema
 from flow.engine.spark.input_frames import with_frames
 from flow.engine.spark.session.jvm import SPARK_LOG
@@ -55,7 +55,7 @@ from flow.engine.spark.shipping import (
     raising,
 )
 from flow.engine.state.key_states import KeyStates
-from flow.engine.state.shard_table import ShardTable
+from flow.engine.state.step_state import ShardTable
 from flow.engine.steps.level import live_states, run_level
 from flow.engine.steps.outputs import rows_of, unpacked_by_slice
 from flow.engine.steps.reading import Reading, read_split, share, source_of

@@ -20,8 +20,8 @@ from flow.connectors.dataframe import DataFrameSink, check_schema, to_arrow, to_
 from flow.connectors.sink import CheckpointContext, OutputContext
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.failures import decode_failure
+from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.statistics import Stats
-from flow.engine.epoch.work import EpochTimer
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet
 from flow.engine.plan.declared_columns import columns_of
 from flow.engine.plan.plan import Edge, Plan

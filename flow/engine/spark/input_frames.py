@@ -22,7 +22,7 @@ from flow.columns.arrow_types import with_leaves
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files.parquet_source import WrittenDownFrame
 from flow.engine.checkpoint.storage import Storage
-from flow.engine.epoch.work import TaskWork, WorkPhase
+from flow.engine.epoch.statistics import TaskWork, WorkPhase
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.session.spark_failures import is_stopped, spark_problem

@@ -19,14 +19,14 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from flow.dataflow import Step
 from flow.engine.packets.packets import Packet
-from flow.engine.progress.bound import HoldRelay
+from flow.engine.progress.step_time import HoldRelay
 from flow.engine.spark.session.session_settings import has_speedups
 from flow.engine.spark.session.spark_failures import RunDisks
 from flow.engine.spark.session.versions import forget_zip_importers
 from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, task_partition
 from flow.engine.spark.spark_store import SparkStore, local_folders, worker_folder
 from flow.engine.state.key_states import KeyStates
-from flow.engine.state.shard_table import ShardTable
+from flow.engine.state.step_state import ShardTable
 from flow.engine.state.store import put_seeds
 from flow.engine.steps.level import run_level, states_in
 from flow.engine.steps.outputs import OutputTask

@@ -10,6 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,6 @@ from typing_extensions import override
 from flow.connectors.sink import WriteContext
 from flow.engine.epoch.failures import decode_failure
 from flow.engine.packets.packets import ERROR, PACKET_DDL, Packet, from_batch, to_batches
-from flow.engine.packets.shards import group_ids
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
 from flow.engine.steps.outputs import OutputTask
@@ -155,6 +155,43 @@ class Layout:
         for batch in batches:
             for packet in from_batch(batch):
                 yield packet._replace(shard=self.shard_of(packet.shard))
+
+
+@lru_cache(maxsize=8)
+def group_ids(shards: int, partitions: int) -> tuple[int, ...]:
+    """Return a grouping key for each shard, by which Spark spreads shards evenly over partitions.
+
+    Spark chooses the partition of an integer key by its own 32-bit Murmur3 hash with seed 42. Shard
+    s has the least integer that no shard before it has and whose partition is ``s % partitions``.
+    """
+    without_id: dict[int, list[int]] = {number: [] for number in range(partitions)}
+    for shard in reversed(range(shards)):
+        without_id[shard % partitions].append(shard)
+    ids = [0] * shards
+    candidate = 0
+    while any(without_id.values()):
+        partition = spark_hash(candidate) % partitions
+        if without_id[partition]:
+            ids[without_id[partition].pop()] = candidate
+        candidate += 1
+    return tuple(ids)
+
+
+def spark_hash(value: int) -> int:
+    """Return Spark SQL's hash of a 32-bit integer: signed MurmurHash3 x86-32 with seed 42.
+
+    >>> spark_hash(0), spark_hash(1)
+    (933211791, -559580957)
+    """
+    mask = 0xFFFFFFFF
+    mixed = (value * 0xCC9E2D51) & mask
+    mixed = ((mixed << 15) | (mixed >> 17)) & mask
+    mixed = 42 ^ ((mixed * 0x1B873593) & mask)
+    mixed = ((mixed << 13) | (mixed >> 19)) & mask
+    mixed = ((mixed * 5 + 0xE6546B64) & mask) ^ 4
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        mixed = ((mixed ^ (mixed >> shift)) * factor) & mask
+    return mixed - (1 << 32) if mixed >> 31 else mixed
 
 
 class FailingLayout(Layout):

@@ -21,9 +21,9 @@ from flow.engine.checkpoint.identity import Recovery
 from flow.engine.checkpoint.lock import CheckpointLock, CheckpointWatch
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.checkpoint.stored_log import StoredLog
+from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.statistics import Stats
 from flow.engine.epoch.summary import Summary
-from flow.engine.epoch.work import EpochTimer
 from flow.engine.feed.clocks import EpochClocks
 from flow.engine.feed.feed import Feed, FeedReport, FeedSettings, StopFlag
 from flow.engine.feed.input_progress import InputProgress, ProgressLog

@@ -31,7 +31,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from flow.connectors.source import Json
 from flow.engine.epoch.context import Control
-from flow.engine.epoch.work import EpochTimer
+from flow.engine.epoch.phases import EpochTimer
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from flow.columns.chunks import key_array
-from flow.engine.packets.shards import Hashes, hash_keys, segment_of
-from flow.engine.state.segment import Segment, moved_segments, segments_for, weight
+from flow.engine.packets.shards import Hashes, hash_keys, moved_segments, segment_of, segments_for
+from flow.engine.state.segment import Segment, weight
 from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
 from flow.errors import RAISED, error_message, step_error

@@ -1,11 +1,7 @@
-"""Segments of a step that runs key by key, and the layout of keys in segments.
+"""Segments of a step that runs key by key.
 
 Each snapshot is a separate pickle, which is read only for a key that an epoch touches. Segments
 that a `ShardLogic` wrote, in columns, are read as well.
-
-Keys lie in segments by linear hashing: growth from n to n + 1 segments splits a single segment
-(Litwin, *Linear hashing*, 1980). Segments thus stay small as the number of keys grows, and are
-merged again as it decreases.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from flow.columns.chunks import key_array
-from flow.engine.packets.shards import hash_keys, segment_of
+from flow.engine.packets.shards import hash_keys, segment_of, segments_for
 from flow.engine.state.step_state import Header
 from flow.instants import NEVER
 from flow.keyed.state import (
@@ -155,49 +151,6 @@ def _of_key(snapshot: bytes, snapshots_in: SnapshotsIn) -> bytes:
 def weight(key: str, snapshot: bytes) -> int:
     """Return the approximate number of bytes of a key in a segment."""
     return len(key) + len(snapshot) + _OVERHEAD_BYTES
-
-
-TARGET_BYTES = 16_000
-"""The target weight of a segment. Larger segments are faster if an epoch touches most keys of a
-shard, smaller ones if it touches few."""
-
-
-def segments_for(size: int, now: int) -> int:
-    """Return the number of segments that state should have.
-
-    The number gives each segment `TARGET_BYTES`. It decreases only once segments weigh less than a
-    quarter of that, so that segments do not split and merge repeatedly.
-
-    Args:
-        size: weight of all keys, in bytes.
-        now: number of segments now.
-
-    >>> segments_for(15_000, 1), segments_for(17_000, 1), segments_for(17_000, 8)
-    (1, 2, 8)
-    """
-    wanted = max(1, -(-size // TARGET_BYTES))
-    return wanted if wanted > now or wanted < now // 4 else now
-
-
-def parent_of(number: int, limit: int) -> int:
-    """Return the segment below `limit` from which a new segment takes keys.
-
-    A removed segment returns its keys to the same segment.
-    """
-    while number >= limit:
-        number &= (1 << (number.bit_length() - 1)) - 1
-    return number
-
-
-def moved_segments(before: int, after: int) -> set[int]:
-    """Return the segments that gain or lose keys if the number of segments changes.
-
-    >>> sorted(moved_segments(2, 4)), sorted(moved_segments(4, 3))
-    ([0, 1, 2, 3], [1, 3])
-    """
-    least = min(before, after)
-    removed_or_new = range(least, max(before, after))
-    return {*removed_or_new, *(parent_of(number, least) for number in removed_or_new)}
 
 
 def lay_out(

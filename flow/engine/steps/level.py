@@ -24,9 +24,10 @@ from flow.engine.epoch.statistics import (
     OPEN_WINDOWS,
     Stats,
     StepBound,
+    TaskWork,
+    WorkPhase,
     late_sample,
 )
-from flow.engine.epoch.work import TaskWork, WorkPhase
 from flow.engine.packets.packets import (
     CONTROL,
     ERROR,
@@ -38,11 +39,11 @@ from flow.engine.packets.packets import (
     sorted_chunks,
 )
 from flow.engine.plan.plan import Edge, Plan
-from flow.engine.progress.bound import Holds, KnownHolds, hold_us, holds_packet
+from flow.engine.progress.bound import Holds
 from flow.engine.progress.meter import Marks, Partition
-from flow.engine.progress.step_time import StepTime, step_time
+from flow.engine.progress.step_time import KnownHolds, StepTime, hold_us, holds_packet, step_time
 from flow.engine.state.key_states import KeyStates, LiveStates, SegmentedStates
-from flow.engine.state.shard_table import LiveTable, SegmentedTable, ShardTable
+from flow.engine.state.step_state import LiveTable, SegmentedTable, ShardTable
 from flow.engine.state.store import StateStore
 from flow.engine.steps.gathering import gather_rows, gather_runs
 from flow.engine.steps.key_by_key import KeyedRun, cause_of, failed_at, raised

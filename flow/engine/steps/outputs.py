@@ -15,8 +15,7 @@ from flow.columns.record_batches import view_of
 from flow.connectors.formats.columns import FIX, as_columns, merge_small
 from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.engine.epoch.failures import encode_failure
-from flow.engine.epoch.statistics import Stats
-from flow.engine.epoch.work import TaskWork, WorkPhase, worker_name
+from flow.engine.epoch.statistics import Stats, TaskWork, WorkPhase, worker_name
 from flow.engine.packets.packets import ERROR, SLICE_BITS, STATS, Packet, sorted_chunks
 from flow.engine.plan.plan import Edge, Plan
 from flow.errors import RAISED, EngineError, FlowError, SinkError, StepError, brief

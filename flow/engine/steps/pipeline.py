@@ -15,7 +15,7 @@ from typing import Any
 from flow.columns.chunks import SOURCE_BITS, Chunk, Pairs, in_order
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import TaskContext
-from flow.engine.epoch.work import WorkPhase, resident_bytes, worker_name
+from flow.engine.epoch.statistics import WorkPhase, resident_bytes, worker_name
 from flow.engine.packets.packets import (
     PRINTED,
     PROGRESS,

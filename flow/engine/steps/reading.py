@@ -14,7 +14,7 @@ from flow.connectors.source import Batch, Invalid, Source, Split
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Control, TaskContext
 from flow.engine.epoch.failures import encode_failure, naming
-from flow.engine.epoch.work import TaskWork, WorkPhase
+from flow.engine.epoch.statistics import TaskWork, WorkPhase
 from flow.engine.packets.packets import ERROR, Packet
 from flow.engine.plan.plan import Plan
 from flow.engine.progress.meter import Partition

@@ -30,8 +30,14 @@ from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorCol
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
 from flow_windowing.columnar.state.encoded_clocks import EncodedClocks, decode_clocks
-from flow_windowing.columnar.state.open_windows import OpenWindows, Spans, merged_ids_column
-from flow_windowing.columnar.state.shard_state import ShardState, StateForm, WindowKind
+from flow_windowing.columnar.state.shard_state import (
+    OpenWindows,
+    ShardState,
+    Spans,
+    StateForm,
+    WindowKind,
+    merged_ids_column,
+)
 from flow_windowing.columnar.values.blocks import DIRECTORY, Directory, read_pieces, with_blocks
 from flow_windowing.columnar.values.buffered_values import (
     BufferedValues,

@@ -21,9 +21,8 @@ from flow_windowing.columnar.aggregates.accumulator_column import FORM_OF_KIND
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
 from flow_windowing.columnar.state.encoded_clocks import EncodedClocks, clocks_of_states
-from flow_windowing.columnar.state.open_windows import Bounds
 from flow_windowing.columnar.state.segments import SegmentContent, keys_of
-from flow_windowing.columnar.state.shard_state import StateForm, WindowKind
+from flow_windowing.columnar.state.shard_state import Bounds, StateForm, WindowKind
 from flow_windowing.columnar.values.blocks import join_pieces
 from flow_windowing.columnar.values.encoding import (
     decode_column,

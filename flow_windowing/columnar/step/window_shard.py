@@ -26,7 +26,7 @@ from flow_windowing.columnar.admission.admitted_rows import (
     sorted_pairs,
 )
 from flow_windowing.columnar.aggregates.accumulators import FailedRow
-from flow_windowing.columnar.state.open_windows import OpenWindows
+from flow_windowing.columnar.state.shard_state import OpenWindows
 from flow_windowing.columnar.step.clocked_shard import ClockedShard
 from flow_windowing.columnar.values.blocks import move_list, read_list
 from flow_windowing.columnar.values.buffered_values import BufferedValues, objects_of

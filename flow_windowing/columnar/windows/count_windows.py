@@ -7,8 +7,7 @@ from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, numbered
 from flow.instants import NEVER
-from flow_windowing.columnar.state.open_windows import OpenWindows
-from flow_windowing.columnar.state.shard_state import ShardState
+from flow_windowing.columnar.state.shard_state import OpenWindows, ShardState
 from flow_windowing.columnar.windows.indexed_windows import WindowRanges, grouped_chunks
 from flow_windowing.columnar.windows.windowing import (
     RowBatch,

@@ -24,8 +24,7 @@ from flow.columns.arrays import Ints, Mask, distinct, order_by, ranges, run_star
 from flow_windowing.columnar.admission.admitted_rows import EnteringRows
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
 from flow_windowing.columnar.aggregates.accumulators import Column, GroupRuns
-from flow_windowing.columnar.state.open_windows import OpenWindows, WindowRefs
-from flow_windowing.columnar.state.shard_state import ShardState
+from flow_windowing.columnar.state.shard_state import OpenWindows, ShardState, WindowRefs
 from flow_windowing.columnar.windows.windowing import (
     RowBatch,
     UnassignedRows,
@@ -263,7 +262,7 @@ class IndexedWindows(Windowing):
 
 
 class AlignedWindows(IndexedWindows):
-    """Windows of one length on a grid; see `flow_windowing.rules.grid`."""
+    """Windows of one length on a grid; see `flow_windowing.windowers.aligned`."""
 
     def __init__(self, windower: TumblingWindower | SlidingWindower) -> None:
         self._grid = windower.grid

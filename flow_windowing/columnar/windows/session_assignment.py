@@ -18,7 +18,7 @@ import numpy as np
 
 from flow.columns.arrays import Ints, Mask, order_by, run_starts, running_max
 from flow_windowing.columnar.admission.admitted_rows import EnteringRows
-from flow_windowing.columnar.state.open_windows import Bounds, OpenWindows, Spans, WindowRefs
+from flow_windowing.columnar.state.shard_state import Bounds, OpenWindows, Spans, WindowRefs
 from flow_windowing.rules.watermark import is_behind
 from flow_windowing.windowers.session_windower import SessionState, SessionWindower
 

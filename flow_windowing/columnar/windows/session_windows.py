@@ -14,8 +14,7 @@ from flow.columns.arrays import Ints, Mask, ranges, run_starts
 from flow_windowing.columnar.admission.admitted_rows import EnteringRows
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
 from flow_windowing.columnar.aggregates.accumulators import RowOperation
-from flow_windowing.columnar.state.open_windows import Bounds, OpenWindows, Spans
-from flow_windowing.columnar.state.shard_state import ShardState
+from flow_windowing.columnar.state.shard_state import Bounds, OpenWindows, ShardState, Spans
 from flow_windowing.columnar.windows.session_assignment import (
     SessionAssignment,
     SessionHistory,

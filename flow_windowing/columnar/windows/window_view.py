@@ -13,7 +13,7 @@ from typing_extensions import override
 from flow.columns.arrays import Ints
 from flow.columns.record_batches import RowView, as_objects, register, with_view
 from flow.instants import MAX_US, MIN_US, from_us
-from flow_windowing.columnar.state.open_windows import MergedIds
+from flow_windowing.columnar.state.shard_state import MergedIds
 from flow_windowing.rules.metadata import WindowMetadata
 
 KIND = "window"

@@ -23,13 +23,15 @@ from flow_windowing.columnar.admission.admitted_rows import EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
 from flow_windowing.columnar.aggregates.accumulator_column import has_kernel
 from flow_windowing.columnar.aggregates.accumulators import FailedRow, Groups
-from flow_windowing.columnar.state.open_windows import (
+from flow_windowing.columnar.state.shard_state import (
     MergedIds,
     OpenWindows,
+    ShardState,
+    StateForm,
+    WindowKind,
     WindowRefs,
     window_order,
 )
-from flow_windowing.columnar.state.shard_state import ShardState, StateForm, WindowKind
 from flow_windowing.columnar.values.records import Values, object_reader
 from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.rules.triggers import Emit, Timestamp, timestamp_of

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from flow.engine.packets.shards import group_ids, hash_keys, segment_of, shard_of, spark_hash
-from flow.engine.spark.shipping import Layout
+from flow.engine.packets.shards import hash_keys, segment_of, shard_of
+from flow.engine.spark.shipping import Layout, group_ids, spark_hash
 
 
 def hashes(keys: list[str]) -> list[int]:

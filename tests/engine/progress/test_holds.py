@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from flow.dataflow import StreamId
 from flow.engine.packets.packets import STATS, Packet
-from flow.engine.progress.bound import HoldRelay, KnownHolds, hold_us, holds_in, holds_packet
+from flow.engine.progress.step_time import HoldRelay, KnownHolds, hold_us, holds_in, holds_packet
 from flow.instants import NEVER, NO_PROGRESS
 
 SLICE = 1 << 24

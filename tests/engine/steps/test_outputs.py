@@ -16,8 +16,7 @@ from flow import Dataflow
 from flow.columns.chunks import Items, Pairs
 from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.engine.epoch.failures import decode_failure, encode_failure
-from flow.engine.epoch.statistics import Stats
-from flow.engine.epoch.work import WorkPhase
+from flow.engine.epoch.statistics import Stats, WorkPhase
 from flow.engine.packets.packets import ERROR, STATS, Packet, encode_whole
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan

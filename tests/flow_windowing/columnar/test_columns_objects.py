@@ -84,7 +84,7 @@ def test_windows_have_their_own_values_for_any_number_of_segments(
         }
     else:
         expected = windows
-    monkeypatch.setattr("flow.engine.state.segment.TARGET_BYTES", 300)
+    monkeypatch.setattr("flow.engine.packets.shards.TARGET_BYTES", 300)
     with TestDriver(flow_of(step), shards=2) as driver:
         for epoch in made:
             driver.send("in", epoch)
