@@ -197,10 +197,10 @@ def fields_of(plan: WindowPlan) -> frozenset[str] | None:
     """Return the fields of records that a step reads; ``None`` if it may read any field."""
     fields = plan.clock.fields
     for aggregator in plan.aggregators:
-        if fields is None or not reads_a_field(aggregator):
+        paths = aggregator.paths_read
+        if fields is None or paths is None or not reads_a_field(aggregator):
             return None
-        path = aggregator.field_read
-        fields |= field_path(path).record_fields if isinstance(path, str) else frozenset()
+        fields = fields.union(*(field_path(path).record_fields for path in paths))
     return fields
 
 

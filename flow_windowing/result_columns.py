@@ -18,7 +18,7 @@ from flow.columns.known_columns import (
     object_type,
 )
 from flow.instants import EPOCH
-from flow_windowing.aggregates.aggregator import Aggregator
+from flow_windowing.aggregates.aggregator import Aggregator, FieldAggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Partials, aggregators_of
 from flow_windowing.by_key.window_driver import WindowingConfig
 from flow_windowing.rules.metadata import CLOSED, DOWN, Pane, PaneTiming, WindowMetadata
@@ -102,4 +102,7 @@ def _field_type(aggregator: Aggregator[Any, Any, Any], ups: Sequence[StreamColum
     (up,) = ups
     field = aggregator.field_read
     kind = up.type_of(field) if isinstance(field, str) and isinstance(up, KnownColumns) else None
-    return None if kind is None else object_type(kind)
+    kind = None if kind is None else object_type(kind)
+    replaces = getattr(aggregator, "missing", None) not in (None, "skip", "fail")
+    is_other = replaces and isinstance(aggregator, FieldAggregator) and not aggregator.filler(kind)
+    return None if is_other else kind

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from typing_extensions import override
 
 from flow.errors import StepError, first_line, shorten
 
@@ -34,30 +32,6 @@ if TYPE_CHECKING:
 else:
     RecordBatch = pa.RecordBatch
     Expression = pc.Expression
-
-
-@dataclass(frozen=True, eq=False)
-class ColumnPredicate:
-    """A predicate that is an expression over the columns of items.
-
-    Expressions override ``==`` and have no hash. Operators compare by value, so this class compares
-    the expressions as a whole.
-
-    >>> ColumnPredicate(pc.field("n") > 1) == ColumnPredicate(pc.field("n") > 1)
-    True
-    >>> ColumnPredicate(pc.field("n") > 1) == ColumnPredicate(pc.field("n") > 2)
-    False
-    """
-
-    expression: Any
-
-    @override
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ColumnPredicate) and bool(self.expression.equals(other.expression))
-
-    @override
-    def __hash__(self) -> int:
-        return hash(str(self.expression))
 
 
 def is_instant(kind: Any) -> bool:

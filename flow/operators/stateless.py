@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.checks import check_getter, check_path, check_whole
-from flow.columns.arrow_types import ColumnPredicate, Expression, RecordBatch
+from flow.columns.arrow_types import Expression, RecordBatch
+from flow.columns.predicate import ColumnPredicate, as_predicate
 from flow.dataflow import KeyedStream, Operator, Stream, add_step, check_callable
 from flow.errors import FlowBuildError, FlowTypeError, printable, shorten
 
@@ -499,22 +499,7 @@ class _UnlessNone:
 
 
 def _predicate(step_id: str, value: Any) -> Callable[[Any], bool] | ColumnPredicate:
-    """Return the predicate of a step after a check of its type.
-
-    Raises:
-        FlowTypeError: when it is neither an expression nor a plain function.
-    """
-    if isinstance(value, pc.Expression):
-        return ColumnPredicate(value)
-    if not callable(value):
-        raise FlowTypeError(
-            f"step {shorten(step_id)}: predicate must be a function or an expression over columns "
-            "such as pc.field('amount') >= 100 (of pyarrow.compute), got "
-            f"{type(value).__name__} {shorten(value)}"
-        )
-    check_callable(step_id, "predicate", value)
-    function: Callable[[Any], bool] = value
-    return function
+    return as_predicate(f"step {shorten(step_id)}: predicate", value)
 
 
 def _checked_iterable(items: Any) -> Any:

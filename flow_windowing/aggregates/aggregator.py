@@ -22,13 +22,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.checks import KnownArguments, check_getter
+from flow.columns.arrow_types import Expression
+from flow.columns.predicate import ColumnPredicate, as_predicate
 from flow.errors import RAISED, FlowTypeError, brief, shorten
 from flow.fields import field_path
 from flow.instants import Instant, instant_us
@@ -125,6 +129,10 @@ Field: TypeAlias = str | Callable[[Any], Any] | None
 """The part of a value to aggregate: a field's path, a function, or ``None``, the value itself."""
 
 
+Where: TypeAlias = Expression | ColumnPredicate | Callable[[Any], bool] | None
+"""The values to aggregate: an expression over their fields, a function, or ``None`` for all."""
+
+
 AT_ONCE = Arrival(0, 0, 0)
 """The arrival of a value that `add` adds: after all values in the state."""
 
@@ -202,6 +210,26 @@ class Aggregator(KnownArguments, ABC, Generic[V, S, R]):
     def field_read(self) -> Field:
         """The part of each value that is aggregated; ``None`` for the value itself."""
         return None
+
+    @property
+    def paths_read(self) -> frozenset[str] | None:
+        """The paths of the fields that are read of values; ``None`` if a function reads them."""
+        field = self.field_read
+        return None if callable(field) else frozenset(() if field is None else (field,))
+
+    @property
+    def paths_named(self) -> frozenset[str]:
+        """The paths of the fields that some value is expected to have."""
+        return frozenset()
+
+    def column_in(self, records: pa.RecordBatch) -> pa.Array | None:
+        """Return a column with the part of each record that is aggregated, null to skip a record.
+
+        Returns:
+            ``None`` if the records have no such column.
+        """
+        field = self.field_read
+        return field_path(field).column_in(records) if isinstance(field, str) else None
 
     def result_type(self, field_type: Any) -> Any:  # noqa: ARG002
         """Return the Arrow type of all results, for the columns of a data frame.
@@ -324,10 +352,28 @@ def described(found: object) -> str:
 
 @dataclass(frozen=True, repr=False)
 class FieldAggregator(Aggregator[Any, S, R]):
-    """An aggregate of one field of the values; a value without it, or with ``None``, is skipped.
+    """An aggregate of one field of the values.
 
     Subclasses implement `_take`, which adds the field of a value, and `_join`, which merges; both
     may raise an `UnfitError`.
+
+    Args:
+        field: a field's path, a function of the value, or ``None`` for the value itself.
+        where: the values to aggregate, by default all: an expression over their fields, such as
+            ``pc.field("status") == "failed"`` (of `pyarrow.compute`), in which a field that a value
+            lacks is null, or a function that returns a bool. A function reads Python objects; an
+            expression is faster where values are columns, and slower where they are objects.
+        missing: the handling of a value without the field, or with ``None`` in it. By default, and
+            with ``"skip"``, it is skipped. ``"fail"``: the flow stops. Any other value is
+            aggregated in the place of the field.
+
+    >>> import pyarrow.compute as pc
+    >>> from flow_windowing import Count, Sum
+    >>> orders = [{"paid": True, "amount": 5}, {"paid": False, "amount": 7}, {"paid": True}]
+    >>> aggregate(Count(where=pc.field("paid")), orders)
+    2
+    >>> aggregate(Sum("amount", where=lambda order: order["paid"], missing=1), orders)
+    6
     """
 
     # The number of arguments that a repr shows without their names.
@@ -336,11 +382,60 @@ class FieldAggregator(Aggregator[Any, S, R]):
     _result_type: ClassVar[Any] = None
 
     field: Field = None
+    _: KW_ONLY
+    where: Where = None
+    missing: Any = None
 
     @property
     @override
     def field_read(self) -> Field:
         return self.field
+
+    @property
+    @override
+    def paths_read(self) -> frozenset[str] | None:
+        paths, where = super().paths_read, self.where
+        if paths is None or callable(where):
+            return None
+        return paths | where.paths if isinstance(where, ColumnPredicate) else paths
+
+    @property
+    @override
+    def paths_named(self) -> frozenset[str]:
+        where = self.where.paths if isinstance(self.where, ColumnPredicate) else frozenset[str]()
+        has_name = isinstance(self.field, str) and self.missing is None
+        return where | {str(self.field)} if has_name else where
+
+    @override
+    def column_in(self, records: pa.RecordBatch) -> pa.Array | None:
+        column, where = super().column_in(records), self.where
+        if column is None or callable(where) or (where is None and self.missing is None):
+            return None if callable(where) else column
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.null_count and self.missing not in (None, "skip"):
+            filler = self.filler(column.type)
+            if filler is None:
+                return None
+            column = column.fill_null(filler)
+        return column if where is None else self._selected(column, records)
+
+    def _selected(self, column: pa.Array, records: pa.RecordBatch) -> pa.Array | None:
+        """Return a column with nulls for records outside `where`; ``None`` if that is not known."""
+        try:
+            mask = self.where.selects(records)  # type: ignore[union-attr]
+        except RAISED:  # The values are then aggregated one by one, and the error names one.
+            return None
+        return pc.if_else(pa.array(mask), column, pa.scalar(None, column.type))
+
+    def filler(self, kind: Any) -> pa.Scalar | None:
+        """Return `missing` as a scalar of the type of a column, if it is a value that fits."""
+        try:
+            filler = pa.scalar(self.missing, kind)
+        except RAISED:
+            return None
+        is_value = self.missing not in (None, "skip", "fail")
+        return filler if is_value and filler.as_py() == self.missing else None
 
     @override
     def result_type(self, field_type: Any) -> Any:
@@ -350,17 +445,22 @@ class FieldAggregator(Aggregator[Any, S, R]):
     def column_read(self) -> str | None:
         """The path of the field, if `add_found` adds values by their field alone."""
         field, is_added_alone = self.field, type(self).add_at is FieldAggregator.add_at
-        return field if isinstance(field, str) and is_added_alone else None
+        if not isinstance(field, str) or callable(self.where):
+            return None
+        return field if is_added_alone else None
 
     def __post_init__(self) -> None:
         if self.field is not None:
             check_getter(f"{type(self).__name__}: field", self.field, "details.price")
+        if self.where is not None and not isinstance(self.where, ColumnPredicate):
+            where = as_predicate(f"{type(self).__name__}: where", self.where)
+            object.__setattr__(self, "where", where)
 
     @override
     def __repr__(self) -> str:
         shown = []
         skipped = False
-        for index, one in enumerate(fields(self)):
+        for index, one in enumerate(sorted(fields(self), key=lambda one: bool(one.kw_only))):
             value = getattr(self, one.name)
             if value == one.default:
                 skipped = True
@@ -408,17 +508,34 @@ class FieldAggregator(Aggregator[Any, S, R]):
     def _join(self, state: S, other: S) -> S: ...
 
     def _find(self, value: Any) -> Any:
-        """Return the field of a value, ``None`` if the value has none."""
-        field = self.field
-        if field is None:
-            return value
+        """Return the field of a value, or what takes its place; ``None`` to skip the value."""
+        if self.where is not None and not self._selects(value):
+            return None
+        found = value if self.field is None else self._read(value, "reading the value", self.field)
+        if found is not None or self.missing is None or self.missing == "skip":
+            return found
+        if self.missing == "fail":
+            raise UnfitError(value, "found no value: the field is absent or None")
+        return self.missing
+
+    def _selects(self, value: Any) -> bool:
+        """Return True if `where` selects a value."""
+        where = self.where
+        if isinstance(where, ColumnPredicate):
+            return bool(self._read([value], "where", where.selects)[0])
+        chosen = self._read(value, "where", where)
+        if type(chosen) not in (bool, np.bool_):
+            problem = f"{self!r}: where must return True or False, got {described(chosen)}"
+            raise RejectedValue(value, problem)
+        return bool(chosen)
+
+    def _read(self, value: Any, what: str, getter: Any) -> Any:
         try:
-            return _at_path(value, field) if isinstance(field, str) else field(value)
+            return _at_path(value, getter) if isinstance(getter, str) else getter(value)
         except RejectedValue:
             raise
         except RAISED as error:
-            problem = f"{self!r}: reading the value raised {brief(error)}"
-            raise RejectedValue(value, problem) from error
+            raise RejectedValue(value, f"{self!r}: {what} raised {brief(error)}") from error
 
 
 def _at_path(value: Any, path: str) -> Any:

@@ -15,9 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.columns.predicate import ColumnPredicate
 from flow_windowing.aggregates import exact_totals
 from flow_windowing.aggregates.aggregator import CountForm, FieldAggregator, Form, MeanForm, SumForm
 from flow_windowing.aggregates.exact_totals import Total, total_of, with_number
@@ -50,9 +52,15 @@ class Count(FieldAggregator[int, int]):
 
     @override
     def add_at(self, state: int, value: Any, at: Arrival) -> int:
-        if self.field is None or self._find(value) is not None:
-            return state + 1
-        return state
+        if self.field is not None:
+            return super().add_at(state, value, at)
+        return state + 1 if self.where is None or self._selects(value) else state
+
+    @override
+    def column_in(self, records: pa.RecordBatch) -> pa.Array | None:
+        if self.field is not None or not isinstance(self.where, ColumnPredicate):
+            return super().column_in(records)
+        return self._selected(pa.array(np.ones(len(records), np.bool_)), records)
 
     @override
     def result(self, state: int) -> int:

@@ -17,6 +17,7 @@ from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeAlias
 
+from flow.columns.predicate import ColumnPredicate
 from flow.connectors.source import Json, Source
 from flow.dataflow import Step, StreamId
 from flow.durations import duration_text, duration_us
@@ -357,6 +358,8 @@ def describe(value: Any) -> Json:
         return [describe(one) for one in value]
     if isinstance(value, dict):
         return {str(name): describe(one) for name, one in value.items()}
+    if isinstance(value, ColumnPredicate):
+        return repr(value)
     if isinstance(value, type) or not is_dataclass(value):
         return CODE if callable(value) else {"type": type(value).__qualname__}
     return _described_fields(value)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import flow.operators as op
 import flow_windowing as win
 from flow import Stream
-from flow.columns.arrow_types import ColumnPredicate
 from flow.columns.chunks import Items, KeyedRecords, Records
+from flow.columns.predicate import ColumnPredicate
 from flow.engine.plan.portability import obstacle_in
 from flow.errors import FlowTypeError, StepError
 from flow.operators.stateless import Branch, Filter

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flow.columns.arrow_types import ColumnPredicate, entering
+from flow.columns.arrow_types import entering
 from flow.columns.chunks import (
     Chunk,
     Items,
@@ -19,6 +19,7 @@ from flow.columns.chunks import (
     as_pairs,
     key_array,
 )
+from flow.columns.predicate import ColumnPredicate
 from flow.columns.record_batches import join_batches, value_columns
 from flow.connectors.formats.columns import inferred_columns
 from flow.connectors.sink import to_record
@@ -159,7 +160,7 @@ def mask_of(
     problems = dict[str, SinkError]()
     batch = item_columns(keys_apart(chunk, step_id), step_id, problems)
     try:
-        result = _computed(predicate.expression, step_id, batch)
+        result = _computed(predicate, step_id, batch)
     except StepError as error:
         for name, problem in problems.items():
             if not batch.num_columns or f"Name({name})" in error.problem:
@@ -170,7 +171,7 @@ def mask_of(
     if not pa.types.is_boolean(result.type):
         raise StepError(
             step_id,
-            f"the predicate {_shown(predicate.expression)} must be true or false, and is of type "
+            f"the predicate '{predicate}' must be true or false, and is of type "
             f"{result.type}: compare it with a value, as in pc.field('amount') >= 100; "
             f"{_columns(batch)}",
         )
@@ -178,58 +179,29 @@ def mask_of(
     return mask
 
 
-def _computed(expression: Any, step_id: str, batch: pa.RecordBatch) -> pa.ChunkedArray:
-    """Return the value of an expression for each row of a batch that is not empty.
+def _computed(predicate: ColumnPredicate, step_id: str, batch: pa.RecordBatch) -> pa.ChunkedArray:
+    """Return the value of a predicate for each row of a batch that is not empty.
 
     Raises:
         StepError: when Arrow cannot compute the expression over the columns.
     """
     if not batch.num_columns:
-        raise StepError(step_id, f"the predicate {_shown(expression)} needs items with columns")
+        raise StepError(step_id, f"the predicate '{predicate}' needs items with columns")
     try:
-        return _projected(expression, batch)
-    except pa.ArrowNotImplementedError as error:
-        # Many functions of text do not take the dictionaries that encode text.
-        decoded = _decoded(batch)
-        if decoded.schema.equals(batch.schema):
-            raise _failure(expression, step_id, batch, error) from error
-        return _computed(expression, step_id, decoded)
+        return predicate.over(batch)
     except RAISED as error:
-        raise _failure(expression, step_id, batch, error) from error
-
-
-def _projected(expression: Any, batch: pa.RecordBatch) -> pa.ChunkedArray:
-    # The module imports pandas, so it is loaded only where a flow has an expression.
-    from pyarrow import acero
-
-    source = acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))
-    plan = acero.Declaration.from_sequence(
-        [
-            acero.Declaration("table_source", source),
-            acero.Declaration("project", acero.ProjectNodeOptions([expression], ["result"])),
-        ]
-    )
-    # A chunk is small, and the other cores have tasks of their own. One thread keeps the order.
-    return plan.to_table(use_threads=False).column(0)
-
-
-def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [
-        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        raise _failure(predicate, step_id, batch, error) from error
 
 
 def _failure(
-    expression: Any, step_id: str, batch: pa.RecordBatch, error: BaseException
+    predicate: ColumnPredicate, step_id: str, batch: pa.RecordBatch, error: BaseException
 ) -> StepError:
     """Return the error of an expression that Arrow cannot compute over the columns of a batch."""
     reason = first_line(error)
     if reason.startswith("No match for "):
         return StepError(
             step_id,
-            f"the predicate {_shown(expression)} reads a field that the items lack "
+            f"the predicate '{predicate}' reads a field that the items lack "
             f"({reason.split(' in ')[0]}): name one that they have, or use a function for fields "
             f"that only some items have; {_columns(batch)}",
         )
@@ -241,13 +213,9 @@ def _failure(
         )
     return StepError(
         step_id,
-        f"the predicate {_shown(expression)} cannot be computed, {brief(error)}: {advice}; "
+        f"the predicate '{predicate}' cannot be computed, {brief(error)}: {advice}; "
         f"{_columns(batch)}",
     )
-
-
-def _shown(expression: Any) -> str:
-    return shorten(str(expression))
 
 
 def _columns(batch: pa.RecordBatch) -> str:

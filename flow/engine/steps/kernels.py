@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flow.columns.arrow_types import ColumnPredicate
 from flow.columns.chunks import (
     Chunk,
     Items,
@@ -29,6 +28,7 @@ from flow.columns.chunks import (
     pick,
     take,
 )
+from flow.columns.predicate import ColumnPredicate
 from flow.columns.record_batches import rows_of
 from flow.columns.text_keys import NoTextKey, key_column, key_reader
 from flow.connectors.sink import to_record

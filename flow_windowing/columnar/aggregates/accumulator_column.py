@@ -78,7 +78,9 @@ FORM_OF_KIND: dict[str, type[NumberAccumulators]] = {
 def has_kernel(aggregator: Aggregator[Any, Any, Any]) -> bool:
     """Return True if columns of numbers can hold the aggregate of records with number fields."""
     kind, field = type(form_of(aggregator)), aggregator.field_read
-    return kind in _KERNELS and (isinstance(field, str) or (field is None and kind is CountForm))
+    if kind not in _KERNELS or aggregator.paths_read is None:
+        return False
+    return isinstance(field, str) or (field is None and kind is CountForm)
 
 
 def reads_a_field(aggregator: Aggregator[Any, Any, Any]) -> bool:
@@ -101,12 +103,12 @@ def kernel_for(
     """Return the kernel that adds groups of values; ``None`` if only objects can."""
     if not has_kernel(aggregator):
         return None
-    kernels, field = _KERNELS[type(form_of(aggregator))], aggregator.field_read
+    kernels = _KERNELS[type(form_of(aggregator))]
     if kernels.whole.needs_order_of_arrival and not groups.is_in_arrival_order:
         return None
-    if field is None:
+    if not aggregator.paths_read:
         return kernels.whole
-    column = groups.column(field)
+    column = groups.column(aggregator)
     if column is None:
         return None
     if pa.types.is_integer(column.type):

@@ -22,8 +22,9 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, run_starts
+from flow.columns.predicate import ColumnPredicate
 from flow.columns.record_batches import as_objects
-from flow.fields import field_path
+from flow.errors import RAISED
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.columnar.values.records import Values, object_reader
 from flow_windowing.rules.window_logic import Arrival
@@ -194,22 +195,40 @@ class Groups:
         """The values as Python objects, aligned with `rows`."""
         return object_reader(self.values)(self.rows)
 
-    def column(self, field: Any) -> pa.Array | None:
-        """Return a column of all values; ``None`` if the field is in no column of records."""
-        values = self.values
-        is_path = isinstance(field, str) and isinstance(values, pa.RecordBatch)
-        return field_path(field).column_in(values) if is_path else None
-
-    def field_objects(self, field: str) -> list[Any] | None:
-        """Return a field of the values as Python objects, aligned with `rows`.
+    def column(self, aggregator: Aggregator[Any, Any, Any]) -> pa.Array | None:
+        """Return what an aggregate adds of each of all values, as a column, null for nothing.
 
         Returns:
-            ``None`` if the values are not records, or have no field of that name.
+            ``None`` if no column of records has it.
         """
-        values = self.values
-        if not isinstance(values, pa.RecordBatch) or field not in values.schema.names:
+        if not isinstance(self.values, pa.RecordBatch):
             return None
-        return as_objects(values.column(field).take(pa.array(self.rows)))
+        known, name = self._columns, id(aggregator)
+        if name not in known:
+            known[name] = aggregator.column_in(self.values)
+        return known[name]
+
+    @cached_property
+    def _columns(self) -> dict[int, pa.Array | None]:
+        """The columns of the aggregates asked for so far, by the id of the aggregate."""
+        return {}
+
+    def column_objects(self, aggregator: Aggregator[Any, Any, Any]) -> list[Any] | None:
+        """Return the column of an aggregate as Python objects, aligned with `rows`."""
+        column = self.column(aggregator)
+        return None if column is None else as_objects(column.take(pa.array(self.rows)))
+
+    def selected(self, predicate: ColumnPredicate) -> list[bool] | None:
+        """Return if a predicate selects each value, aligned with `rows`.
+
+        Returns:
+            ``None`` if the predicate has to be computed for each value alone.
+        """
+        try:
+            selected: list[bool] = predicate.selects(self.values)[self.rows].tolist()
+        except RAISED:
+            return None
+        return selected
 
     def value_at(self, at: int) -> Any:
         """Return the value at an index of `rows` as a Python object."""
@@ -466,7 +485,7 @@ class FieldAccumulators(NumberAccumulators):
         Raises:
             UnfitForColumns: when the column is of unsigned ints of 64 bits.
         """
-        column = groups.column(self._aggregator.field_read)
+        column = groups.column(self._aggregator)
         if column is None or column.type == pa.uint64():
             raise UnfitForColumns
         number = pa.int64() if pa.types.is_integer(column.type) else pa.float64()

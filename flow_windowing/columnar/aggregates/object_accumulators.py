@@ -6,6 +6,7 @@ Values are folded into many states with little work between two calls of a user'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import repeat, starmap
 from operator import is_, length_hint
@@ -16,6 +17,7 @@ from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask
 from flow.columns.chunks import pick
+from flow.columns.predicate import ColumnPredicate
 from flow.errors import RAISED
 from flow.keyed.logic import FailedCall, RejectedValue
 from flow_windowing.aggregates.aggregator import (
@@ -304,9 +306,22 @@ class ObjectAccumulators(Accumulators):
         """Return an item for each value, and the function that adds an item to a state.
 
         The items are as cheap to make as the aggregator allows: values without their arrival, or
-        the field of each value, read from its column.
+        the field of each value, read from its column. An expression that selects values is
+        computed for all of them at once.
         """
-        aggregator = self._aggregator
+        aggregator, selected = self._aggregator, None
+        where = aggregator.where if isinstance(aggregator, FieldAggregator) else None
+        if isinstance(where, ColumnPredicate) and groups.column(aggregator) is None:
+            selected = groups.selected(where)
+        if selected is None or not isinstance(aggregator, FieldAggregator):
+            return self._items_of(aggregator, groups)
+        items, add = self._items_of(replace(aggregator, where=None), groups)
+        pairs = list(zip(selected, items, strict=True))
+        return pairs, lambda state, pair: add(state, pair[1]) if pair[0] else state
+
+    def _items_of(
+        self, aggregator: Aggregator[Any, Any, Any], groups: Groups
+    ) -> tuple[Sequence[Any], Callable[[Any, Any], Any]]:
         add = _adder_without_arrival(aggregator)
         if add is not None:
             return groups.objects, add
@@ -376,4 +391,4 @@ def _adder_without_arrival(
 def _field_objects(aggregator: Aggregator[Any, Any, Any], groups: Groups) -> list[Any] | None:
     """Return the aggregator's field of each value; ``None`` if the field is not in a column."""
     field = aggregator.column_read if isinstance(aggregator, FieldAggregator) else None
-    return None if field is None else groups.field_objects(field)
+    return None if field is None else groups.column_objects(aggregator)

@@ -199,7 +199,7 @@ class Counts(NumberAccumulators):
 
     @override
     def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
-        column = groups.column(self._aggregator.field_read)
+        column = groups.column(self._aggregator)
         if column is None or not column.null_count:
             return rows, [groups.counts]
         valid = column.is_valid().to_numpy(zero_copy_only=False)[groups.rows]

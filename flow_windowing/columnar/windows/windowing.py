@@ -384,8 +384,7 @@ class WindowPlan:
         """
         if not all(has_kernel(one) for one in self.aggregators):
             return ()
-        read = (one.field_read for one in self.aggregators)
-        fields = {field for field in read if isinstance(field, str)}
+        fields = frozenset[str]().union(*(one.paths_read or () for one in self.aggregators))
         return () if any("." in field for field in fields) else tuple(sorted(fields))
 
     @property

@@ -1,0 +1,186 @@
+"""Predicates that are expressions over columns: the fields that they name, and their values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from typing_extensions import override
+
+from flow.checks import check_function, wrong_type
+from flow.columns.arrays import Mask
+
+_LONGEST = 160
+"""Greatest length of the text of an expression."""
+
+_NAME = re.compile(r"^(nested_field_ref|field_ref): '(.*)'$", re.MULTILINE)
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnPredicate:
+    """A predicate that is an expression over the columns of items.
+
+    Expressions override ``==`` and have no hash. Operators compare by value, so this class compares
+    the expressions as a whole.
+
+    >>> ColumnPredicate(pc.field("n") > 1) == ColumnPredicate(pc.field("n") > 1)
+    True
+    >>> ColumnPredicate(pc.field("n") > 1) == ColumnPredicate(pc.field("n") > 2)
+    False
+    """
+
+    expression: Any
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ColumnPredicate) and bool(self.expression.equals(other.expression))
+
+    @override
+    def __hash__(self) -> int:
+        return hash(str(self.expression))
+
+    @override
+    def __repr__(self) -> str:
+        text = str(self.expression)
+        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+    @cached_property
+    def names(self) -> frozenset[tuple[str, ...]]:
+        """The fields that the expression names, each by the names on the way to it.
+
+        >>> large = (pc.field("amount") > 9) & pc.field("shop", "is_open")
+        >>> sorted(ColumnPredicate(large).names)
+        [('amount',), ('shop', 'is_open')]
+        """
+        # PyArrow has no other way to look into an expression than the form in which it is pickled.
+        _, (content,) = self.expression.__reduce__()
+        schema = pa.ipc.open_file(content).schema
+        text = schema.to_string(truncate_metadata=False, show_schema_metadata=True)
+        return frozenset(_paths_in(iter(_NAME.findall(text))))
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The paths of the fields that the expression names."""
+        return frozenset(map(".".join, self.names))
+
+    def over(self, batch: pa.RecordBatch) -> pa.ChunkedArray:
+        """Return the value of the expression for each row of a batch that is not empty.
+
+        Raises:
+            pyarrow.ArrowException: when the expression cannot be computed over the columns.
+        """
+        try:
+            return _projected(self.expression, batch)
+        except pa.ArrowNotImplementedError:
+            # Many functions of text do not take the dictionaries that encode text.
+            decoded = _decoded(batch)
+            if decoded.schema.equals(batch.schema):
+                raise
+            return self.over(decoded)
+
+    def selects(self, values: pa.RecordBatch | Sequence[Any]) -> Mask:
+        """Return the mask of the values for which the expression is true, shape (values,).
+
+        A field that a value lacks is null.
+
+        Args:
+            values: records in columns, or Python objects.
+
+        Raises:
+            ValueError: when the expression cannot be computed, or is not true or false.
+        """
+        if not len(values):
+            return np.zeros(0, np.bool_)
+        batch = self._fields_of(values)
+        for kind in (None, pa.bool_(), pa.string()):  # Many functions take no column of nulls.
+            try:
+                result = self.over(batch if kind is None else _with_nulls_of(batch, kind))
+                break
+            except pa.ArrowNotImplementedError:
+                if kind == pa.string() or pa.null() not in batch.schema.types:
+                    raise
+        if not pa.types.is_boolean(result.type) and not pa.types.is_null(result.type):
+            raise ValueError(f"{self} must be true or false, and is of type {result.type}")
+        mask: Mask = result.cast(pa.bool_()).fill_null(False).to_numpy()
+        return mask
+
+    def _fields_of(self, values: pa.RecordBatch | Sequence[Any]) -> pa.RecordBatch:
+        """Return the columns that the expression names."""
+        columns: dict[str, pa.Array] = {}
+        for name, *within in sorted(self.names):
+            if not isinstance(values, pa.RecordBatch):
+                columns[name] = pa.array([_field_of(value, name) for value in values])
+            elif name in values.schema.names:
+                columns[name] = values.column(name)
+            if name not in columns or pa.types.is_null(columns[name].type):
+                columns[name] = pa.nulls(len(values), _nested(within))
+        return pa.RecordBatch.from_pydict(columns)
+
+
+def as_predicate(name: str, value: Any) -> Callable[[Any], bool] | ColumnPredicate:
+    """Return an argument that is a function or an expression, which becomes a `ColumnPredicate`.
+
+    Raises:
+        FlowTypeError: when it is neither; `name` names the argument.
+    """
+    if isinstance(value, pc.Expression):
+        return ColumnPredicate(value)
+    if not callable(value):
+        raise wrong_type(
+            f"{name} must be a function or an expression over columns such as "
+            "pc.field('amount') >= 100 (of pyarrow.compute)",
+            value,
+        )
+    check_function(name, value)
+    function: Callable[[Any], bool] = value
+    return function
+
+
+def _paths_in(found: Iterator[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
+    for kind, text in found:
+        is_nested = kind == "nested_field_ref"
+        yield tuple(next(found)[1] for _ in range(int(text))) if is_nested else (text,)
+
+
+def _field_of(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def _nested(names: list[str]) -> Any:
+    """Return the type of nulls in structs."""
+    return pa.struct({names[0]: _nested(names[1:])}) if names else pa.null()
+
+
+def _with_nulls_of(batch: pa.RecordBatch, kind: Any) -> pa.RecordBatch:
+    """Return a batch whose columns of nulls alone have a type."""
+    columns = [column.cast(kind) if column.type == pa.null() else column for column in batch]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _projected(expression: Any, batch: pa.RecordBatch) -> pa.ChunkedArray:
+    # The module imports pandas, so it is loaded only where a flow has an expression.
+    from pyarrow import acero
+
+    source = acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))
+    plan = acero.Declaration.from_sequence(
+        [
+            acero.Declaration("table_source", source),
+            acero.Declaration("project", acero.ProjectNodeOptions([expression], ["result"])),
+        ]
+    )
+    # A chunk is small, and the other cores have tasks of their own. One thread keeps the order.
+    return plan.to_table(use_threads=False).column(0)
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
