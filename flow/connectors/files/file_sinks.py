@@ -297,6 +297,7 @@ class CsvSink(DirectorySink[Any]):
     delimiter: str = ","
 
     suffix = ".csv"
+    lays_out = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

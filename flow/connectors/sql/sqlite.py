@@ -58,9 +58,11 @@ _DIALECT = Dialect(
 class SqliteSink(TableSink):
     """Sink that writes records to a table of an SQLite database, exactly once.
 
-    An item is a record: a mapping, dataclass or named tuple whose fields are columns. A column that
-    a record lacks gets the table's default; a field that is no column is an error. Results of
-    windows are not records: map them to records, as in the example.
+    `flow.connectors.sink.to_record` makes a row of an item: the fields of a mapping or a dataclass;
+    for a result of a window ``key``, ``window_id``, ``open_time``, ``close_time``, ``merged_ids``,
+    ``is_retraction`` and each result by its name, or ``value``. A column that a row lacks gets the
+    table's default; a field that is no column is an error. To choose columns, map the records of
+    `flow.operators.records`, as in the example.
 
     The rows of an epoch and its number are written in one transaction on the driver. So a reader
     sees an epoch as a whole or not at all, and a replayed epoch is not written twice. The table
@@ -92,13 +94,14 @@ class SqliteSink(TableSink):
         SinkError: when the flow runs: the file or the table cannot be used, the table refuses a
             row, or a value has no form in SQL, such as naive datetimes, floats that are not finite,
             and whole numbers beyond 64 bits.
-        StepError: when the flow runs, an item is not a record.
+        StepError: when the flow runs, an item has no fields, or lacks a column of the key.
 
-    >>> def to_row(result):
-    ...     key, (window, total) = result
-    ...     return {"key": key, "opened": window.open_time, "total": total}
-    >>> SqliteSink("out.db", "hours", mode="upsert", key=("key", "opened")).key
-    ('key', 'opened')
+    >>> import flow.operators as op
+    >>> def hours(totals):
+    ...     chosen = lambda row: {name: row[name] for name in ("key", "open_time", "total")}
+    ...     rows = op.map("chosen", op.records("rows", totals), chosen)
+    ...     sink = SqliteSink("out.db", "hours", mode="upsert", key=("key", "open_time"))
+    ...     op.output("out", rows, sink)
     """
 
     path: str | os.PathLike[str]

@@ -18,6 +18,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import check_choice
+from flow.columns.record_batches import rows_as_dicts
 from flow.connectors.formats.columns import Schema, as_schema, column_of
 from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext, to_record
 from flow.connectors.sql.database import (
@@ -53,7 +54,7 @@ class Delete:
     """Item that deletes a row, for sinks with ``mode="upsert"``.
 
     A window with ``emit="update"`` can retract results: map the records of `flow.operators.records`
-    whose ``is_retraction`` is True to this.
+    whose ``is_retraction`` is True to this. The value of a ``(key, value)`` pair may be a `Delete`.
 
     Args:
         record: record with the columns of the sink's key; other fields are ignored.
@@ -126,26 +127,20 @@ class RowMaker:
             yield shape, self._row(record, shape[1]), record
 
     def _change_of(self, item: Any) -> tuple[Change, _Record]:
-        if not isinstance(item, Delete):
-            return Change.PUT, self._record(item)
+        match item:
+            case dict():
+                return Change.PUT, item
+            case (str(key), Delete(record)):
+                record = to_record((key, record))
+            case Delete(record):
+                record = to_record(record)
+            case _:
+                return Change.PUT, to_record(item)
         if not self.key:
             problem = "a Delete needs a sink with mode='upsert', whose key identifies the row"
             raise step_error(self.context.step_id, problem, item=item)
-        record = self._record(item.record)
         self._check_columns(tuple(record), item)
         return Change.DELETE, {name: record[name] for name in self.key}
-
-    def _record(self, item: Any) -> _Record:
-        if isinstance(item, Mapping):
-            return item
-        fields = dataclasses.is_dataclass(item) and not isinstance(item, type)
-        if fields or (isinstance(item, tuple) and hasattr(item, "_asdict")):
-            return to_record(item)
-        problem = (
-            f"items of a table must be records, but this item is a {type(item).__name__}: map the "
-            "items to dicts with the names of the columns before the output"
-        )
-        raise step_error(self.context.step_id, problem, item=item)
 
     def _check_columns(self, names: tuple[Any, ...], item: Any) -> None:
         problem = ""
@@ -202,7 +197,7 @@ def _items(batches: Iterable[SinkBatch]) -> Iterator[Any]:
             yield from batch
         else:
             for start in range(0, batch.num_rows, CHUNK_ROWS):
-                yield from batch.slice(start, CHUNK_ROWS).to_pylist()
+                yield from rows_as_dicts(batch.slice(start, CHUNK_ROWS))
 
 
 Mode: TypeAlias = Literal["insert", "upsert"]
@@ -233,6 +228,7 @@ class TableSink(Sink[Any]):
     _runs: list[_Run] = field(default_factory=list, init=False, repr=False, compare=False)
 
     guarantee = Guarantee.EXACTLY_ONCE
+    lays_out = True
     dialect: ClassVar[Dialect]
 
     def __post_init__(self) -> None:
@@ -412,8 +408,9 @@ class TableSink(Sink[Any]):
             if name not in run.columns:
                 raise SinkError(
                     f"step {chunk.step_id!r}: {self} has no column {name!r}, its columns are "
-                    f"{shorten(list(run.columns))}: map the items to records with these names, or "
-                    "add the column to the table"
+                    f"{shorten(list(run.columns))}: map the items to records with these names "
+                    "(op.records makes records of the results of windows), or add the column to "
+                    "the table"
                 )
         if self.mode == "insert":
             run.database.load(run.statements.table, rows)

@@ -15,7 +15,7 @@ from flow.connectors.sql import Delete
 from flow.connectors.sql.table_sink import CHUNK_ROWS
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, StepError
 from flow.testing import run_once
-from flow_windowing import EventClock, SessionWindower, WindowMetadata, count_window
+from flow_windowing import EventClock, Retracted, SessionWindower, WindowMetadata, count_window
 from tests.support.databases import (
     Postgres,
     TestDatabase,
@@ -243,28 +243,57 @@ def test_records_are_mappings_dataclasses_named_tuples_and_batches(db: TestDatab
 
 
 HOUR = WindowMetadata(
-    0, datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 1, tzinfo=UTC), frozenset()
+    0, datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 1, tzinfo=UTC), frozenset({3, 2})
 )
+
+
+def test_results_of_windows_and_pairs_are_laid_out(db: TestDatabase) -> None:
+    columns = {
+        "key": pa.string(),
+        "window_id": pa.int64(),
+        "open_time": pa.timestamp("us", "UTC"),
+        "merged_ids": pa.list_(pa.int64()),
+        "close_time": pa.timestamp("us", "UTC"),
+        "is_retraction": pa.bool_(),
+        "n": pa.int64(),
+        "value": pa.string(),
+    }
+    items = [("LHR", (HOUR, {"n": 3})), ("CDG", (HOUR, Retracted({"n": 4}))), ("JFK", "x")]
+    shown = "key, window_id, is_retraction, n, value"
+    assert rows_after(db, items, schema=columns, columns=shown) == [
+        ("CDG", 0, True, 4, None),
+        ("JFK", None, None, None, "x"),
+        ("LHR", 0, False, 3, None),
+    ]
+    ids = {str(row[0]).replace(" ", "") for row in db.rows(columns="merged_ids, window_id")}
+    assert ids == {"[2,3]", "None"}
+
+
+def test_a_delete_under_a_key_removes_the_row_of_the_key(db: TestDatabase) -> None:
+    items = [("a", 1), ("b", 2), ("a", Delete(None))]
+    options = {"schema": "key text PRIMARY KEY, value bigint", "mode": "upsert", "key": "key"}
+    assert rows_after(db, items, **options) == [("b", 2)]
+
+
+def test_a_result_without_its_column_in_the_table_names_the_way_to_choose(db: TestDatabase) -> None:
+    problem = r"step 'out': .* has no column 'close_time', .* \(op.records makes records of the"
+    with pytest.raises(SinkError, match=problem):
+        rows_after(db, [("LHR", (HOUR, {"n": 3}))], schema="key text, n bigint")
 
 
 @pytest.mark.parametrize(
     ("options", "item", "problem"),
     [
-        (MARKED, 7, "this item is a int: map the items to dicts"),
-        (MARKED, "text", "this item is a str"),
-        (MARKED, ("LHR", (HOUR, 3)), "this item is a tuple: map the items to dicts"),
-        (MARKED, ("LHR", {"n": 3}), "this item is a tuple"),
-        (MARKED, None, "this item is a NoneType"),
-        (MARKED, Reading, "this item is a type"),
         (MARKED, {}, "the record has no field to write"),
         (MARKED, {"n": 1, 2: 3}, "names of columns must be text, got 2"),
         (MARKED, {"n": 1, "epoch": 3}, "the sink itself fills column 'epoch'"),
         (MARKED, Delete({"n": 1}), "a Delete needs a sink with mode='upsert'"),
+        (MARKED, ("LHR", Delete({"n": 1})), "a Delete needs a sink with mode='upsert'"),
         (UPSERT, {"n": 1}, "the record lacks column 'k' of the key"),
         (UPSERT, {"k": None, "n": 1}, r"a column of the key \('k',\) is None"),
         (UPSERT, Delete({"n": 1}), "the record lacks column 'k' of the key"),
         (UPSERT, Delete({"k": None}), r"a column of the key \('k',\) is None"),
-        (UPSERT, Delete(7), "this item is a int"),
+        (UPSERT, Delete(7), "the record lacks column 'k' of the key"),
     ],
 )
 def test_an_item_that_is_no_record_is_shown(
