@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any, ClassVar
@@ -83,6 +83,15 @@ def check_path(name: str, value: object, example: str, other: str = "") -> None:
         raise wrong_type(f"{name} must be {other}a field's path such as {example!r}", value)
     if not FieldPath(value).is_valid:
         raise FlowBuildError(f"{name} must be a field's path such as {example!r}, got {value!r}")
+
+
+def check_items(name: str, value: object) -> None:
+    """Raise a `FlowTypeError` unless `value` is a list of items, or another iterable but one item.
+
+    A mapping or a text is one item: iterating over it would read its keys or characters.
+    """
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise wrong_type(f"{name} must be a list of items, also for one item: [item]", value)
 
 
 def check_flag(name: str, value: object) -> None:

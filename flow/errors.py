@@ -6,6 +6,7 @@ the objects that its message names as attributes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from reprlib import Repr
@@ -138,10 +139,69 @@ class StepError(FlowError, RuntimeError):
 
 
 def step_error(
-    step_id: str, problem: str, *, item: Any = None, has_item: bool = True, key: str | None = None
+    step_id: str,
+    problem: str,
+    *,
+    item: Any = None,
+    has_item: bool = True,
+    key: str | None = None,
+    error: BaseException | None = None,
 ) -> StepError:
-    """Make a `StepError` with the item as shortened text."""
-    return StepError(step_id, problem, key, shorten(item) if has_item else None)
+    """Make a `StepError` with the item as shortened text.
+
+    Args:
+        step_id: the step.
+        problem: the problem, in one line.
+        item: the item, or the value, of the failed call.
+        has_item: False for a call without an item.
+        key: the key of the value; ``None`` for an item.
+        error: the exception of the user's function; by default, the one that is handled now.
+    """
+    error = error or sys.exception()
+    advice = pair_advice(error.__cause__ or error, item, key) if has_item and error else ""
+    return StepError(step_id, problem + advice, key, shorten(item) if has_item else None)
+
+
+def pair_advice(error: BaseException, item: Any, key: str | None) -> str:
+    """Return advice for a function that took a pair for a value, or the reverse, as a clause.
+
+    Args:
+        error: the exception of the function.
+        item: the item, or the value, that the function got.
+        key: the key of the value; ``None`` for an item.
+
+    >>> pair_advice(TypeError("tuple indices must be integers or slices, not str"), ("k", {}), None)
+    '; these are (key, value) pairs: op.map_value, op.filter_value and op.flat_map_value give a \
+function the value'
+    """
+    text = error_message(error)
+    if isinstance(item, tuple) and len(item) == 2:
+        window = item[1] if key is None else item
+        is_window = isinstance(window, tuple) and hasattr(next(iter(window), None), "window_id")
+        is_pair = key is None and isinstance(item[0], str)
+        advice = _OF_WINDOWS if is_window else _OF_PAIRS if is_pair else ""
+        is_mistaken = any(sign in text for sign in ("tuple", "unpack", "there is no field"))
+    else:
+        kind, is_record = type(item).__name__, isinstance(item, Mapping)
+        advice = _WITHOUT_KEY if key is None else _OF_VALUES
+        is_mistaken = text.startswith(
+            (f"cannot unpack non-iterable {kind}", f"'{kind}' object is not subs")
+        ) or (is_record and (text in {"0", "1"} or "values to unpack" in text))
+    # The call itself was refused: no frame of the function is in the traceback.
+    is_refused = getattr(error.__traceback__, "tb_next", None) is None
+    return advice if is_mistaken or (is_refused and "required positional" in text) else ""
+
+
+_OF_WINDOWS = (
+    "; these are results of windows, (key, (WindowMetadata, value)): op.map_window gives a "
+    "function the three parts, and op.records makes records of them"
+)
+_OF_PAIRS = (
+    "; these are (key, value) pairs: op.map_value, op.filter_value and op.flat_map_value give a "
+    "function the value"
+)
+_OF_VALUES = "; this is the value of a pair, without its key: op.map gives a function (key, value)"
+_WITHOUT_KEY = "; these are items without a key: op.key_on makes (key, value) pairs of them"
 
 
 class SourceError(FlowError, RuntimeError):

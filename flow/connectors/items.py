@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from typing_extensions import override
 
-from flow.checks import check_whole
+from flow.checks import check_items, check_whole
 from flow.connectors.source import Batch, Json, Planner, Slice, Source, SourceLog, Split
 
 X = TypeVar("X")
@@ -48,6 +48,7 @@ def from_items(items: Iterable[X], batch_size: int = 10_000) -> ItemsSource[X]:
         batch_size: the most items that an epoch reads.
 
     Raises:
+        FlowTypeError: when `items` is a dict or a text, which is one item.
         FlowBuildError: when `batch_size` is not a positive whole number.
 
     Example:
@@ -56,6 +57,7 @@ def from_items(items: Iterable[X], batch_size: int = 10_000) -> ItemsSource[X]:
         >>> op.input("numbers", Dataflow("example"), from_items(range(3)))
         Stream('numbers' of Dataflow('example'))
     """
+    check_items("from_items: items", items)
     check_whole("from_items: batch_size", batch_size, 1)
     return ItemsSource(list(items), batch_size)
 

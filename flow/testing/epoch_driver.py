@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 import flow.operators as op
+from flow.checks import check_items
 from flow.columns.arrow_types import RecordBatch
 from flow.connectors.sink import WriteContext
 from flow.connectors.source import MemoryLog, Source
@@ -227,8 +228,9 @@ class TestDriver:
 
         Raises:
             FlowBuildError: if `behind` names a step that is not an input of the flow.
+            FlowTypeError: if the items of an input are a dict or a text, which is one item.
         """
-        parts = {name: [Part(_listed(one))] for name, one in items.items()}
+        parts = {name: [Part(_listed(name, one))] for name, one in items.items()}
         self.send_parts(parts, after=after, behind=behind)
 
     def send_parts(
@@ -440,8 +442,11 @@ def _passed_us(what: str, duration: Duration) -> int:
     return micros
 
 
-def _listed(items: Iterable[Any] | pa.RecordBatch) -> list[Any] | pa.RecordBatch:
-    return items if isinstance(items, pa.RecordBatch) else list(items)
+def _listed(step_id: str, items: Iterable[Any] | pa.RecordBatch) -> list[Any] | pa.RecordBatch:
+    if isinstance(items, pa.RecordBatch):
+        return items
+    check_items(f"TestDriver: what input {step_id!r} reads", items)
+    return list(items)
 
 
 X = TypeVar("X")

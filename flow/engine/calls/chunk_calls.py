@@ -18,7 +18,7 @@ from flow.durations import duration_text
 from flow.engine.calls.resources import Identity, event_loop, resources_of_process
 from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.failures import portable
-from flow.errors import RAISED, brief, step_error
+from flow.errors import RAISED, brief, pair_advice, step_error
 from flow.operators.async_calls import CURRENT_CALL, CallId, MapAsync
 from flow.operators.stateless import ItemError
 
@@ -208,7 +208,7 @@ class ChunkCalls:
         last = f", in the last of {attempts} attempts" if attempts > 1 else ""
         raise step_error(
             self._step_id,
-            f"the call raised {brief(error)}{last}",
+            f"the call raised {brief(error)}{last}{pair_advice(error, item, None)}",
             item=item if key is None else item[1],
             key=key,
         ) from error

@@ -44,11 +44,10 @@ def raised(what: str, error: BaseException) -> str:
 
 def failed_at(step_id: str, failure: KeyFailure) -> StepError:
     """Return the error of a step that runs over columns."""
-    cause = failure.cause
-    if isinstance(cause, RejectedValue):
-        return step_error(step_id, cause.problem, key=failure.key, item=cause.value)
-    problem = raised("on_batch", cause)
-    return step_error(step_id, problem, key=failure.key, item=failure.value)
+    error, problem, value = failure.cause, raised("on_batch", failure.cause), failure.value
+    if isinstance(error, RejectedValue):
+        problem, value = error.problem, error.value
+    return step_error(step_id, problem, key=failure.key, item=value, error=error)
 
 
 Logic = Any
