@@ -26,6 +26,7 @@ from flow.config.spark_session import session_for
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
 from flow.engine.checkpoint.identity import Recovery
+from flow.engine.epoch.failures import with_brief_errors
 from flow.engine.epoch.statistics import Stats
 from flow.engine.epoch.summary import EpochReport, Summary, watermark_lags
 from flow.engine.feed.clocks import FixedTime, SystemTime, wall_time
@@ -126,7 +127,9 @@ def run(
     Raises:
         FlowBuildError: if the flow or an argument is invalid.
         EnvironmentProblem: if Spark or Java is missing or too old.
-        StepError: if a step failed; its cause is the exception of the user's code.
+        StepError: if a step failed; its cause is the exception of the user's code. Tracebacks
+            have the frames of the user's code; with ``logging.getLogger("flow")`` at the level
+            DEBUG, all frames.
         SourceError, SinkError: if a source or a sink failed.
         EngineError: if Spark failed.
         KeyboardInterrupt: if Ctrl-C ended a batch.
@@ -137,7 +140,9 @@ def run(
     first = of_arguments({"recovery": recovery, **settings})
     environment = of_environment(os.environ, recovery_of_program(last), first)
     effective = EffectiveConfig(first, environment, of_program(last))
-    start = partial(run_configured, flow, effective, spark=spark, system_time=system_time)
+    start = with_brief_errors(
+        partial(run_configured, flow, effective, spark=spark, system_time=system_time)
+    )
     line = CellLine.here()
     if not background and line is None:
         return start(on_epoch=on_epoch, stop=stop)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from typing import Any, NoReturn
@@ -159,6 +162,23 @@ def check(error: StepError, build: str, kind: str) -> None:
     assert kind in str(error)
     assert error.item in ("2", "('b', 2)"), build
     assert error.key == (None if build in ("map", "filter", "flat_map", "try_map") else "b")
+    modules = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    libraries = {"flow", "flow_windowing", "pyspark", "py4j", "concurrent"}
+    assert sum(module.partition(".")[0] in libraries for module in modules) <= 2, modules
+    cause = "".join(traceback.format_exception(error.__cause__))
+    assert "in __call__\n    raise RAISED[self.kind]()" in cause
+    assert not re.search(r"flow(_windowing)?/\w+/.*\.py", cause)
+
+
+def test_with_debug_messages_all_frames_are_shown(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "flow")
+    for build in ("map", "stateful_map"):  # In this process, and in a packet as from a worker.
+        with pytest.raises(StepError) as caught:
+            play(flow_of(build, "SystemExit"))
+        assert "/flow/engine/local.py" in "".join(traceback.format_tb(caught.value.__traceback__))
+        cause = "".join(traceback.format_exception(caught.value.__cause__))
+        assert "in __call__" in cause
+        assert "/flow/" in cause
 
 
 CASES = [(build, kind) for build in BUILDS for kind in RAISED if (build, kind) not in CAUGHT]

@@ -16,6 +16,7 @@ import contextlib
 import logging
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,12 +68,14 @@ def main(make_recovery: MakeRecovery, argv: Sequence[str] | None = None) -> int:
                 _show(effective)
                 return 0
             flow = load_flow(options.flow)
-            summary = _run(flow, effective, options.quiet, line)
+            with _log_to_stderr(options.verbose):
+                summary = _run(flow, effective, options.quiet, line)
         except (CommandError, FlowBuildError) as error:
             print_error(str(error))
             return 2
         except FlowError as error:
-            print_error(describe_failure(error))
+            whole = "".join(traceback.format_exception(error))
+            print_error(whole if options.verbose else describe_failure(error))
             return 1
         except KeyboardInterrupt:
             return 130
@@ -90,6 +93,8 @@ def _parser() -> FlowParser:
     for field in FIELDS:
         add_option(parser, field)
     parser.add_argument("--quiet", action="store_true", help="show neither progress nor summary")
+    text = "show log messages of level DEBUG, and all frames of a failure"
+    parser.add_argument("--verbose", action="store_true", help=text)
     parser.add_argument(
         "--show-config",
         action="store_true",
@@ -123,13 +128,13 @@ def _run(
     """
     stop = StopFlag()
     on_epoch = None if is_quiet else Progress(flow, line)
-    with _log_to_stderr(), stopping_on_signals(stop.ask), ThreadPoolExecutor(1) as pool:
+    with stopping_on_signals(stop.ask), ThreadPoolExecutor(1) as pool:
         running = pool.submit(run_configured, flow, effective, on_epoch=on_epoch, stop=stop)
         return running.result()
 
 
 @contextlib.contextmanager
-def _log_to_stderr() -> Iterator[None]:
+def _log_to_stderr(is_verbose: bool) -> Iterator[None]:
     """Write this package's log to standard error, unless the flow's module has set up logging."""
     logger = logging.getLogger("flow")
     level, handler = logger.level, logging.StreamHandler(sys.stderr)
@@ -138,7 +143,7 @@ def _log_to_stderr() -> Iterator[None]:
     handler.setFormatter(formatter)
     if not logger.hasHandlers():
         logger.addHandler(handler)
-    logger.setLevel(level or logging.INFO)
+    logger.setLevel(logging.DEBUG if is_verbose else level or logging.INFO)
     try:
         yield
     finally:

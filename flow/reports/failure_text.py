@@ -23,7 +23,7 @@ _NOT_THE_USERS = tuple(
 
 
 def describe_failure(error: FlowError) -> str:
-    r"""Return the text of a flow's failure, with the exception of the user's code, if any.
+    r"""Return the text of a flow's failure, with the user's frames of the exception, if any.
 
     >>> describe_failure(StepError("half", "the mapper raised", item="0"))
     "step 'half': the mapper raised\n  item: 0"
@@ -32,7 +32,8 @@ def describe_failure(error: FlowError) -> str:
     cause = error.__cause__
     if not isinstance(error, StepError) or cause is None or _is_spark_error(cause):
         return message
-    return f"{message}\n{users_trace(cause)}"
+    is_users = bool(users_place(cause)) or hasattr(cause, "__notes__")  # The note of a worker.
+    return f"{message}\n{users_trace(cause)}" if is_users else message
 
 
 def users_trace(error: BaseException) -> str:

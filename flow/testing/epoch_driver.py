@@ -20,6 +20,7 @@ from flow.connectors.source import MemoryLog, Source
 from flow.dataflow import Dataflow, Stream
 from flow.durations import Duration, duration_us
 from flow.engine.epoch.context import Control, ReadUpTo
+from flow.engine.epoch.failures import with_brief_errors
 from flow.engine.epoch.statistics import SourcePartition, Stats
 from flow.engine.feed.slices import plan_everything
 from flow.engine.local import LocalEngine, Part
@@ -191,6 +192,7 @@ class TestDriver:
     ) -> None:
         self._engine.close()
 
+    @with_brief_errors
     def send(
         self,
         step_id: str,
@@ -210,6 +212,7 @@ class TestDriver:
         """
         self.send_all({step_id: items}, after=after, behind=behind)
 
+    @with_brief_errors
     def send_all(
         self,
         items: Mapping[str, Iterable[Any] | RecordBatch],
@@ -233,6 +236,7 @@ class TestDriver:
         parts = {name: [Part(_listed(name, one))] for name, one in items.items()}
         self.send_parts(parts, after=after, behind=behind)
 
+    @with_brief_errors
     def send_parts(
         self,
         parts: Mapping[str, Iterable[Part]],
@@ -279,6 +283,7 @@ class TestDriver:
                 f"got {shorten(behind)}"
             )
 
+    @with_brief_errors
     def advance(self, duration: Duration) -> None:
         """Move system time forward and run an epoch without items.
 
@@ -288,6 +293,7 @@ class TestDriver:
         self._now_us += _passed_us("advance", duration)
         self._epoch({}, end_of_input=False)
 
+    @with_brief_errors
     def end(self) -> None:
         """End the input and drain the flow: every window closes, every final step emits."""
         self._behind = frozenset()

@@ -31,6 +31,24 @@ def test_a_step_that_failed_is_said_with_the_users_exception(
     )
 
 
+def test_an_exception_without_frames_of_the_user_is_in_the_message_alone(
+    runs: Runs, error_output: ErrorOutput
+) -> None:
+    cause = ValueError("invalid literal")
+    error = StepError("number", "the mapper raised ValueError: invalid literal", item="'x'")
+    error.__cause__ = cause
+    runs.fail(error)
+    assert error_output(1, "mine:flow") == f"error: {error}\n"
+
+
+def test_verbose_shows_all_frames_of_a_failure(runs: Runs, error_output: ErrorOutput) -> None:
+    runs.fail(StepError("half", "the mapper raised ZeroDivisionError"))
+    error = error_output(1, "mine:flow", "--verbose")
+    assert error.startswith("error: Traceback (most recent call last):\n")
+    assert "run_command.py" in error
+    assert error.endswith("StepError: step 'half': the mapper raised ZeroDivisionError\n\n")
+
+
 @pytest.mark.parametrize(
     ("error", "code"), [(SourceError("no file"), 1), (FlowBuildError("no output"), 2)]
 )

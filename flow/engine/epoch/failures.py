@@ -6,29 +6,62 @@ error that would recur, logs no stack trace, and the user receives the original 
 
 from __future__ import annotations
 
+import logging
 import pickle
 import traceback
-from types import FrameType
-from typing import TypeVar
+from collections.abc import Callable
+from functools import wraps
+from types import FrameType, TracebackType
+from typing import ParamSpec, TypeVar
 
-from flow.errors import RAISED, FlowError, SourceError, error_message
+from flow.errors import RAISED, EngineError, FlowError, SourceError, error_message
 
 ExceptionT = TypeVar("ExceptionT", bound=BaseException)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+logger = logging.getLogger("flow")
 
 _OWN = ("flow", "flow_windowing", "recovery")
 
 
+def with_brief_errors(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function whose errors show the frames of the user's code, and none of this package.
+
+    With the level DEBUG of the logger ``flow`` they show all frames.
+    """
+
+    @wraps(function)
+    def brief(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return function(*args, **options)
+        except EngineError:
+            raise
+        except FlowError as error:
+            if logger.isEnabledFor(logging.DEBUG):
+                raise
+            link = error.__cause__
+            while link is not None:
+                link.__traceback__ = users_frames(link)
+                link = link.__cause__ or link.__context__
+            raise error.with_traceback(None) from error.__cause__
+
+    return brief
+
+
 def encode_failure(error: FlowError) -> bytes:
     """Return an error and its cause as bytes."""
-    cause = error.__cause__
-    trace = "" if cause is None else user_trace(cause)
-    return pickle.dumps((portable(error), None if cause is None else portable(cause), trace), 5)
+    cause, traces = error.__cause__, ("", "")
+    if cause is not None:
+        traces = user_trace(cause), "".join(traceback.format_tb(cause.__traceback__)).rstrip()
+    return pickle.dumps((portable(error), None if cause is None else portable(cause), traces), 5)
 
 
 def decode_failure(payload: bytes) -> FlowError:
     """Return the error in bytes made by `encode_failure`, with its cause and the worker's trace."""
-    error, cause, trace = pickle.loads(payload)
+    error, cause, traces = pickle.loads(payload)
     if cause is not None:
+        trace = traces[logger.isEnabledFor(logging.DEBUG)]
         if trace:
             cause.add_note("raised in a worker at:\n" + trace)
         error.__cause__ = cause
@@ -38,11 +71,21 @@ def decode_failure(payload: bytes) -> FlowError:
 
 def user_trace(error: BaseException) -> str:
     """Return the frames of a traceback outside this project, innermost last."""
-    trace = error.__traceback__
-    frames = zip(traceback.extract_tb(trace), traceback.walk_tb(trace), strict=True)
-    # By module, as compiled modules in a worker's zip name the files that they were compiled from.
-    theirs = [shown for shown, (frame, _) in frames if _package(frame) not in _OWN]
-    return "".join(traceback.format_list(theirs)).rstrip()
+    return "".join(traceback.format_tb(users_frames(error))).rstrip()
+
+
+def users_frames(error: BaseException) -> TracebackType | None:
+    """Return a traceback without the frames of this project; ``None`` if nothing is left."""
+    links, link = list[TracebackType](), error.__traceback__
+    while link is not None:
+        links.append(link)
+        link = link.tb_next
+    theirs = None
+    for link in reversed(links):
+        # By module: compiled modules in a worker's zip name the files they were compiled from.
+        if _package(link.tb_frame) not in _OWN:
+            theirs = TracebackType(theirs, link.tb_frame, link.tb_lasti, link.tb_lineno)
+    return theirs
 
 
 def _package(frame: FrameType) -> str:
