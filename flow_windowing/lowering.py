@@ -26,6 +26,7 @@ from flow_windowing.aggregates.folding import (
     Partials,
     aggregators_of,
     by_side,
+    map_lists,
     result_now,
 )
 from flow_windowing.by_key.pane_driver import PaneDriver
@@ -47,7 +48,7 @@ from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.columnar.windows.windowing import Windowing, WindowPlan
 from flow_windowing.join_logic import JoinBuilder
 from flow_windowing.result_columns import columns_of_port
-from flow_windowing.rules.key_state import DriverState, WaitQueue, counts_of
+from flow_windowing.rules.key_state import DriverState, WaitQueue, counts_of, unpack_list
 from flow_windowing.rules.metadata import LATE
 from flow_windowing.rules.triggers import AfterWatermark
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
@@ -134,9 +135,10 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
         if not isinstance(self.builder, FoldingBuilder):
             return state
         aggregator = self.builder.aggregator
+        whole = map_lists(aggregator, state[0], unpack_list)
         if isinstance(aggregator, AllOfEachSide):  # Its result is much longer.
-            return by_side(state[0], aggregator.sides)
-        return result_now(aggregator, state[0])
+            return by_side(whole, aggregator.sides)
+        return result_now(aggregator, whole)
 
 
 def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:

@@ -10,6 +10,7 @@ import copy
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, ClassVar, TypeAlias
 
@@ -18,8 +19,13 @@ from typing_extensions import override
 from flow.keyed.logic import detach
 from flow.operators.key_join import InsertMode
 from flow_windowing.aggregates.aggregator import Aggregator, Form, ListForm, called, form_of
+from flow_windowing.rules.key_state import pack_list, unpack_list
 from flow_windowing.rules.triggers import Emission
 from flow_windowing.rules.window_logic import Arrival, EpochWindowLogic
+
+ListChange: TypeAlias = Callable[[list[Any]], list[Any]]
+"""A function that returns a list with the same entries that is stored in another way, or the list.
+"""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,12 @@ class FoldingBuilder:
 
     aggregator: Aggregator[Any, Any, Any]
     emit: Emission
+
+    @cached_property
+    def has_lists(self) -> bool:
+        """True if a state is, or has, a list to which entries are appended."""
+        forms = map(form_of, aggregators_of(self.aggregator).values())
+        return any(isinstance(form, ListForm) for form in forms)
 
     def __call__(self, state: tuple[Any] | None) -> FoldingLogic:
         """Return the logic of a window, from a snapshot or, for a new window, from ``None``."""
@@ -44,7 +56,7 @@ class DiscardingBuilder(FoldingBuilder):
 class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
     """The logic of a window that folds its values into one accumulator."""
 
-    __slots__ = ("_aggregator", "_emit", "state")
+    __slots__ = ("_aggregator", "_emit", "_has_lists", "state")
 
     detaches = True
     # The setting `emit` of the operator determines the emission at the end of epochs.
@@ -53,6 +65,7 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
     def __init__(self, config: FoldingBuilder, state: tuple[Any] | None) -> None:
         self._aggregator = config.aggregator
         self._emit = config.emit
+        self._has_lists = config.has_lists
         self.state = called(config.aggregator, "initialize") if state is None else state[0]
 
     @override
@@ -73,6 +86,8 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
     @override
     def on_merge(self, original: FoldingLogic) -> Iterable[Any]:
         """Merge without output, as the value that merges the two windows is added next."""
+        self._change_lists(unpack_list)
+        original._change_lists(unpack_list)
         self.state = called(self._aggregator, "merge", self.state, original.state)
         return ()
 
@@ -93,15 +108,21 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
 
     @override
     def snapshot(self) -> tuple[Any]:
+        self._change_lists(pack_list)
         if isinstance(self._aggregator, NamedAggregates):
             return ([copy.copy(state) for state in self.state],)
         return (copy.copy(self.state),)
 
     def _result(self) -> Any:
         """Return the result of the accumulator, as a copy if later values may change it."""
+        self._change_lists(unpack_list)
         if self._emit == "close":
             return called(self._aggregator, "result", self.state)
         return result_now(self._aggregator, self.state)
+
+    def _change_lists(self, change: ListChange) -> None:
+        if self._has_lists:
+            self.state = map_lists(self._aggregator, self.state, change)
 
 
 @dataclass(frozen=True)
@@ -224,6 +245,24 @@ class NamedAggregates(Aggregator[Any, list[Any], dict[str, Any]]):
     def result(self, state: list[Any]) -> dict[str, Any]:
         figures = zip(self.names, self.aggregators, state, strict=True)
         return {name: called(one, "result", kept) for name, one, kept in figures}
+
+
+def map_lists(
+    aggregator: Aggregator[Any, Any, Any],
+    state: Any,
+    change: ListChange,
+) -> Any:
+    """Return the state of an aggregator after a change of the lists that entries are appended to.
+
+    Args:
+        aggregator: the aggregator.
+        state: its state.
+        change: the change.
+    """
+    if isinstance(aggregator, NamedAggregates):
+        pairs = zip(aggregator.aggregators, state, strict=True)
+        return [map_lists(one, kept, change) for one, kept in pairs]
+    return change(state) if isinstance(form_of(aggregator), ListForm) else state
 
 
 def aggregators_of(

@@ -7,6 +7,9 @@ of similar size, as in a log-structured merge tree (O'Neil et al. 1996), so that
 a logarithmic number of times, for any number of epochs in the buffer. Each snapshot still holds the
 bytes of all blocks.
 
+The list of a window is packed in the same way: entries are appended to it, and an epoch that does
+not read it does not pickle its earlier entries again.
+
 The values that a join by time retains have tags: arrival number, side and mark in one number.
 """
 
@@ -14,6 +17,8 @@ from __future__ import annotations
 
 import heapq
 import pickle
+from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from flow.columns.arrays import Ints
@@ -138,6 +143,42 @@ def _encode(values: list[Waiting]) -> Block:
 def _decode(block: Block) -> list[Waiting]:
     """Return the values of a block."""
     return [Waiting(*one) for one in pickle.loads(block.content)]
+
+
+PACKED_ENTRIES = 1024
+"""The least number of entries of a list that are packed together."""
+
+
+class PackedList(list[Any]):
+    """The last entries of the list of a window, whose earlier entries are packed.
+
+    Attributes:
+        packed: the earlier entries, as pickles of lists.
+    """
+
+    __slots__ = ("packed",)
+
+    def __init__(self, entries: list[Any], packed: tuple[bytes, ...]) -> None:
+        super().__init__(entries)
+        self.packed = packed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PackedList, (list(self), self.packed)
+
+
+def pack_list(entries: list[Any]) -> list[Any]:
+    """Return a list after packing its entries, if it has many; else the list."""
+    if len(entries) < PACKED_ENTRIES:
+        return entries
+    packed = entries.packed if isinstance(entries, PackedList) else ()
+    return PackedList([], (*packed, pickle.dumps(list(entries), 5)))
+
+
+def unpack_list(entries: list[Any], load: Callable[[bytes], Any] = pickle.loads) -> list[Any]:
+    """Return a list with its packed entries, whose pickles `load` reads."""
+    if not isinstance(entries, PackedList):
+        return entries
+    return [*chain.from_iterable(map(load, entries.packed)), *entries]
 
 
 def tag_of(number: N, side: N, mark: N) -> N:

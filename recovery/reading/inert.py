@@ -24,6 +24,8 @@ from zoneinfo import ZoneInfo
 
 from typing_extensions import override
 
+from flow_windowing.rules.key_state import PackedList
+
 _PLAIN = frozenset(
     {
         *(("builtins", name) for name in ("bool", "int", "float", "complex", "str", "bytes")),
@@ -249,5 +251,6 @@ _ZONES = ("zoneinfo.ZoneInfo", "pendulum.tz.timezone.Timezone")
 _REBUILT: dict[tuple[str, str], Callable[..., Any]] = {
     ("datetime", "datetime"): _datetime,
     ("builtins", "getattr"): _attribute,
+    (PackedList.__module__, PackedList.__name__): PackedList,
 }
 """Functions that rebuild objects of certain names."""

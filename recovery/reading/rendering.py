@@ -22,7 +22,14 @@ from flow.instants import MAX_US, MIN_US, NEVER, NO_PROGRESS, Moment, datetime_u
 from flow.keyed.state import held_watermark_us
 from flow_windowing import Windower
 from flow_windowing.aggregates.folding import by_side
-from flow_windowing.rules.key_state import DriverState, IntervalState, Waiting, mark_of, side_of
+from flow_windowing.rules.key_state import (
+    DriverState,
+    IntervalState,
+    Waiting,
+    mark_of,
+    side_of,
+    unpack_list,
+)
 from flow_windowing.rules.metadata import WindowMetadata
 from flow_windowing.time_joins.interval_matching import RIGHT
 from recovery.reading.epoch_state import EpochState
@@ -331,15 +338,17 @@ def _folded(snapshot: Any, aggregator: Json) -> Any:
     """Return the accumulators of a folding window: by name if there are several."""
     if not isinstance(snapshot, tuple) or len(snapshot) not in {1, 2}:
         return snapshot
-    state = snapshot[0]  # The state of the panes of a window with a trigger follows.
+    # The state of the panes of a window with a trigger follows.
+    state: Any = unpack_list(snapshot[0], load_inert)
     described = aggregator if isinstance(aggregator, dict) else {}
     if described.get("type") == "OneOfEachSide":
         return [None if entry is None else entry[1] for entry in state]
+
     if described.get("type") == "AllOfEachSide":
         return by_side(state, described["sides"])
     names = described.get("names")
     if isinstance(names, list) and isinstance(state, list) and len(names) == len(state):
-        return dict(zip(names, state, strict=True))
+        return dict(zip(names, (unpack_list(one, load_inert) for one in state), strict=True))
     return state
 
 

@@ -33,7 +33,13 @@ from flow_windowing.columnar.values.encoding import (
     encode_values,
     slice_values,
 )
-from flow_windowing.rules.key_state import DriverState, IntervalState, Waiting, WaitQueue
+from flow_windowing.rules.key_state import (
+    DriverState,
+    IntervalState,
+    Waiting,
+    WaitQueue,
+    unpack_list,
+)
 
 
 def _counted_values(kind: WindowKind, state: Any) -> int:
@@ -270,7 +276,7 @@ def _accumulators_in(
     return tuple(
         (
             ObjectAccumulators.kind,
-            encode_values([state[at] if form.named else state for state in states]),
+            encode_values([unpack_list(state[at] if form.named else state) for state in states]),
         )
         for at in range(len(form.aggregators))
     )

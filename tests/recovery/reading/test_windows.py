@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
 
 from flow.instants import NEVER, Moment
-from flow_windowing.rules.key_state import DriverState, IntervalState, Waiting, WaitQueue, tag_of
+from flow_windowing.rules.key_state import (
+    DriverState,
+    IntervalState,
+    PackedList,
+    Waiting,
+    WaitQueue,
+    tag_of,
+)
 from flow_windowing.rules.metadata import WindowMetadata
 from flow_windowing.time_joins.interval_matching import LEFT, RIGHT
+from recovery.reading.inert import load_inert
 from recovery.reading.rendering import WindowingStep, waiting_values, windower_of
 
 
@@ -127,6 +136,19 @@ def test_a_joins_window_shows_the_value_of_each_side() -> None:
     step = WindowingStep({"builder": config}, Moment(0))
     (only,) = step.windows(driver_state(windows={7: ((((0, 1), "left"), None),)}))
     assert only.value == ["left", None]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_list_shows_its_packed_entries(named: bool) -> None:
+    aggregator: dict[str, Any] = {"type": "NamedAggregates", "names": ["all"]}
+    config = {"type": "FoldingBuilder", "aggregator": aggregator if named else {"type": "Collect"}}
+    packed = PackedList(["third"], (pickle.dumps(["first", "second"], 5),))
+    state = load_inert(pickle.dumps([packed] if named else packed, 5))
+    (only,) = WindowingStep({"builder": config}, Moment(0)).windows(
+        driver_state(windows={7: (state, (0, 3, 3, NEVER, False))})
+    )
+    entries = ["first", "second", "third"]
+    assert only.value == ({"all": entries} if named else entries)
 
 
 def test_a_window_of_all_combinations_shows_the_values_of_each_side() -> None:
