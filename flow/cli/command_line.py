@@ -92,16 +92,17 @@ def print_message(text: str) -> None:
 
 
 def exit_if_hidden() -> None:
-    """End the process with an error message if a file hides the package `recovery`.
+    """End the process with an error message if a file hides a package that commands import.
 
-    A file ``recovery.py`` in the working directory hides the installed package of that name.
+    A file such as ``recovery.py`` in the working directory hides the installed package of its name.
     """
-    spec = find_spec("recovery")
-    if spec is not None and spec.submodule_search_locations is None:
-        sys.exit(
-            f"{spec.origin} hides the package 'recovery', which is installed with flow: rename "
-            "that file, or run the command in another folder"
-        )
+    for name in ("flow_windowing", "recovery"):
+        spec = find_spec(name)
+        if spec is not None and spec.submodule_search_locations is None:
+            sys.exit(
+                f"{spec.origin} hides the package {name!r}, which is installed with flow: rename "
+                "that file, or run the command in another folder"
+            )
 
 
 def add_option(parser: argparse.ArgumentParser, field: ConfigField) -> None:

@@ -107,18 +107,37 @@ def run_beside(file: str, folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "program", ["import flow_windowing", "from recovery import RecoveryConfig"]
+    ("file", "program"),
+    [
+        ("flow.py", "import flow_windowing"),
+        ("flow.py", "from recovery import RecoveryConfig"),
+        ("flow_windowing.py", "from recovery import RecoveryConfig"),
+    ],
 )
-def test_a_file_that_hides_the_package_flow_is_named(program: str, tmp_path: Path) -> None:
+def test_a_file_that_hides_a_package_is_named(file: str, program: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(program)
-    assert run_beside("flow.py", tmp_path, "program.py").splitlines()[-1] == (
-        f"ImportError: {tmp_path / 'flow.py'} hides the package 'flow', which is installed: "
+    assert run_beside(file, tmp_path, "program.py").splitlines()[-1] == (
+        f"ImportError: {tmp_path / file} hides the package {file[:-3]!r}, which is installed: "
         "rename that file, or run the program in another folder"
     )
 
 
-def test_a_file_that_hides_the_package_recovery_is_named(tmp_path: Path) -> None:
-    assert run_beside("recovery.py", tmp_path, "-m", "flow.run", "departures:flow") == (
-        f"{tmp_path / 'recovery.py'} hides the package 'recovery', which is installed with flow: "
-        "rename that file, or run the command in another folder\n"
-    )
+@pytest.mark.parametrize(
+    ("file", "arguments", "where"),
+    [
+        (
+            "flow.py",
+            ["recovery", "status", "state"],
+            "installed: rename that file, or run the program",
+        ),
+        ("flow_windowing.py", ["flow.run", "mine:flow"], "installed with flow"),
+        ("recovery.py", ["flow.run", "mine:flow"], "installed with flow"),
+        ("recovery.py", ["flow.visualize", "mine:flow"], "installed with flow"),
+    ],
+)
+def test_a_command_names_the_file_in_one_sentence(
+    file: str, arguments: list[str], where: str, tmp_path: Path
+) -> None:
+    error = run_beside(file, tmp_path, "-m", *arguments)
+    assert error.startswith(f"{tmp_path / file} hides the package {file[:-3]!r}, which is {where}")
+    assert error.count("\n") == 1
