@@ -392,4 +392,5 @@ def report_of(epoch: int, stats: Stats, feed: FeedReport | None) -> EpochReport:
         end_of_input=control is not None and control.end_of_input,
         lag={step_id: lag for step_id, lag in feed.lag.items() if lag},
         behind={step_id: counts for step_id, counts in feed.behind.items() if counts},
+        behind_by={} if control is None else control.behind_by(),
     )

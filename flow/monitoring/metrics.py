@@ -194,6 +194,12 @@ METRICS = (
         "input have a label, the others are `other`",
         _behind,
     ),
+    Metric(
+        *("flow_source_behind_seconds", "seconds", ("step",)),
+        "distance in time from the newest data, of an input that is behind or counts its unread "
+        "items",
+        lambda status: [Sample((name,), one.seconds) for name, one in status.backlogs.items()],
+    ),
     _of_run(
         *("flow_workers", "processes", "Python workers that took part in the last epoch"),
         lambda status: len(status.workers),

@@ -14,6 +14,8 @@ from flow.engine.epoch.summary import EpochReport, Summary, WatermarkLag
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowError, StepError, error_message, shorten
 from flow.instants import NO_PROGRESS
+from flow.monitoring.backlog import Backlogs, Point, with_point
+from flow.monitoring.bottleneck import Work, limits_of
 from flow.monitoring.run_status import EpochStatus, ErrorStatus, RunState, RunStatus, StepStatus
 from flow.reports.failure_text import describe_failure
 from flow.reports.loss_warnings import LateTotals
@@ -28,10 +30,11 @@ NumberT = TypeVar("NumberT", int, float)
 
 
 class _Sample(NamedTuple):
-    """The totals at a moment: counters by (step, name), and the time worked by step."""
+    """The totals at a moment: counters by (step, name), the time worked by step and by phase."""
 
     counts: Counter[tuple[str, str]]
     busy: Mapping[str, float]
+    phases: Mapping[str, float]
 
 
 class Recorder:
@@ -55,7 +58,9 @@ class Recorder:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
+        self._plan = plan
         self._inputs = plan.sources
+        self._backlogs = Backlogs(plan)
         self._counts: Counter[tuple[str, str]] = Counter()
         self._busy: dict[str, float] = {}
         self._phases: dict[str, float] = {}
@@ -64,7 +69,7 @@ class Recorder:
         self._late = LateValues()
         started = clock()
         self._samples = RateWindow[_Sample]()
-        self._samples.add(started, _Sample(Counter(), {}))
+        self._samples.add(started, _Sample(Counter(), {}, {}))
         self.status = RunStatus.starting(plan, engine, started, trigger_seconds)
 
     def start(self) -> RunStatus:
@@ -83,9 +88,11 @@ class Recorder:
         self._active_at.update((step_id, now) for (step_id, _), n in report.counts.items() if n)
         self._lags.update(report.lags)
         self._late.add(report)
-        steps = self._status_of_steps(report, now)
+        sample = _Sample(self._counts.copy(), self._busy.copy(), self._phases.copy())
+        since, before = self._samples.add(now, sample)
+        steps = self._status_of_steps(report, now, now - since, before)
         status, epoch = self.status, self._epoch(report, now)
-        self.status = replace(
+        status = replace(
             status,
             state=RunState.RUNNING,
             steps=MappingProxyType(steps),
@@ -94,9 +101,18 @@ class Recorder:
             system_time=None if report.system_time is None else report.system_time.timestamp(),
             lag=report.lag,
             behind=report.behind,
+            backlogs=self._backlogs.after(report, self._lags, now),
             workers=report.workers,
             history=(*status.history[-(HISTORY_EPOCHS - 1) :], epoch),
             phase_seconds=dict(self._phases),
+        )
+        work = Work(
+            _differences(self._phases, before.phases), _differences(self._busy, before.busy)
+        )
+        self.status = replace(
+            status,
+            limits=limits_of(status, self._plan, work, now),
+            points=with_point(status.points, self._point(status, report)),
         )
         return self.status
 
@@ -105,11 +121,14 @@ class Recorder:
         state = RunState.STOPPED if summary.stopped or summary.aborted else RunState.ENDED
         return self._over(state)
 
-    def fail(self, error: BaseException) -> RunStatus:
-        """Return the status after the run has raised an error."""
-        text = describe_failure(error) if isinstance(error, FlowError) else error_message(error)
-        text = text or type(error).__name__
-        status = ErrorStatus(self._clock(), text[:_MESSAGE_LENGTH])
+    def fail(self, error: BaseException, has_checkpoint: bool = False) -> RunStatus:
+        """Return the status after the run has raised an error.
+
+        Args:
+            error: the error.
+            has_checkpoint: True if the next run continues from a checkpoint.
+        """
+        status = ErrorStatus(self._clock(), _message(error), remedy=_remedy(error, has_checkpoint))
         if isinstance(error, StepError):
             key = None if error.key is None else shorten(error.key)
             status = replace(status, step_id=error.step_id, key=key, item=error.item)
@@ -125,6 +144,7 @@ class Recorder:
             self.status,
             state=state,
             steps=MappingProxyType(steps),
+            limits=(),
             ended_at=self._clock(),
             error=error,
         )
@@ -141,15 +161,27 @@ class Recorder:
             sum(behind) if behind else None,
         )
 
-    def _status_of_steps(self, report: EpochReport, now: float) -> dict[str, StepStatus]:
-        since, before = self._samples.add(now, _Sample(self._counts.copy(), self._busy.copy()))
-        seconds = now - since
+    def _point(self, status: RunStatus, report: EpochReport) -> Point:
+        behind = status.backlogs.values()
+        return Point(
+            status.history[-1].committed_at,
+            sum(status.steps[name].rates.get("out", 0.0) for name in self._inputs),
+            max((lag.greatest for lag in report.lags.values()), default=None),
+            status.history[-1].behind,
+            max((one.seconds for one in behind), default=0.0),
+            sum(size for (_, name), size in report.gauges.items() if name == "state_bytes"),
+            sum(seconds for name, seconds in report.phases.items() if name != "waiting"),
+        )
+
+    def _status_of_steps(
+        self, report: EpochReport, now: float, seconds: float, before: _Sample
+    ) -> dict[str, StepStatus]:
         counts = _by_step(self._counts)
         rates, shares = dict[str, dict[str, float]](), dict[str, float]()
         if seconds > 0:
             added = {name: n - before.counts[name] for name, n in self._counts.items()}
             rates = _by_step({name: n / seconds for name, n in added.items()})
-            worked = {name: busy - before.busy.get(name, 0.0) for name, busy in self._busy.items()}
+            worked = _differences(self._busy, before.busy)
             shares = {name: busy / seconds for name, busy in worked.items()}
         gauges = _by_step(report.gauges)
         return {
@@ -177,6 +209,33 @@ class Recorder:
         at = None if bound.bound_us <= NO_PROGRESS else bound.bound_us / 1e6
         is_same = (before.held_by, before.held_at) == (bound.setter, at)
         return bound.setter, at, before.held_since if is_same else now
+
+
+def _message(error: BaseException) -> str:
+    """Return the text of an error, without the step, the key and the item of a call."""
+    text = error_message(error)
+    if isinstance(error, StepError):
+        plain = StepError(error.step_id, error.problem)
+        plain.__cause__ = error.__cause__
+        text = describe_failure(plain).removeprefix(f"step {error.step_id!r}: ")
+    elif isinstance(error, FlowError):
+        text = describe_failure(error)
+    return text[:_MESSAGE_LENGTH] or type(error).__name__
+
+
+def _remedy(error: BaseException, has_checkpoint: bool) -> str:
+    """Return what to do after an error that ended a run."""
+    cause = "Remove the cause and start the run again"
+    if isinstance(error, StepError):
+        cause = f"Correct step {error.step_id!r}, or the data, and start the run again"
+    if has_checkpoint:
+        return f"{cause}: it continues after the last commit, and reads what follows once more."
+    return f"{cause}: without recovery=RecoveryConfig(...) it reads its inputs from the start."
+
+
+def _differences(totals: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    """Return the growth of totals by name."""
+    return {name: total - before.get(name, 0.0) for name, total in totals.items()}
 
 
 def _by_step(values: Mapping[tuple[str, str], NumberT]) -> dict[str, dict[str, NumberT]]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from flow.engine.epoch.statistics import STATISTICS, LateItem
 from flow.engine.epoch.summary import WatermarkLag
 from flow.engine.plan.plan import Plan
+from flow.monitoring.backlog import Backlog, Point
 from flow.reports.graph import Graph, GraphEdge, GraphStep, graph_of
 
 
@@ -101,6 +102,7 @@ class ErrorStatus:
         step_id: the step that failed, if one did.
         key: the key of the failed call, as text.
         item: the item of the failed call, as shortened text.
+        remedy: the way to continue, as a sentence.
     """
 
     at: float
@@ -108,6 +110,24 @@ class ErrorStatus:
     step_id: str | None = None
     key: str | None = None
     item: str | None = None
+    remedy: str = ""
+
+
+class Limit(NamedTuple):
+    """Something that limits a run.
+
+    Attributes:
+        kind: ``bottleneck``, ``idle``, ``starved`` for an input without items, or ``held`` for
+            watermarks that do not move.
+        steps: the steps that it concerns.
+        text: a sentence.
+        since: the time at which it began, in seconds since 1970; ``None`` if it is not known.
+    """
+
+    kind: str
+    steps: tuple[str, ...]
+    text: str
+    since: float | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +148,9 @@ class RunStatus:
         system_time: the last epoch's system time, in seconds since 1970.
         lag: the distance of each input from the newest data, in words.
         behind: the number of items not read yet, by input and source partition.
+        backlogs: the unread data of each input that knows it, or is behind.
+        limits: what limits the run, the bottleneck first.
+        points: the course of the last 15 minutes, in order.
         workers: the memory of the Python workers of the last epoch, in bytes, by worker.
         history: the newest epochs, in order.
         phase_seconds: the duration of each phase, summed over the epochs of the run.
@@ -148,6 +171,9 @@ class RunStatus:
     system_time: float | None = None
     lag: Mapping[str, str] = field(default_factory=dict)
     behind: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    backlogs: Mapping[str, Backlog] = field(default_factory=dict)
+    limits: tuple[Limit, ...] = ()
+    points: tuple[Point, ...] = ()
     workers: Mapping[str, int] = field(default_factory=dict)
     history: tuple[EpochStatus, ...] = ()
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -162,6 +188,14 @@ class RunStatus:
         steps = MappingProxyType({step_id: StepStatus() for step_id in plan.steps})
         run_id, graph = uuid.uuid4().hex, graph_of(plan)
         return cls(plan.flow_id, run_id, engine, graph, started_at, trigger_seconds, steps=steps)
+
+
+def _headline(error: ErrorStatus | None) -> str:
+    """Return the step of an error and the first line of its message."""
+    if error is None:
+        return "no message"
+    step = "" if error.step_id is None else f"step {error.step_id!r}: "
+    return step + error.message.splitlines()[0]
 
 
 DEFAULT_PATIENCE_SECONDS = 60.0
@@ -198,8 +232,7 @@ def health_of(status: RunStatus, now: float, patience: float | None = None) -> H
     if limit is None:
         limit = max(DEFAULT_PATIENCE_SECONDS, TRIGGERS * (status.trigger_seconds or 0.0))
     if status.state is RunState.FAILED:
-        message = status.error.message.splitlines()[0] if status.error else "no message"
-        return Health(False, f"the run has failed: {message}")
+        return Health(False, f"the run has failed: {_headline(status.error)}")
     if status.state.is_over:
         return Health(True, f"the run has {status.state.value}")
     if status.engine == "batch":
@@ -245,6 +278,7 @@ def flow_json(status: RunStatus) -> dict[str, Any]:
     shown = {
         "losses": [each.name for each in STATISTICS if each.is_loss],
         "sizes": {each.name: each.column for each in STATISTICS if each.is_shown_size},
+        "units": {each.name: [each.label, each.unit, each.scale] for each in STATISTICS},
     }
     return {**status_json(status), "graph": graph_json(status.graph), "statistics": shown}
 
@@ -259,6 +293,11 @@ def status_json(status: RunStatus) -> dict[str, Any]:
         "edges": [_edge(status, edge.counter) for edge in status.graph.edges],
         "lag": dict(status.lag),
         "behind": {step_id: capped(counts) for step_id, counts in status.behind.items()},
+        "backlogs": {
+            name: {**vars(one), "caught_up_in": one.caught_up_in}
+            for name, one in status.backlogs.items()
+        },
+        "limits": [one._asdict() for one in status.limits],
         "phase_seconds": _rounded(status.phase_seconds),
         "workers": capped(status.workers, MAX_WORKERS),
         "error": None if error is None else dict(vars(error)),
@@ -268,6 +307,11 @@ def status_json(status: RunStatus) -> dict[str, Any]:
 def epochs_json(history: Iterable[EpochStatus]) -> list[dict[str, Any]]:
     """Return epochs, oldest first."""
     return [{**vars(epoch), "phases": _rounded(epoch.phases)} for epoch in history]
+
+
+def points_json(points: Iterable[Point]) -> list[dict[str, Any]]:
+    """Return the course of a run, oldest first."""
+    return [{**one._asdict(), "rate": round(one.rate, 3)} for one in points]
 
 
 def late_json(items: Iterable[LateItem]) -> list[dict[str, Any]]:

@@ -266,16 +266,21 @@ SampleT = TypeVar("SampleT")
 
 
 class RateWindow(Generic[SampleT]):
-    """The samples of totals of the last `RATE_SECONDS`, from which rates are measured."""
+    """The samples of totals of the last seconds, from which rates are measured.
 
-    def __init__(self) -> None:
+    Args:
+        seconds: the period.
+    """
+
+    def __init__(self, seconds: float = RATE_SECONDS) -> None:
+        self._seconds = seconds
         self._samples: deque[tuple[float, SampleT]] = deque()
 
     def add(self, now: float, sample: SampleT) -> tuple[float, SampleT]:
-        """Add a sample; return the newest that is at least `RATE_SECONDS` old, or the first."""
+        """Add a sample; return the newest that is at least the period old, or the first."""
         samples = self._samples
         samples.append((now, sample))
-        while len(samples) > 2 and samples[1][0] <= now - RATE_SECONDS:
+        while len(samples) > 2 and samples[1][0] <= now - self._seconds:
             samples.popleft()
         return samples[0]
 

@@ -23,14 +23,21 @@ from typing_extensions import override
 from flow.durations import duration_us
 from flow.errors import FlowError
 from flow.monitoring.metrics import METRICS
-from flow.monitoring.run_status import RunStatus, epochs_json, flow_json, health_of
+from flow.monitoring.run_status import (
+    RunStatus,
+    epochs_json,
+    flow_json,
+    health_of,
+    points_json,
+)
 from flow.views.answers import JsonAnswer
 from flow.web.hub import Hub, Reader
 from flow.web.inside import Inside, ViewSinks, view_answer
 from flow.web.page_access import Access, cookie_name, is_of_other_site
 
-SILENCE_SECONDS = 15.0
-"""The longest silence of the event stream; a comment then shows that the connection is alive."""
+SILENCE_SECONDS = 3.0
+"""The longest silence of the event stream; an event then shows that the process is alive. A page
+that has received nothing for three times as long shows that the run does not answer."""
 
 PAUSE_SECONDS = 0.2
 """The least time between two events of a reader."""
@@ -198,12 +205,15 @@ class PageHandler(BaseHTTPRequestHandler):
         while sent is None or not sent.state.is_over:
             status = reader.next(SILENCE_SECONDS)
             if status is None:
-                self.wfile.write(b": the run continues\n\n")
+                self._send_event(b"alive", b"{}")
                 continue
             last = 0 if sent is None else sent.epochs
             new = [epoch for epoch in status.history if epoch.index > last]
             if new:
                 self._send_event(b"epochs", _json(epochs_json(new)))
+                since = sent.points[-1].at if sent is not None and sent.points else 0.0
+                points = points_json(one for one in status.points if one.at >= since)
+                self._send_event(b"points", _json(points))
             if sent is None:
                 self._send_event(b"flow", _json(self._flow_json(status)))
             else:

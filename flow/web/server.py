@@ -199,7 +199,8 @@ class LivePage:
 
     def fail(self, error: BaseException) -> None:
         """Publish the status after a failure of the run."""
-        self._hub.publish(self._recorder.fail(error))
+        has_checkpoint = self._inside.reader is not None
+        self._hub.publish(self._recorder.fail(error, has_checkpoint))
 
 
 @contextlib.contextmanager

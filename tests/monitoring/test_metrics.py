@@ -60,6 +60,7 @@ def test_a_scrape_agrees_with_the_reports() -> None:
         ("flow_last_epoch_phase_seconds", ("levels",)): 0.6,
         ("flow_workers_memory_bytes", ()): 3_000,
         ("flow_source_behind_items", ("visits", "visits/0")): 5,
+        ("flow_source_behind_seconds", ("visits",)): 12.0,
         ("flow_step_watermark_lag_seconds", ("hours", "least")): 10.0,
         ("flow_step_watermark_lag_seconds", ("hours", "median")): 12.0,
         ("flow_step_watermark_lag_seconds", ("hours", "greatest")): 60.0,

@@ -11,12 +11,13 @@ from flow import Dataflow, Summary
 from flow.engine.epoch.statistics import MAX_ITEMS, LateItem, LateSource
 from flow.engine.epoch.summary import WatermarkLag
 from flow.engine.plan.compiler import compile_flow
-from flow.errors import StepError
+from flow.errors import SinkError, StepError
 from flow.monitoring.recorder import HISTORY_EPOCHS, Recorder
 from flow.monitoring.run_status import (
     ErrorStatus,
     RunState,
     StepStatus,
+    health_of,
     late_json,
     status_json,
 )
@@ -137,7 +138,26 @@ def test_a_failure_names_its_step_its_key_and_its_item() -> None:
     status = recorded(epoch_report()).fail(error)
     assert (status.state, status.epochs) == (RunState.FAILED, 1)
     assert status.error == ErrorStatus(
-        1_001.0, str(error), step_id="hours", key="'ann'", item="{'at': None}"
+        1_001.0,
+        "the clock raised ValueError: no",
+        step_id="hours",
+        key="'ann'",
+        item="{'at': None}",
+        remedy="Correct step 'hours', or the data, and start the run again: "
+        "without recovery=RecoveryConfig(...) it reads its inputs from the start.",
+    )
+    assert health_of(status, 1_001.0).reason == (
+        "the run has failed: step 'hours': the clock raised ValueError: no"
+    )
+
+
+def test_a_failure_of_a_run_with_a_checkpoint_says_where_the_next_run_continues() -> None:
+    error = recorded(epoch_report()).fail(SinkError("disk full"), has_checkpoint=True).error
+    assert error is not None
+    assert error.message == "disk full"
+    assert error.remedy == (
+        "Remove the cause and start the run again: it continues after the last commit, "
+        "and reads what follows once more."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from socketserver import BaseServer
@@ -81,8 +82,11 @@ def site_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Site]]:
         views: Mapping[str, ViewSink] = MappingProxyType({}),
         shows_values: bool = False,
         flow: Dataflow | None = None,
+        clock: Callable[[], float] = time.time,
+        trigger: float = 1.0,
     ) -> Site:
-        recorder = Recorder(compile_flow(flow), "streaming", 1.0) if flow else recorded()
+        plan = compile_flow(flow) if flow else None
+        recorder = Recorder(plan, "streaming", trigger, clock) if plan else recorded()
         hub = Hub(recorder.status)
         inside = Inside(shows_values)
         server = PageServer(Access(WebAddress(host, 0), token), hub, views, inside)

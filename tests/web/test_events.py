@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import HTTPResponse
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from flow import Summary
 from flow.errors import StepError
+from flow.monitoring.backlog import MAX_POINTS, PERIOD_SECONDS
 from flow.web import hub as hub_module
+from flow.web import requests
 from flow.web import server as server_module
 from flow.web.hub import Hub
 from flow.web.requests import SILENCE_SECONDS
 from flow.web.server import live_page
-from tests.support.monitored import epoch_report, hourly_plan, recorded
+from tests.support.monitored import Clock, epoch_report, hourly_plan, recorded
 from tests.web.conftest import Site
+from tests.web.page_states import RATE, SECONDS, play, shop_flow
 
 ENDED = Summary("hourly", "streaming")
 
@@ -40,6 +44,8 @@ def test_a_reader_gets_the_status_and_then_each_change(site: Site) -> None:
     stream = events(site.open("/events"))
     name, epochs = next(stream)
     assert (name, [epoch["epoch"] for epoch in epochs]) == ("epochs", [0])
+    name, points = next(stream)
+    assert (name, [point["items"] for point in points]) == ("points", [5])
     name, found = next(stream)
     assert (name, found["epochs"], len(found["graph"]["steps"])) == ("flow", 1, 4)
     site.page.report(epoch_report(1))
@@ -47,10 +53,32 @@ def test_a_reader_gets_the_status_and_then_each_change(site: Site) -> None:
     name, epochs = next(stream)
     assert time.monotonic() - start < SILENCE_SECONDS / 2
     assert (name, [epoch["epoch"] for epoch in epochs]) == ("epochs", [1])
+    assert next(stream)[0] == "points"
     name, found = next(stream)
     assert (name, found["epochs"]) == ("status", 2)
     assert found["steps"]["visits"]["counts"] == {"out": 200}
     assert "graph" not in found
+
+
+def test_a_reader_without_news_hears_that_the_run_is_alive(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "SILENCE_SECONDS", 0.05)
+    stream = events(site.open("/events"))
+    assert [next(stream) for _ in range(3)][1:] == [("alive", {}), ("alive", {})]
+
+
+def test_a_reader_that_comes_late_gets_the_last_fifteen_minutes(
+    site_at: Callable[..., Site],
+) -> None:
+    clock = Clock(time.time() - SECONDS)
+    site = site_at(flow=shop_flow(), clock=clock)
+    play(site.page.report, clock)
+    found = dict(islice(events(site.open("/events")), 3))
+    first, *_, last = found["points"]
+    assert len(found["points"]) == MAX_POINTS
+    assert last["at"] - first["at"] == SECONDS - PERIOD_SECONDS
+    assert last["rate"] == pytest.approx(RATE)
 
 
 def test_a_reader_gets_the_end_and_the_stream_ends(site: Site) -> None:

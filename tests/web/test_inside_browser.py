@@ -33,7 +33,7 @@ def key_state(key: str, *, minutes: tuple[int, ...], watermark: int, value: Any)
 KEYS = {
     one["key"]: one
     for one in (
-        key_state("ann", minutes=(1, 2, 4), watermark=3, value={"n": 7}),
+        key_state("ann", minutes=(1, 2, 4), watermark=3, value={"n": 7, "mean": 2.5}),
         key_state(SCRIPT, minutes=(2,), watermark=1, value=SCRIPT),
     )
 }
@@ -88,9 +88,14 @@ def test_a_click_shows_windows_on_an_axis_and_late_values(
     )
     assert second == pytest.approx(line, abs=1)
     assert line < third
-    shown = browser.text("#inside table")
-    assert "65 s behind the watermark: its windows had closed" in shown
-    assert "1970-01-01 00:00:00 to 1970-01-01 00:01:00" in shown
+    shown = browser.text("#inside .late table")
+    assert "65 s behind the watermark, 1970-01-01 00:01:15: its windows had closed" in shown
+    assert "missed 1970-01-01 00:00:00 to 1970-01-01 00:01:00" in shown
+    of_ann = browser.text("#inside .of-key table")
+    assert of_ann.splitlines()[:2] == [
+        "open\tclose\tn\tmean",
+        "2026-01-01 10:01:00\t2026-01-01 10:02:00\t7\t2.5",
+    ]
     assert not browser.scrolls_sideways()
     browser.run("document.getElementById('inside').scrollIntoView()")
     browser.screenshot(tmp_path / f"inside-{size[0]}.png")
@@ -104,8 +109,12 @@ def test_a_key_is_asked_for_by_its_name(browser: Browser, site: Site) -> None:
         "document.querySelector('#inside form').requestSubmit()"
     )
     browser.run(submit, "ann")
-    browser.wait("document.querySelector('#inside pre.state') !== null")
-    assert '"n": 7' in browser.text("#inside pre.state")
+    browser.wait_for("#inside .of-key", 1)
+    assert "2026-01-01 10:04:00" in browser.text("#inside .of-key table")
+    held = browser.run(
+        "return [...document.querySelectorAll('#inside .of-key table')].pop().innerText"
+    )
+    assert held.splitlines() == ["timestamp\tvalue", '2026-01-01 10:04:00\t{"n":7,"mean":2.5}']
     browser.run(submit, "bob")
     browser.wait("document.querySelector('#inside').innerText.includes('keeps nothing of key')")
 
@@ -115,8 +124,8 @@ def test_a_script_in_a_key_or_a_value_is_text(browser: Browser, site: Site) -> N
     browser.wait("document.querySelector('#inside td button') !== null")
     assert browser.text("#inside td button") == SCRIPT
     browser.run("document.querySelector('#inside td button').click()")
-    browser.wait("document.querySelector('#inside pre.state') !== null")
-    assert SCRIPT in browser.text("#inside pre.state")
+    browser.wait_for("#inside .of-key", 1)
+    assert SCRIPT in browser.text("#inside .of-key table")
     assert browser.text("#inside .of-key strong") == SCRIPT
     browser.assert_no_script_ran()
 
@@ -127,16 +136,16 @@ def test_five_late_values_are_listed_newest_first_and_a_button_lists_all_and_fur
     items = [LateItem("hours", "bob", str(n), "gap", n * S, None) for n in range(7)]
     site.page.report(epoch_report(1, late_items=tuple(items)))
     open_hours(browser, site)
-    browser.wait_for("#inside table tr", 1 + 5)
+    browser.wait_for("#inside .late tr", 1 + 5)
     browser.run(
         "[...document.querySelectorAll('#inside button')]"
         ".find(button => button.textContent === 'show all 8').click()"
     )
-    browser.wait_for("#inside table tr", 1 + 8)
+    browser.wait_for("#inside .late tr", 1 + 8)
     newer = LateItem("hours", "bob", "newer", "gap", 10 * S, None)
     site.page.report(epoch_report(2, late_items=(newer,)))
-    browser.wait_for("#inside table tr", 1 + 9)
-    assert "newer" in browser.text("#inside table tr:nth-child(2)")
+    browser.wait_for("#inside .late tr", 1 + 9)
+    assert "newer" in browser.text("#inside .late tr:nth-child(2)")
 
 
 def test_without_values_the_page_says_how_to_show_them(

@@ -66,6 +66,13 @@ class Control:
             min((clock.after_us for clock in clocks), default=now_us),
         )
 
+    def behind_by(self) -> dict[str, float]:
+        """Return the time by which each input is behind that has data left to read, in seconds."""
+        return {
+            name: (self.moment.running_us - self.read_by([name]).after_us) / 1e6
+            for name in {name for name, _ in self.behind}
+        }
+
     def to_json(self) -> dict[str, Any]:
         """Return the control as JSON, without fields that have their default."""
         moment = self.moment

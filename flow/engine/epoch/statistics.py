@@ -72,6 +72,12 @@ class Statistic:
         return self.own_metric or f"flow_step_{self.name}{suffix}"
 
     @property
+    def label(self) -> str:
+        """The name in words, without a unit."""
+        name = self.name if self.is_counter else self.metric.removeprefix("flow_step_")
+        return name.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
+
+    @property
     def is_shown_size(self) -> bool:
         """True for a size that the page and the table show of the steps that have it."""
         return not self.is_counter and bool(self.column) and not self.is_always_shown

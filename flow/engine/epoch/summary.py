@@ -74,6 +74,8 @@ class EpochReport:
         lag: the distance of each input from the newest data, in words, for inputs that know it.
         behind: the number of items not read yet, by input and source partition, for inputs that
             know it.
+        behind_by: the distance in time of each input that has data left to read, in seconds: all
+            data that had arrived by then has been read.
         phases: the duration of each phase of the epoch in seconds, in order: ``waiting``,
             ``planning``, ``starting``, ``reading``, ``levels``, ``sinks``, ``spark``, ``commit``.
             The sum of ``reading``, ``levels``, ``sinks`` and ``spark`` is the duration of Spark's
@@ -102,6 +104,7 @@ class EpochReport:
     end_of_input: bool = False
     lag: Mapping[str, str] = field(default_factory=dict)
     behind: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    behind_by: Mapping[str, float] = field(default_factory=dict)
     phases: Mapping[str, float] = field(default_factory=dict)
     busy: Mapping[str, float] = field(default_factory=dict)
     lags: Mapping[str, WatermarkLag] = field(default_factory=dict)

@@ -31,6 +31,22 @@ export function duration(seconds) {
   return days < 10 ? `${days} d ${Math.floor((seconds % 86400) / 3600)} h` : `${WHOLE.format(days)} d`;
 }
 
+// The time of day of an instant in UTC, from seconds since 1970.
+export const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19);
+
+// A size of a step's state with its unit.
+export function sized(number, [, unit, scale]) {
+  if (unit === "bytes") return bytes(number);
+  return unit === "seconds" ? duration(number * scale) : whole(number);
+}
+
+// An estimate of a duration, in one unit.
+export function rough(seconds) {
+  if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${WHOLE.format(seconds / 86400)} d`;
+}
+
 export function cut(text, most) {
   const letters = [...text];
   return letters.length <= most ? text : `${letters.slice(0, most - 1).join("")}…`;

@@ -1,6 +1,6 @@
 // The inside of a keyed step: its newest late values, and its keys' windows on a time axis.
 
-import { cut, duration, element, whole } from "/format.js";
+import { cut, duration, element, pairs, whole } from "/format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const LANE = 16;
@@ -28,6 +28,8 @@ function shown(seconds) {
   return date.toISOString().replace("T", " ").replace(/(\.000)?Z$/, "");
 }
 
+// An instant in RFC 3339 as the page shows it; other text, such as that of a hold, as it is.
+const instant = (text) => (text && /^[-0-9]+T/.test(text) ? shown(Date.parse(text) / 1000) : text || "");
 const seconds = (text) => (text ? Date.parse(text) / 1000 : NaN);
 const inWords = (value) => cut(typeof value === "string" ? value : JSON.stringify(value), MOST_LETTERS);
 
@@ -53,16 +55,18 @@ function plainButton(text, onClick) {
   return made;
 }
 
-function missed(late) {
-  const spans = late.windows.map((one) => `${shown(one.open)} to ${shown(one.close)}`);
-  const more = late.missed - late.windows.length;
-  return more > 0 ? `${spans.join("; ")}; ${more} more` : spans.join("; ");
+function missed({ windows, missed: count }) {
+  const spans = windows.map((one) => `${shown(one.open)} to ${shown(one.close)}`);
+  if (count > windows.length) spans.push(`${count - windows.length} more`);
+  return spans.length ? `; missed ${spans.join("; ")}` : "";
 }
 
 // Why a value was late: the rule that held, with the numbers of the value.
 function why(late) {
-  const reason = REASONS[late.reason] || late.reason.replaceAll("_", " ");
-  return late.watermark === null ? reason : `${duration(Math.abs(late.watermark - late.timestamp))} ${late.watermark >= late.timestamp ? "behind" : "ahead of"} the watermark: ${reason}`;
+  const reason = `${REASONS[late.reason] || late.reason.replaceAll("_", " ")}${missed(late)}`;
+  if (late.watermark === null) return reason;
+  const side = late.watermark >= late.timestamp ? "behind" : "ahead of";
+  return `${duration(Math.abs(late.watermark - late.timestamp))} ${side} the watermark, ${shown(late.watermark)}: ${reason}`;
 }
 
 // The time axis that the keys share: all windows, and watermarks near them.
@@ -123,15 +127,26 @@ function readKey({ key, due, state }) {
   return {
     key, due, state,
     watermark: isTimed ? seconds(state.watermark) : NaN,
-    windows: windows.filter((one) => one.open && one.close).map((one) => ({ id: one.id, from: seconds(one.open), to: seconds(one.close), text: inWords(one.value) })),
+    windows: windows.filter((one) => one.open && one.close).map((one) => ({ id: one.id, from: seconds(one.open), to: seconds(one.close), value: one.value, text: inWords(one.value) })),
+    held,
     buffered: held.map((one) => seconds(one && one.timestamp)).filter((time) => !Number.isNaN(time)).slice(0, 200),
   };
 }
 
-// The newest windows of a key with their contents, in a line.
-function contents(windows) {
-  const newest = windows.slice(-MOST_LISTED).map((one) => `${shown(one.from)}: ${cut(one.text, 60)}`);
-  return `${windows.length > MOST_LISTED ? "… " : ""}${newest.join(" · ")}`;
+// The open windows of a key as a table of their bounds and values, the newest last.
+function windowTable(windows) {
+  const isNamed = windows.every(({ value }) => value !== null && typeof value === "object" && !Array.isArray(value));
+  const names = isNamed ? [...new Set(windows.flatMap(({ value }) => Object.keys(value)))] : ["value"];
+  const cells = ({ value }) => (isNamed ? names.map((name) => (name in value ? inWords(value[name]) : "")) : [inWords(value)]);
+  return table(["open", "close", ...names], windows.map((one) => [shown(one.from), shown(one.to), ...cells(one)]));
+}
+
+// The state of a key that has no windows: its fields by name, or the value.
+function plainState(state) {
+  if (state === null || typeof state !== "object" || Array.isArray(state)) return element("div", inWords(state));
+  const list = element("dl");
+  pairs(list, Object.entries(state).filter(([name]) => name !== "clock").map(([name, value]) => [name, inWords(value)]));
+  return list;
 }
 
 function keyBlock(one, axis, width, isWhole) {
@@ -140,13 +155,16 @@ function keyBlock(one, axis, width, isWhole) {
   if (!Number.isNaN(one.watermark)) notes.push(`watermark ${shown(one.watermark)}`);
   if (one.windows.length) notes.push(one.windows.length === 1 ? "1 open window" : `${whole(one.windows.length)} open windows`);
   if (one.buffered.length) notes.push(one.buffered.length === 1 ? "1 value held" : `${whole(one.buffered.length)} values held`);
-  if (one.due) notes.push(`due ${one.due.replace("T", " ").replace("Z", "")}`);
+  if (one.due) notes.push(`due ${instant(one.due)}`);
   const head = element("div");
   head.append(element("strong", one.key), element("span", ` ${notes.join(" · ")}`, "quiet"));
   block.append(head);
   if (axis && (one.windows.length || one.buffered.length)) block.append(picture(one, axis, width));
-  if (isWhole) block.append(element("pre", JSON.stringify(one.state, null, 1), "state"));
-  else block.append(element("div", one.windows.length ? contents(one.windows) : inWords(one.state), "quiet"));
+  const listed = isWhole ? one.windows : one.windows.slice(-MOST_LISTED);
+  if (listed.length) block.append(windowTable(listed));
+  if (listed.length < one.windows.length) block.append(element("div", `the newest ${listed.length} of ${whole(one.windows.length)}; all of them: enter the key`, "quiet"));
+  if (!one.windows.length) block.append(plainState(one.state));
+  if (isWhole && one.held.length) block.append(element("h3", "Values held"), table(["timestamp", "value"], one.held.map((held) => [instant(held.timestamp), inWords(held.value)])));
   return block;
 }
 
@@ -195,7 +213,7 @@ export class StepInside {
       this.place.replaceChildren(element("h3", "Inside"), element("p", howToShow, "quiet"));
       return;
     }
-    this.late = element("div");
+    this.late = element("div", undefined, "late");
     this.state = element("div");
     const form = element("form");
     const key = element("input");
@@ -225,7 +243,7 @@ export class StepInside {
   // The first of the late values, and a button for all, so that the keys below stay in sight.
   listLate(late) {
     const listed = this.hasAllLate ? late : late.slice(0, FIRST_LATE);
-    this.late.replaceChildren(table(["key", "value", "timestamp", "watermark", "why", "missed windows"], listed.map((one) => this.lateRow(one))));
+    this.late.replaceChildren(table(["key", "value", "timestamp", "why"], listed.map((one) => this.lateRow(one))));
     if (listed.length === late.length) return;
     this.late.append(
       plainButton(`show all ${late.length}`, () => {
@@ -243,7 +261,7 @@ export class StepInside {
         this.showState(one.key);
       }),
     );
-    return [cell, cut(one.value, MOST_LETTERS), shown(one.timestamp), one.watermark === null ? "none yet" : shown(one.watermark), why(one), missed(one)];
+    return [cell, cut(one.value, MOST_LETTERS), shown(one.timestamp), why(one)];
   }
 
   async showState(key) {
@@ -257,14 +275,14 @@ export class StepInside {
     }
     const keys = found.keys.map(readKey);
     const axis = axisOf(keys);
-    const width = Math.max(240, (this.place.clientWidth || 600) - 4);
+    const width = Math.max(240, (this.place.clientWidth || 600) - 16);
     const rest = keys.length < found.total ? `, of which ${whole(keys.length)} are shown` : "";
-    const at = `after epoch ${found.epoch}, at ${(found.now || "").replace("T", " ").replace("Z", "")} UTC: ${whole(found.total)} keys${rest}`;
+    const at = `after epoch ${found.epoch}, at ${instant(found.now)} UTC: ${whole(found.total)} keys${rest}`;
     const made = [element("p", at, "quiet")];
     if (axis) {
       const scale = element("div", undefined, "scale quiet");
-      scale.append(element("span", shown(axis.first)), element("span", "bars: open windows; line: watermark; dots: values held"), element("span", shown(axis.last)));
-      made.push(scale);
+      scale.append(element("span", shown(axis.first)), element("span", shown(axis.last)));
+      made.push(element("div", "bars: open windows; line: watermark; dots: values held", "quiet"), scale);
     }
     made.push(...keys.map((one) => keyBlock(one, axis, width, keys.length === 1 && key !== "")));
     this.state.replaceChildren(...made);
