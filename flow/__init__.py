@@ -25,7 +25,7 @@ from flow.errors import (
 from flow.execution import run
 from flow.frames import to_dataframe
 from flow.instants import Instant, Moment
-from flow.reports import graph_svg as _graph_svg  # noqa: F401  (it registers a flow's display)
+from flow.reports import graph as _graph  # noqa: F401  (it registers a flow's display)
 
 __version__ = "0.1.0.dev0"
 

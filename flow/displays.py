@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 Bundle: TypeAlias = dict[str, str]
-"""The forms of an object by media type, such as ``image/svg+xml``."""
+"""The forms of an object by media type, such as ``text/markdown``."""
 
 _DISPLAYS: dict[type, Callable[[Any], Bundle]] = {}
 

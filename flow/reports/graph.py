@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flow.dataflow import Dataflow, Operator, Step
+from flow.displays import display_as
 from flow.durations import duration_text
 from flow.engine.plan.compiler import assign_levels, find_feeds, find_reads
 from flow.engine.plan.plan import Plan
@@ -189,6 +190,10 @@ def to_mermaid(flow: Dataflow) -> str:
         wait = f", which waits {duration_text(waits_us)}" if waits_us else ""
         lines += [f'    {names[up]} -.->|"holds{wait}"| {names[step_id]}' for up in holders]
     return "\n".join(lines)
+
+
+# JupyterLab, Notebook 7 and VS Code draw Mermaid in Markdown; others show its text.
+display_as(Dataflow, lambda flow: {"text/markdown": f"```mermaid\n{to_mermaid(flow)}\n```"})
 
 
 def _held_steps(plan: Plan) -> dict[str, tuple[list[str], int]]:
