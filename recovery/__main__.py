@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -156,7 +157,7 @@ def _seed(path: str, *, flow: str, file: str, step: str, trust: bool, **layout: 
 
 def _print_result(result: Any, options: argparse.Namespace) -> int:
     is_json = getattr(options, "json", False)
-    _print(json.dumps(result.to_json(), indent=1) if is_json else str(result))
+    _print(json.dumps(asdict(result), indent=1) if is_json else str(result))
     return 0
 
 

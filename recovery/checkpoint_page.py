@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from flow.config.flow_config import web_address
-from flow.engine.checkpoint.lock import Lease
+from flow.engine.checkpoint.lock import Claim, Lease
 from flow.engine.epoch.statistics import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.monitoring.run_status import ErrorStatus, RunState, RunStatus, StepStatus, graph_from_json
 from flow.web.hub import Hub
@@ -56,10 +57,10 @@ def serve(
     checkpoint = open_checkpoint(path)
     spark = checkpoint.spark
     inside = Inside(shows_values, HOW_TO_SHOW)
-    inside.reader = lambda step_id, key: inspect(path, step_id, key=key, spark=spark).to_json()
+    inside.reader = lambda step_id, key: asdict(inspect(path, step_id, key=key, spark=spark))
     lease = Lease(checkpoint.files)
     mark = _mark(checkpoint, lease)
-    hub = Hub(run_status(checkpoint, lease))
+    hub = Hub(run_status(checkpoint, *mark[2:]))
     server = PageServer(access, hub, inside=inside)
     try:
         say(f"page of {path}: {server.url}")
@@ -68,26 +69,38 @@ def serve(
             now = open_checkpoint(path, spark)
             before, mark = mark, _mark(now, lease)
             if mark != before:
-                hub.publish(run_status(now, lease))
+                hub.publish(run_status(now, *mark[2:]))
     finally:
         server.close()
 
 
-def _mark(checkpoint: CheckpointReader, lease: Lease) -> Any:
-    """Look at the lease; return what changes with each epoch and with the end of a run."""
+def _mark(
+    checkpoint: CheckpointReader, lease: Lease
+) -> tuple[list[int], int | None, Claim | None, bool]:
+    """Look at the lease, and return what changes with each epoch and with the end of a run.
+
+    The result is the last finished epoch, the epoch that began and did not finish, the holder of
+    the lease, and True if the holder has ended.
+    """
     is_over = lease.is_over() is True
     return checkpoint.committed[-1:], checkpoint.begun, lease.holder, is_over
 
 
-def run_status(checkpoint: CheckpointReader, lease: Lease) -> RunStatus:
-    """Return the status of the run that a checkpoint belongs to, as of its last epoch."""
+def run_status(checkpoint: CheckpointReader, holder: Claim | None, is_over: bool) -> RunStatus:
+    """Return the status of the run that a checkpoint belongs to, as of its last epoch.
+
+    Args:
+        checkpoint: the checkpoint.
+        holder: the process that holds the checkpoint's lock.
+        is_over: True if no process runs on the checkpoint.
+    """
     found = status(checkpoint.root, spark=checkpoint.spark)
     last = found.last
     seconds = None if last is None else checkpoint.log(last).moment.now_us / 1e6
     graph = graph_from_json(checkpoint.identity.recovery["graph"])
     sizes: dict[str, dict[str, int]] = {step.step_id: {} for step in graph.steps}
     sizes |= {one.step: _sizes(one) for one in found.steps}
-    state, error = _end(lease, found, seconds)
+    state, error = _end(found, holder, seconds) if is_over else (RunState.RUNNING, None)
     return RunStatus(
         found.flow,
         found.run_id,
@@ -106,12 +119,9 @@ def run_status(checkpoint: CheckpointReader, lease: Lease) -> RunStatus:
 
 
 def _end(
-    lease: Lease, found: CheckpointStatus, seconds: float | None
+    found: CheckpointStatus, holder: Claim | None, seconds: float | None
 ) -> tuple[RunState, ErrorStatus | None]:
-    """Return the state of the run, and an error for a run that was killed."""
-    is_over, holder = lease.is_over(), lease.holder
-    if not is_over:
-        return RunState.RUNNING, None
+    """Return the state of a run that is over, and an error for a run that was killed."""
     again = "" if found.begun is None else f"; the next run does epoch {found.begun} again"
     if holder is not None:
         message = (

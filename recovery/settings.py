@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flow.checks import check_choice, check_whole
@@ -118,7 +118,7 @@ class RecoveryConfig:
         Raises:
             CheckpointError: if the checkpoint has no epoch, or no state of the step or the key.
         """
-        return inspecting.inspect(self.path, step_id, key=key, spark=spark).to_json()
+        return asdict(inspecting.inspect(self.path, step_id, key=key, spark=spark))
 
 
 def _checked_steps(steps: object) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
@@ -59,10 +59,6 @@ class StepState:
     total: int
     keys: tuple[KeyState, ...]
     version: int | None = None
-
-    def to_json(self) -> Json:
-        """Return the state as JSON."""
-        return asdict(self)
 
     def __str__(self) -> str:
         """Return the state as text for people."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from flow.checks import check_whole
 from flow.columns.chunks import key_array
@@ -26,14 +25,14 @@ from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.state.segment import lay_out
-from flow.engine.state.store import PROGRESS_SEGMENT, SEED_SCHEMA, Seed
+from flow.engine.state.store import PROGRESS_SEGMENT, SEED_SCHEMA, Seed, seed_files, seeds_in
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
 from flow.keyed.state import StateCounts
 from flow.keyed.step import Stateful
 from recovery.identity.admitting import admit
 from recovery.identity.fingerprint import without_levels
 from recovery.reading.checkpoint_reader import CheckpointReader, files_in, open_checkpoint
-from recovery.reading.epoch_state import EpochState, KeySnapshot, decode_segment, shard_of_key
+from recovery.reading.epoch_state import EpochState, KeySnapshot, decode_segment
 from recovery.reading.file_problems import PathLike, directory_path
 
 if TYPE_CHECKING:
@@ -182,19 +181,17 @@ def store_seeds(files: CheckpointFiles, identity: Identity, states: list[Unplace
 
 
 def seeds_of(state: UnplacedState, shards: int) -> Iterator[Seed]:
-    """Yield the seeds of a step's state in a layout with `shards` shards."""
+    """Yield the headers and segments of a step's state in a new layout."""
     step_id, name = state.step_id, state.name
-    dealt: dict[int, dict[str, tuple[bytes, int]]] = defaultdict(dict)
-    keys = [kept.key for kept in state.keys]
-    numbers = shard_of(hash_keys(key_array(keys, step_id)), shards).tolist()
-    for shard, kept in zip(numbers, state.keys, strict=True):
-        dealt[shard][kept.key] = kept.snapshot, kept.due_us
-    known = {kept.key: kept.counts for kept in state.keys if kept.counts is not None}
+    dealt: dict[int, list[KeySnapshot]] = defaultdict(list)
+    for shard, kept in zip(_shards_of(state.keys, step_id, shards), state.keys, strict=True):
+        dealt[shard].append(kept)
     for shard, of_shard in sorted(dealt.items()):
-        counts = {key: known[key] for key in of_shard if key in known}
+        contents = {kept.key: (kept.snapshot, kept.due_us) for kept in of_shard}
+        counts = {kept.key: kept.counts for kept in of_shard if kept.counts is not None}
         is_counted = len(counts) == len(of_shard)
         header, segments = lay_out(
-            of_shard, step_id, state.settings, counts if is_counted else None
+            contents, step_id, state.settings, counts if is_counted else None
         )
         yield Seed(step_id, shard, name, None, header.encode())
         for number, segment in enumerate(segments):
@@ -206,27 +203,32 @@ def seeds_of(state: UnplacedState, shards: int) -> Iterator[Seed]:
             yield Seed(step_id, shard, name, PROGRESS_SEGMENT, state.progress)
 
 
+def _shards_of(keys: list[KeySnapshot], step_id: str, shards: int) -> list[int]:
+    """Return the shard of each key in a layout."""
+    array = key_array([kept.key for kept in keys], step_id)
+    return [*map(int, shard_of(hash_keys(array), shards))]
+
+
 def write_seeds(root: str, seeds: Iterable[Seed]) -> None:
     """Write seeds to a new directory; without seeds, a file without rows.
 
     So a missing directory, or a directory without files, is damage.
     """
     place = locate(root)
-    filesystem, path = place.filesystem, place.path
-    filesystem.create_dir(path)
+    place.filesystem.create_dir(place.path)
     rows: dict[int, list[Seed]] = defaultdict(list, {0: []})
-    writers: dict[int, pq.ParquetWriter] = {}
-    try:
-        for seed in seeds:
-            number = seed.shard % FILES
-            rows[number].append(seed)
-            if len(rows[number]) >= _ROWS:
-                _write(writers, filesystem, path, number, rows.pop(number))
-        for number, left in rows.items():
-            _write(writers, filesystem, path, number, left)
-    finally:
-        for writer in writers.values():
-            writer.close()
+    for seed in seeds:
+        rows[seed.shard % FILES].append(seed)
+    for number, of_file in rows.items():
+        columns = {
+            field.name: [getattr(seed, field.name) for seed in of_file] for field in SEED_SCHEMA
+        }
+        pq.write_table(
+            pa.table(columns, SEED_SCHEMA),
+            f"{place.path}/part-{number:02d}.parquet",
+            filesystem=place.filesystem,
+            row_group_size=_ROWS,
+        )
 
 
 def check_seeds(root: str, states: Iterable[UnplacedState], shards: int) -> None:
@@ -235,43 +237,17 @@ def check_seeds(root: str, states: Iterable[UnplacedState], shards: int) -> None
     Raises:
         CheckpointError: if a key is missing, duplicate or different.
     """
-    found: dict[str, dict[str, tuple[bytes, int]]] = defaultdict(dict)
-    for seed in read_seed_rows(root):
+    found: dict[str, list[tuple[str, bytes, int]]] = defaultdict(list)
+    for seed in seeds_in(root, seed_files(root)):
         if seed.number is None or seed.number == PROGRESS_SEGMENT:
             continue
-        for kept in decode_segment(seed.content, seed.shard, seed.number, seed.step):
-            shard = shard_of_key(kept.key, seed.step, shards)
-            if kept.key in found[seed.name] or shard != seed.shard:
-                raise CheckpointError(f"{root}: key {kept.key!r} is not where it belongs")
-            found[seed.name][kept.key] = kept.snapshot, kept.due_us
+        keys = decode_segment(seed.content, seed.shard, seed.number, seed.step)
+        if {*_shards_of(keys, seed.step, shards)} - {seed.shard}:
+            raise CheckpointError(f"{root}: step {seed.step!r} has keys in a wrong shard")
+        found[seed.name] += [kept[:3] for kept in keys]
     for state in states:
-        wanted = {kept.key: (kept.snapshot, kept.due_us) for kept in state.keys}
-        if found.get(state.name, {}) != wanted:
+        if sorted(found[state.name]) != sorted(kept[:3] for kept in state.keys):
             raise CheckpointError(f"{root}: step {state.step_id!r} has not kept all its keys")
-
-
-def read_seed_rows(root: str) -> Iterator[Seed]:
-    """Yield the seeds in a directory."""
-    place = locate(root)
-    filesystem = place.filesystem
-    for info in filesystem.get_file_info(fs.FileSelector(place.path)):
-        table = pq.read_table(info.path, filesystem=filesystem, schema=SEED_SCHEMA)
-        for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
-            yield Seed(*row)
-
-
-def _write(
-    writers: dict[int, pq.ParquetWriter],
-    filesystem: fs.FileSystem,
-    path: str,
-    number: int,
-    rows: list[Seed],
-) -> None:
-    if number not in writers:
-        name = f"{path}/part-{number:02d}.parquet"
-        writers[number] = pq.ParquetWriter(name, SEED_SCHEMA, filesystem=filesystem)
-    columns = {field.name: [getattr(row, field.name) for row in rows] for field in SEED_SCHEMA}
-    writers[number].write_table(pa.table(columns, SEED_SCHEMA))
 
 
 @dataclass(frozen=True)

@@ -10,29 +10,22 @@ that loads a seed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
-
-from flow.connectors.source import Json
-from flow.errors import CheckpointError
-from recovery.reading.checkpoint_reader import CheckpointReader, open_checkpoint
-from recovery.reading.file_problems import PathLike
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 import json
 import re
-from collections.abc import Callable
-from dataclasses import field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from flow.errors import first_line
-from recovery.reading.file_problems import FileProblem, command
+from flow.connectors.source import Json
+from flow.errors import CheckpointError, first_line
+from recovery.reading.checkpoint_reader import CheckpointReader, open_checkpoint
+from recovery.reading.file_problems import FileProblem, PathLike, command
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from flow.connectors.files.filesystems import Place
     from recovery.reading.checkpoint_files import CheckpointFiles
 
@@ -57,10 +50,6 @@ class Relocation:
     files: tuple[str, ...]
     backup: str
     done: bool
-
-    def to_json(self) -> Json:
-        """Return the relocation as JSON."""
-        return asdict(self)
 
     def __str__(self) -> str:
         """Return the relocation as text for people."""
@@ -108,8 +97,6 @@ def _write(
 ) -> None:
     """Write the backup of the old files, then the new files."""
     files = checkpoint.files
-    if files.exists(relocation.backup):
-        raise CheckpointError(f"{checkpoint.root}/{relocation.backup} exists already: try again")
     files.write_text(f"{relocation.backup}/{NOTE}", _note(relocation))
     for file in changed:
         files.write_text(f"{relocation.backup}/{file.file}", file.before)

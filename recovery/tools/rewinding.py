@@ -64,13 +64,9 @@ class Rewind:
     backup: str
     done: bool
 
-    def to_json(self) -> Json:
-        """Return the rewind as JSON."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, content: Json) -> Rewind:
-        """Read a rewind from the JSON of `to_json`."""
+        """Read a rewind from a journal."""
         lists = {name: tuple(content[name]) for name in ("undone", "moved")}
         return cls(**{**content, **lists})
 
@@ -204,13 +200,11 @@ def _begin(checkpoint: CheckpointReader, planned: Rewind) -> None:
         CheckpointError: if the backup folder exists.
     """
     files = checkpoint.files
-    if files.exists(planned.backup):
-        raise CheckpointError(f"{checkpoint.root}/{planned.backup} exists already: try again")
     identity = checkpoint.identity.set_back(planned.epoch, _plans(checkpoint, planned))
     journal = {
         "version": VERSION,
         "finish": command("rewind", checkpoint.root, "--epoch", planned.epoch, "--yes"),
-        "rewind": planned.to_json(),
+        "rewind": asdict(planned),
         "identity": identity.to_json(),
     }
     files.write(files.CHANGE, journal)

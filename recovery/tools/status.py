@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flow.connectors.source import Json
@@ -118,10 +118,6 @@ class CheckpointStatus:
     sources: tuple[SourceStatus, ...]
     steps: tuple[StepStatus, ...]
     tables: tuple[TableStatus, ...] = ()
-
-    def to_json(self) -> Json:
-        """Return the status as JSON."""
-        return asdict(self)
 
     def __str__(self) -> str:
         """Return the status as a table for people."""

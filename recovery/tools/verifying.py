@@ -9,8 +9,10 @@ names the id of its version; versions count from 1, so that batch n makes versio
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flow.engine.checkpoint.stored_log import LogFiles, entries_of, missing_page, summary_of
@@ -18,21 +20,20 @@ from flow.engine.feed.offsets import EpochOffset
 from flow.engine.progress.stream_progress import StepProgress
 from flow.engine.tables.table_files import SEAL, files_of, folder_of
 from flow.errors import CheckpointError, first_line
-from recovery.reading.checkpoint_reader import CheckpointReader, open_checkpoint, open_files
+from recovery.reading.checkpoint_reader import (
+    CheckpointReader,
+    StateIds,
+    open_checkpoint,
+    open_files,
+)
 from recovery.reading.epoch_state import EpochState, KeySnapshot, decode_segment, load_snapshot
 from recovery.reading.file_problems import FileProblem, PathLike, command, java_reason
-from recovery.tools.relocating import lost_inputs
+from recovery.tools.relocating import Here, lost, lost_inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from recovery.reading.checkpoint_files import CheckpointFiles
-import json
-from dataclasses import field
-from functools import partial
-
-from recovery.reading.checkpoint_reader import StateIds
-from recovery.tools.relocating import Here, lost
 
 FROM_A_COPY = "put it back from a copy of the checkpoint, or start over on another one"
 
@@ -367,7 +368,12 @@ class StateFiles:
             yield from self._operator(operator)
             for partition, id_ in enumerate(ids):
                 folder = f"{self.checkpoint.identity.spark}/state/{operator}/{partition}"
-                yield from self._partition(_Partition(self, folder, codec), version, id_)
+                try:
+                    needed = self._needed(folder, (version, id_), codec)
+                except FileProblem as problem:
+                    yield problem
+                else:
+                    yield from self._seen(needed, codec)
 
     def _operator(self, operator: int) -> Iterator[FileProblem]:
         """Yield the problems of an operator's metadata."""
@@ -393,15 +399,47 @@ class StateFiles:
             return FileProblem(name, f"cannot be read: {first_line(error)}")
         return None
 
-    def _partition(self, state: _Partition, version: int, id_: str) -> Iterator[FileProblem]:
-        try:
-            needed = state.needed(version, id_)
-        except FileProblem as problem:
-            yield problem
-            return
-        yield from self.seen(needed, state.codec)
+    def _needed(self, folder: str, wanted: tuple[int, str], codec: str) -> list[str]:
+        """Return the files from which Spark loads a version, the pair of its number and its id.
 
-    def seen(self, names: list[str], codec: str) -> Iterator[FileProblem]:
+        Raises:
+            FileProblem: if a file that names others is missing or not whole.
+        """
+
+        def changelog(version: tuple[int, str]) -> str:
+            return f"{folder}/{version[0]}_{version[1]}.changelog"
+
+        def snapshot(version: tuple[int, str]) -> str:
+            return f"{folder}/{version[0]}_{version[1]}.zip"
+
+        files = self.checkpoint.files
+        if files.exists(snapshot(wanted)):
+            return self._with_parts(folder, snapshot(wanted), codec)
+        for problem in self._seen([changelog(wanted)], codec):
+            raise problem
+        lineage = files.changelog_lineage(changelog(wanted), codec)
+        before = [version for version in lineage if version[0] < wanted[0]]
+        changes = [changelog(wanted)]
+        for version in reversed(before):
+            if files.exists(snapshot(version)):
+                return [*self._with_parts(folder, snapshot(version), codec), *reversed(changes)]
+            changes.append(changelog(version))
+        # Changelogs back to version 1 are not enough: only snapshots hold the ids of variables.
+        raise FileProblem(snapshot(before[0] if before else wanted), "is missing")
+
+    def _with_parts(self, folder: str, snapshot: str, codec: str) -> list[str]:
+        """Return a snapshot and the files that it lists, after a check of their sizes."""
+        for problem in self._seen([snapshot], codec):
+            raise problem
+        files, needed = self.checkpoint.files, [snapshot]
+        for part, size in files.snapshot_parts(snapshot):
+            name = f"{folder}/SSTs/{part}"
+            if files.exists(name) and files.size(name) != size:
+                raise FileProblem(name, f"has {files.size(name)} bytes, and had {size}")
+            needed.append(name)
+        return needed
+
+    def _seen(self, names: list[str], codec: str) -> Iterator[FileProblem]:
         """Yield the problems of files of the state; each file is read once."""
         return self._found(names, partial(self._problem_of, codec=codec))
 
@@ -426,63 +464,6 @@ class StateFiles:
         except FileProblem as problem:
             return problem
         return None
-
-
-@dataclass(frozen=True)
-class _Partition:
-    """The state of one partition of one level.
-
-    Attributes:
-        state: the files of the whole state, with the results of checks.
-        folder: the folder of the partition's files.
-        codec: the compression codec of changelogs.
-    """
-
-    state: StateFiles
-    folder: str
-    codec: str
-
-    def needed(self, version: int, id_: str) -> list[str]:
-        """Return the files from which Spark loads a version.
-
-        Raises:
-            FileProblem: if a file that names others is missing or not whole.
-        """
-        files = self.state.checkpoint.files
-        newest = self._changelog(version, id_)
-        if files.exists(self._snapshot(version, id_)):
-            return self._with_parts(self._snapshot(version, id_))
-        for problem in self.state.seen([newest], self.codec):
-            raise problem
-        lineage = files.changelog_lineage(newest, self.codec)
-        before = [one for one in lineage if one[0] < version]
-        changes = [newest]
-        for one in reversed(before):
-            if files.exists(self._snapshot(*one)):
-                return [*self._with_parts(self._snapshot(*one)), *reversed(changes)]
-            changes.append(self._changelog(*one))
-        # Changelogs back to version 1 are not enough: only snapshots hold the ids of variables.
-        first = before[0] if before else (version, id_)
-        raise FileProblem(self._snapshot(*first), "is missing")
-
-    def _with_parts(self, snapshot: str) -> list[str]:
-        """Return a snapshot and the files that it lists, after a check of their sizes."""
-        for problem in self.state.seen([snapshot], self.codec):
-            raise problem
-        files = self.state.checkpoint.files
-        needed = [snapshot]
-        for part, size in files.snapshot_parts(snapshot):
-            name = f"{self.folder}/SSTs/{part}"
-            if files.exists(name) and files.size(name) != size:
-                raise FileProblem(name, f"has {files.size(name)} bytes, and had {size}")
-            needed.append(name)
-        return needed
-
-    def _snapshot(self, version: int, id_: str) -> str:
-        return f"{self.folder}/{version}_{id_}.zip"
-
-    def _changelog(self, version: int, id_: str) -> str:
-        return f"{self.folder}/{version}_{id_}.changelog"
 
 
 def newest_whole(checkpoint: CheckpointReader, before: int) -> int | None:

@@ -44,7 +44,9 @@ def get(url: str) -> Any:
 
 def status_of(path: Path) -> RunStatus:
     checkpoint = open_checkpoint(path)
-    return run_status(checkpoint, Lease(checkpoint.files))
+    lease = Lease(checkpoint.files)
+    is_over = lease.is_over() is True
+    return run_status(checkpoint, lease.holder, is_over)
 
 
 def test_the_page_has_the_graph_the_sizes_and_the_offsets(checkpoint: Path) -> None:

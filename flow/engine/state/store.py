@@ -11,7 +11,6 @@ read the rows and send them to their shards as packets; a replay of that epoch d
 
 from __future__ import annotations
 
-import itertools
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -151,19 +150,22 @@ def seed_files(root: str) -> list[str]:
     return sorted(info.path for info in infos if info.path.endswith(".parquet"))
 
 
-def read_seeds(root: str, files: Iterable[str]) -> Iterator[Packet]:
-    """Yield the seeds in files as packets."""
+def seeds_in(root: str, files: Iterable[str]) -> Iterator[Seed]:
+    """Yield the seeds in files of a directory."""
     # The import loads pandas, which would delay the start of every run, and few runs have a seed.
     import pyarrow.dataset as ds
 
     dataset = ds.dataset(
         list(files), SEED_SCHEMA, format="parquet", filesystem=locate(root).filesystem
     )
-    seq = itertools.count()
     for batch in dataset.to_batches(batch_size=256):
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            seed = Seed(*row)
-            yield Packet(SEED, seed.shard, 0, next(seq), pickle.dumps(seed, 5))
+        yield from map(Seed._make, zip(*map(pa.Array.to_pylist, batch.columns), strict=True))
+
+
+def read_seeds(root: str, files: Iterable[str]) -> Iterator[Packet]:
+    """Yield the seeds in files as packets."""
+    for seq, seed in enumerate(seeds_in(root, files)):
+        yield Packet(SEED, seed.shard, 0, seq, pickle.dumps(seed, 5))
 
 
 def put_seeds(

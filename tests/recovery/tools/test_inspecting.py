@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_shows_watermark_open_windows_and_buffered_values_also_as_text_and_json(
     assert text.startswith("step hourly after epoch 3, at 2023-12-14T10:00:00Z: 2 keys")
     assert "\nkey: a\ndue: never\nstate:\n  watermark: 2023-12-14T10:50:00Z\n" in text
     assert '      value: {"n": 2, "total": 3}\n' in text
-    assert json.loads(json.dumps(found.to_json()))["keys"][0]["state"]["windows"][0]["id"] == HOUR
+    assert json.loads(json.dumps(asdict(found)))["keys"][0]["state"]["windows"][0]["id"] == HOUR
 
 
 @pytest.mark.extended

@@ -16,10 +16,11 @@ from flow import CheckpointError, Dataflow, StopFlag
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.state.step_state import Header
+from flow.engine.state.store import seed_files, seeds_in
 from flow.keyed.step import Stateful
 from flow.testing import ABORT, EOF, TestDriver, TestingSink, TestingSource, key_by_key
 from recovery import verify
-from recovery.tools.layouts import read_seed_rows, rescale
+from recovery.tools.layouts import rescale
 from tests.recovery.checkpoints import Prepared, identity_of, run_flow
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -137,9 +138,10 @@ def test_a_run_resumes_with_the_state_in_another_layout(
     assert (moved.shards, moved.partitions) == (shards or 8, partitions or 1)
     # Every key is counted; open windows have the 30 values from 90 on.
     assert moved.keys == KEYS + 30
+    seed = f"{path}/seed-1"
     settings = {
         (row.step, Header.decode(row.content, row.step).settings)
-        for row in read_seed_rows(f"{path}/seed-1")
+        for row in seeds_in(seed, seed_files(seed))
         if row.number is None
     }
     windows = compile_flow(case.flow).steps["windows"].operator
