@@ -20,6 +20,7 @@ from typing_extensions import override
 from flow.connectors.files.file_list import FileList
 from flow.connectors.files.filesystems import File
 from flow.connectors.leveling import Leveling
+from flow.connectors.polls import PollHistory
 from flow.connectors.source import Json, Planner, Slice, Split
 from flow.errors import SourceError
 from flow.instants import Moment
@@ -119,44 +120,6 @@ MOST_PIECES = 10_000
 """Pieces in one slice, at most: bounds the log entry of an epoch over many small files."""
 
 
-class ListingTimes:
-    """Running times of listings, each with the number of known files after the listing.
-
-    Only listings with unread files, and the newest one without, are retained.
-    """
-
-    def __init__(self) -> None:
-        self._listings: list[tuple[int, int]] = []
-
-    def add(self, now_us: int, files: int) -> None:
-        """Add a listing.
-
-        Args:
-            now_us: running time just before the listing, in µs.
-            files: number of known files after the listing.
-        """
-        # A listing without new files replaces the previous one. So does a listing at the same
-        # running time: the later listing has all files that arrived by that time.
-        while self._listings and (
-            self._listings[-1][1] == files or self._listings[-1][0] >= now_us
-        ):
-            self._listings.pop()
-        self._listings.append((now_us, files))
-
-    def read_until_us(self, files_read: int) -> int | None:
-        """Return the time of the newest listing whose files are all read.
-
-        Args:
-            files_read: number of files read, counted from the first in the list.
-
-        Returns:
-            Running time, in µs; ``None`` if there is no such listing.
-        """
-        read = sum(files <= files_read for _, files in self._listings)
-        del self._listings[: max(0, read - 1)]
-        return self._listings[0][0] if read else None
-
-
 class FilePlanner(Planner):
     """Base of the planners of files: times of listings, checks of offsets, and cheap cuts.
 
@@ -189,7 +152,7 @@ class FilePlanner(Planner):
         self._parallelism = min(max(parallelism, 1), MOST_SPLITS)
         self._follow = follow
         self._has_listed = False
-        self._times = ListingTimes()
+        self._listings = PollHistory[None]()
         # Number of the first file that is unfinished after the last slice.
         self._first_unread = 0
 
@@ -203,9 +166,9 @@ class FilePlanner(Planner):
         if not self._follow:
             return None if behind else now.running_us
         if self._has_listed:
-            self._times.add(now.running_us, len(self._files))
+            self._listings.add(now.running_us, {None: len(self._files)})
             self._has_listed = False
-        return self._times.read_until_us(self._first_unread)
+        return self._listings.read_until_us({None: self._first_unread})
 
     @override
     def release(self, oldest: Json, now_us: int) -> None:

@@ -20,7 +20,6 @@ from flow.connectors.files.file_planning import (
     Cuts,
     FileOrder,
     FilePlanner,
-    ListingTimes,
     ParallelPlanner,
 )
 from flow.connectors.files.filesystems import File
@@ -431,14 +430,3 @@ class Listings:
             else sorted({number for pieces in units(planned).values() for number, *_ in pieces})
         )
         return read, None if until_us is None else until_us / S
-
-
-def test_the_number_of_remembered_listings_is_bounded() -> None:
-    times = ListingTimes()
-    for now_us in range(1_000):
-        times.add(now_us, 5)
-    assert len(times._listings) == 1
-    for now_us in range(1_000, 2_000):
-        times.add(now_us, now_us)
-        assert times.read_until_us(now_us - 2) == max(999, now_us - 2)
-    assert len(times._listings) == 3

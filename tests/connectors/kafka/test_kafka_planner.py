@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from flow.connectors.kafka import KafkaSource, cluster
 from flow.connectors.kafka.cluster import Ends, TopicPartition, Unreachable
-from flow.connectors.kafka.planner import MOST_POLLS, KafkaPlanner, PollHistory, Reach, _cut
+from flow.connectors.kafka.planner import KafkaPlanner, Reach, _cut
 from flow.connectors.source import MemoryLog
 from flow.engine.feed.clocks import FixedTime
 from flow.engine.feed.offsets import EpochOffset
@@ -535,30 +535,3 @@ def test_messages_are_read_once_with_exact_behind_and_read_until(
         ]
         assert plan.read_until_us(Moment(now_us), behind) == max(reached, default=None)
         assert behind or plan.read_until_us(Moment(now_us), behind) == now_us
-
-
-ORDERS = TopicPartition("orders", 0)
-SECOND = 1_000_000
-
-
-def test_lost_ends_do_not_block_later_polls() -> None:
-    polls = PollHistory()
-    polls.add(7, {ORDERS: 100})
-    polls.add(8, {ORDERS: 5})  # the topic was created again
-    assert polls.read_until_us({ORDERS: 5}) == 8
-
-
-def test_a_long_backlog_keeps_few_polls_and_advances_read_until_steadily() -> None:
-    """A poll a second for most of an hour, a message a second; then all of them are read."""
-    polls, count = PollHistory(), 3_000
-    for second in range(count):
-        polls.add(second * SECOND, {ORDERS: 1_000 + second})
-        assert polls.read_until_us({ORDERS: 0}) is None
-        assert len(polls) <= MOST_POLLS
-    times_us = [polls.read_until_us({ORDERS: 1_000 + second}) for second in range(count)]
-    assert times_us[0] == 0
-    assert times_us[-1] == (count - 1) * SECOND
-    seconds = [(time_us or 0) / SECOND for time_us in times_us]
-    lags = [second - time for second, time in enumerate(seconds)]
-    assert min(lags) == 0
-    assert max(lags) < 4 * count / MOST_POLLS
