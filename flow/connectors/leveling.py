@@ -8,13 +8,11 @@ partition covers, and chooses shares that bring all partitions to about the same
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 P = TypeVar("P", bound=Hashable)
-
-_HALVINGS = 60
-"""Steps of the binary search for the common time, enough for any range of microseconds."""
 
 
 class Leveling(Generic[P]):
@@ -83,14 +81,10 @@ class Leveling(Generic[P]):
             self._reached_us[partition] + self._pace[partition] * waiting[partition]
             for partition in waiting
         )
-        least, greatest = float(low), float(high)
-        for _ in range(_HALVINGS):
-            middle = (least + greatest) / 2
-            if sum(self._up_to(middle, waiting).values()) > most:
-                greatest = middle
-            else:
-                least = middle
-        shares = self._up_to(least, waiting)
+        # A range of more than 2^63 elements has no length.
+        times_us = range(low, min(int(high) + 2, low + (1 << 62)))
+        count = bisect_right(times_us, most, key=lambda us: sum(self._up_to(us, waiting).values()))
+        shares = self._up_to(times_us[count - 1], waiting)
         left = most - sum(shares.values())
         # The partitions furthest behind get the units that rounding left over.
         for partition in sorted(
@@ -101,7 +95,7 @@ class Leveling(Generic[P]):
             left -= more
         return shares
 
-    def _up_to(self, time_us: float, waiting: Mapping[P, int]) -> dict[P, int]:
+    def _up_to(self, time_us: int, waiting: Mapping[P, int]) -> dict[P, int]:
         """Return how many units bring each partition to an event time."""
         return {
             partition: max(

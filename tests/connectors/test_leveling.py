@@ -46,3 +46,11 @@ def test_a_restarted_partition_is_measured_anew():
     # A unit of either is a microsecond now: 9,000 bring the other one to where this one is.
     shares = leveling.shares({"again": 20_000, "other": 20_000}, 10_000)
     assert abs(shares["again"] - 500) <= 1
+
+
+def test_a_share_is_found_where_event_time_leaps() -> None:
+    """A unit of partition 1 covers so much time that its backlog ends beyond any timestamp."""
+    leveling: Leveling[int] = Leveling()
+    leveling.learn_pace({0: 0, 1: 0}, {0: 0, 1: 0})
+    leveling.learn_pace({0: 10, 1: 10**17}, {0: 10, 1: 1})
+    assert leveling.shares({0: 10**6, 1: 10**6}, 100) == {0: 100}

@@ -9,12 +9,21 @@ from __future__ import annotations
 import logging
 import pickle
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from types import FrameType, TracebackType
 from typing import ParamSpec, TypeVar
 
-from flow.errors import RAISED, EngineError, FlowError, SourceError, error_message
+from flow.errors import (
+    RAISED,
+    EngineError,
+    FlowError,
+    SourceError,
+    StepError,
+    brief,
+    error_message,
+)
 
 ExceptionT = TypeVar("ExceptionT", bound=BaseException)
 P = ParamSpec("P")
@@ -90,6 +99,21 @@ def users_frames(error: BaseException) -> TracebackType | None:
 
 def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+@contextmanager
+def user_code(step_id: str, what: str) -> Iterator[None]:
+    """Raise an exception of the block as a `StepError`; `what` is what raised it.
+
+    An error of a flow stays as it is, and so does the user's interrupt of the run, whose process
+    this is.
+    """
+    try:
+        yield
+    except (FlowError, KeyboardInterrupt):
+        raise
+    except RAISED as error:
+        raise StepError(step_id, f"{what} raised {brief(error)}") from error
 
 
 def naming(step_id: str, error: SourceError) -> SourceError:

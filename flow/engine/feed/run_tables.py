@@ -16,6 +16,7 @@ from flow.columns.chunks import Chunk, Items, Records, positions
 from flow.connectors.source import MemoryLog, Slice, Source
 from flow.dataflow import Step
 from flow.engine.epoch.context import Control, TaskContext
+from flow.engine.epoch.failures import user_code
 from flow.engine.epoch.statistics import Stats
 from flow.engine.feed.slices import ask, plan_everything, planners_of
 from flow.engine.plan.plan import Plan
@@ -29,7 +30,7 @@ from flow.engine.tables.table_files import (
     TableVersion,
     empty_contents,
 )
-from flow.errors import RAISED, FlowError, StepError, brief
+from flow.errors import FlowError
 from flow.instants import NEVER
 from flow.operators.edges import Input
 from flow.operators.keyed_tables import LookupTable
@@ -73,7 +74,7 @@ def _rows_of_function(step_id: str, source: Callable[[], Any]) -> list[Chunk]:
     Raises:
         FlowError: when the function fails.
     """
-    try:
+    with user_code(step_id, "reading its source"):
         rows: Any = source()
         if hasattr(rows, "toArrow"):
             rows = rows.toArrow()
@@ -84,10 +85,6 @@ def _rows_of_function(step_id: str, source: Callable[[], Any]) -> list[Chunk]:
             batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
             return [Records(batch, positions(0, 0, 0, batch.num_rows)) for batch in batches]
         items = list(rows)
-    except (FlowError, KeyboardInterrupt):  # The user interrupts the run, whose process this is.
-        raise
-    except RAISED as error:
-        raise StepError(step_id, f"reading its source raised {brief(error)}") from error
     return [Items(items, positions(0, 0, 0, len(items)))]
 
 

@@ -20,13 +20,13 @@ from typing import Any, ParamSpec, TypeVar
 from flow.columns.chunks import MAX_SOURCES, MAX_SPLITS
 from flow.connectors.source import Json, MemoryLog, Planner, Slice, SourceLog
 from flow.engine.epoch.context import Control, ReadUpTo
-from flow.engine.epoch.failures import naming
+from flow.engine.epoch.failures import naming, user_code
 from flow.engine.epoch.statistics import SourcePartition
 from flow.engine.feed.input_progress import InputProgress
 from flow.engine.feed.offsets import EpochOffset, newest_name
 from flow.engine.plan.plan import Plan
 from flow.engine.steps.reading import Reading, source_of
-from flow.errors import RAISED, FlowError, SourceError, StepError, brief, shorten
+from flow.errors import SourceError, StepError, shorten
 from flow.instants import Moment
 
 _SKIPPED_INPUT = (
@@ -49,14 +49,10 @@ def ask(step_id: str, question: Callable[P, Answer], *args: P.args, **named: P.k
         FlowError: when the planner fails; the error names the step.
     """
     try:
-        return question(*args, **named)
+        with user_code(step_id, "planning what to read"):
+            return question(*args, **named)
     except SourceError as error:
         raise naming(step_id, error) from error.__cause__
-    except (FlowError, KeyboardInterrupt):  # The user interrupts the run, whose process this is.
-        raise
-    except RAISED as error:
-        problem = f"planning what to read raised {brief(error)}"
-        raise StepError(step_id, problem) from error
 
 
 def check_slice(step_id: str, planned: Slice) -> Slice:

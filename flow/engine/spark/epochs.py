@@ -19,7 +19,7 @@ from flow.columns.known_columns import UnknownColumns
 from flow.connectors.dataframe import DataFrameSink, check_schema, to_arrow, to_spark
 from flow.connectors.sink import CheckpointContext, OutputContext
 from flow.dataflow import Step, StreamId
-from flow.engine.epoch.failures import decode_failure
+from flow.engine.epoch.failures import decode_failure, user_code
 from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.statistics import Stats
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet
@@ -27,7 +27,7 @@ from flow.engine.plan.declared_columns import columns_of
 from flow.engine.plan.plan import Edge, Plan
 from flow.engine.spark.shipping import Layout
 from flow.engine.steps.outputs import rows_of, sink_of, unpacked
-from flow.errors import RAISED, FlowBuildError, FlowError, SinkError, StepError, first_line
+from flow.errors import RAISED, FlowBuildError, SinkError, StepError, first_line
 from flow.process import print_text
 
 _REFUSED = re.compile(rf"^{SinkError.__module__}\.{SinkError.__name__}: (.*)", re.MULTILINE)
@@ -75,7 +75,7 @@ class EpochOutputs:
             for edge in self.plan.outputs:
                 sink = sink_of(self.plan, edge)
                 opened.callback(sink.close)
-                with _guarded(edge.step_id, "opening its sink"):
+                with user_code(edge.step_id, "opening its sink"):
                     sink.attach(OutputContext(self.plan.flow_id, edge.step_id, self.checkpoint))
                     sink.open(self.run_id, resuming)
             opened.pop_all()
@@ -127,7 +127,7 @@ class EpochOutputs:
             if frames:
                 frame.unpersist()
         for edge in self.plan.outputs:
-            with _guarded(edge.step_id, f"committing epoch {epoch}"):
+            with user_code(edge.step_id, f"committing epoch {epoch}"):
                 sink_of(self.plan, edge).commit(epoch, messages[edge.dest])
         stats.phases = self.timer.end_commit()
         self.on_epoch(epoch, stats)
@@ -175,18 +175,6 @@ class EpochOutputs:
                 raise SinkError(sink_error[1]) from None
             problem = f"its function raised {type(error).__name__}: {first_line(error)}"
             raise StepError(edge.step_id, problem) from error
-
-
-@contextlib.contextmanager
-def _guarded(step_id: str, what: str) -> Iterator[None]:
-    """Raise a `StepError` that names the step for an exception of its sink in the block."""
-    try:
-        yield
-    except (FlowError, KeyboardInterrupt):  # The user interrupts the run, whose process this is.
-        raise
-    except RAISED as error:
-        problem = f"{what} raised {type(error).__name__}: {first_line(error)}"
-        raise StepError(step_id, problem) from error
 
 
 def frame_schema(
