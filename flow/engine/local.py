@@ -165,7 +165,7 @@ class LocalEngine:
 
     def _read(self, parts: Mapping[str, Iterable[Part]], control: Control) -> Iterable[Packet]:
         origin = 0
-        numbers = {partition: number for number, partition in enumerate(control.sources or ())}
+        numbers = control.source_numbers
         for step_id in self.plan.inputs:
             rows: Counter[int] = Counter()
             for part in parts.get(step_id, ()):

@@ -54,18 +54,18 @@ class CheckpointReader:
     @cached_property
     def committed(self) -> list[int]:
         """The finished epochs that have logs, in ascending order."""
-        return sorted(self._epochs("commits") & self._epochs("offsets"))
+        return sorted({*self._commits} & {*self._offsets})
 
     @cached_property
     def logged(self) -> list[int]:
         """The epochs that have any log, in ascending order."""
-        return sorted(self._epochs("commits") | self._epochs("offsets"))
+        return sorted({*self._commits} | {*self._offsets})
 
     @cached_property
     def begun(self) -> int | None:
         """The epoch that began and did not finish, which the next run replays; else ``None``."""
-        last = max(self._epochs("offsets"), default=None)
-        return None if last in self._epochs("commits") else last
+        last = max(self._offsets, default=None)
+        return None if last in self._commits else last
 
     @property
     def newest(self) -> int:
@@ -97,17 +97,12 @@ class CheckpointReader:
 
         Spark reads the offsets of the epoch before as well, which are removed for the oldest one.
         """
-        logged = self._epochs("offsets")
-        first = self.identity.first_epoch
+        first, logged = self.identity.first_epoch, self._offsets
         return [epoch for epoch in self.committed if epoch == first or epoch - 1 in logged]
 
     def batch(self, epoch: int) -> int:
         """Return Spark's number of an epoch."""
         return epoch - self.identity.first_epoch
-
-    def log_file(self, kind: str, epoch: int) -> str:
-        """Return the name of Spark's log of an epoch; `kind` is ``offsets`` or ``commits``."""
-        return f"{self.identity.spark}/{kind}/{self.batch(epoch)}"
 
     def log(self, epoch: int) -> EpochLog:
         """Return the log that Spark wrote before an epoch ran.
@@ -115,7 +110,7 @@ class CheckpointReader:
         Raises:
             FileProblem: if the log is not whole.
         """
-        return self._parsed(self.log_file("offsets", epoch), EpochLog.parse)
+        return self._parsed(self.identity.log_file("offsets", epoch), EpochLog.parse)
 
     def commit(self, epoch: int) -> StateIds:
         """Return the ids of the state in the log that Spark wrote after an epoch.
@@ -123,7 +118,7 @@ class CheckpointReader:
         Raises:
             FileProblem: if the log is not whole.
         """
-        return self._parsed(self.log_file("commits", epoch), state_ids)
+        return self._parsed(self.identity.log_file("commits", epoch), state_ids)
 
     @cached_property
     def operators(self) -> list[int]:
@@ -155,8 +150,13 @@ class CheckpointReader:
         """Return the step or the input of a name of state or of an offset."""
         return next((step for step, kept in self.names.items() if kept == name), name)
 
-    def _epochs(self, log: str) -> set[int]:
-        return {self.identity.first_epoch + batch for batch in self._numbers(log)}
+    @cached_property
+    def _offsets(self) -> list[int]:
+        return self.identity.epochs(self.files, "offsets")
+
+    @cached_property
+    def _commits(self) -> list[int]:
+        return self.identity.epochs(self.files, "commits")
 
     def _numbers(self, folder: str) -> list[int]:
         names = self.files.names(f"{self.identity.spark}/{folder}")

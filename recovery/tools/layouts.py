@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from flow.checks import check_whole
 from flow.columns.chunks import key_array
 from flow.connectors.files.filesystems import locate
 from flow.dataflow import Dataflow
-from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
+from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.state.segment import lay_out
@@ -91,16 +90,10 @@ def _new_identity(
 ) -> Identity:
     from flow.engine.checkpoint.identity import Identity
 
-    dealt = partitions or min(files.session.sparkContext.defaultParallelism, 32)
-    return Identity(
-        plan.flow_id,
-        uuid.uuid4().hex,
-        shards or max(DEFAULT_SHARDS, dealt),
-        dealt,
-        generation=1,
-        spark_version=files.session.version,
-        recovery=admit(None, plan, files.root, (), drop_removed=False).kept,
-    )
+    cores = files.session.sparkContext.defaultParallelism
+    identity = Identity.new(plan.flow_id, cores, shards, partitions, files.session.version)
+    kept = admit(None, plan, files.root, (), drop_removed=False).kept
+    return replace(identity, generation=1, recovery=kept)
 
 
 def _state_of(plan: Plan, step_id: str, keys: Mapping[str, Any]) -> UnplacedState:

@@ -226,7 +226,7 @@ def rewrites(checkpoint: CheckpointReader) -> Iterator[FileRewrite]:
     """
     spark, files = checkpoint.identity.spark, checkpoint.files
     for epoch in checkpoint.logged:
-        name = checkpoint.log_file("offsets", epoch)
+        name = checkpoint.identity.log_file("offsets", epoch)
         if files.exists(name):
             yield from _rewrite_of(checkpoint, name, _offset)
     yield from _rewrite_of(checkpoint, "flow.json", _identity)

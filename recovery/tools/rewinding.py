@@ -175,7 +175,7 @@ def _logs(checkpoint: CheckpointReader, undone: list[int]) -> Iterator[str]:
     """
     for epoch in reversed(undone):
         for kind in ("commits", "offsets"):
-            name = checkpoint.log_file(kind, epoch)
+            name = checkpoint.identity.log_file(kind, epoch)
             if checkpoint.files.exists(name):
                 yield name
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import re
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -27,7 +26,6 @@ from pyspark.sql import DataFrame
 from flow.connectors.sink import CheckpointContext
 from flow.engine.checkpoint.identity import NAME, Admission, Identity, Recovery
 from flow.engine.checkpoint.storage import Storage
-from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.session.versions import parse_version
 from flow.errors import CheckpointError
@@ -128,14 +126,12 @@ class Checkpoint:
             _warn_of_layout(identity, shards, partitions, storage.root)
         else:
             _check_empty(storage)
-            partitions = partitions or min(cores, 32)
-            shards = shards or max(DEFAULT_SHARDS, partitions)
-            identity = Identity(plan.flow_id, uuid.uuid4().hex, shards, partitions, spark_version)
+            identity = Identity.new(plan.flow_id, cores, shards, partitions, spark_version)
         admission = Admission()
         if recovery is not None:
             admission = recovery.admit(identity.recovery, plan, identity.dropping)
         dropping = tuple(dict.fromkeys([*identity.dropping, *admission.dropped]))
-        epochs = epochs_of(storage, identity, "commits")
+        epochs = identity.epochs(storage, "commits")
         admitted = identity.admitting(admission.kept, dropping, epochs)
         admitted = replace(admitted, spark_version=spark_version)
         if not resuming or admitted != identity:
@@ -155,7 +151,7 @@ class Checkpoint:
             keep_epochs: number of epochs by which the checkpoint can be set back.
         """
         identity, storage = self.identity, self.storage
-        done = epochs_of(storage, identity, "commits")
+        done = identity.epochs(storage, "commits")
         return CheckpointContext(
             storage.root,
             storage.local_path,
@@ -169,12 +165,6 @@ class Checkpoint:
         if self.identity.dropping:
             self.identity = replace(self.identity, dropping=())
             self.storage.write(NAME, self.identity.to_json())
-
-
-def epochs_of(storage: Storage, identity: Identity, log: str) -> list[int]:
-    """Return the epochs of the present generation in one of Spark's logs, sorted."""
-    names = storage.names(f"{identity.spark}/{log}")
-    return sorted(identity.first_epoch + int(name) for name in names if name.isdecimal())
 
 
 def _check_flow(identity: Identity, plan: Plan, root: str) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from flow.connectors.source import Json
+from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from flow.engine.checkpoint.storage import Storage
 
 
 NAME = "flow.json"
@@ -66,6 +70,31 @@ class Identity:
     def seed(self) -> str:
         """Directory of the state that the generation starts with."""
         return f"seed-{self.generation}"
+
+    @classmethod
+    def new(
+        cls, flow_id: str, cores: int, shards: int | None, partitions: int | None, version: str
+    ) -> Identity:
+        """Return the identity of a new checkpoint.
+
+        Args:
+            flow_id: the id of the flow.
+            cores: number of tasks that run at a time.
+            shards: requested number of shards; ``None`` for the default.
+            partitions: requested number of partitions of a level; ``None`` for the default.
+            version: version of Spark in the run's session.
+        """
+        dealt = partitions or min(cores, 32)
+        return cls(flow_id, uuid.uuid4().hex, shards or max(DEFAULT_SHARDS, dealt), dealt, version)
+
+    def epochs(self, storage: Storage, log: str) -> list[int]:
+        """Return the epochs in Spark's log ``offsets`` or ``commits``, in ascending order."""
+        names = storage.names(f"{self.spark}/{log}")
+        return sorted(self.first_epoch + int(name) for name in names if name.isdecimal())
+
+    def log_file(self, log: str, epoch: int) -> str:
+        """Return the name of an epoch's file in Spark's log ``offsets`` or ``commits``."""
+        return f"{self.spark}/{log}/{epoch - self.first_epoch}"
 
     def to_json(self) -> Json:
         """Return the identity as JSON."""

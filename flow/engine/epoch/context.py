@@ -57,6 +57,11 @@ class Control:
     first: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, TableVersion] = field(default_factory=dict)
 
+    @property
+    def source_numbers(self) -> dict[SourcePartition, int]:
+        """The number of each source partition in `sources`."""
+        return {partition: number for number, partition in enumerate(self.sources or ())}
+
     def read_by(self, inputs: Iterable[str]) -> ReadUpTo:
         """Return the clock of a step that these inputs feed."""
         clocks = [self.read[name] for name in inputs if name in self.read]

@@ -72,8 +72,7 @@ class EpochOffset:
 
     def readings(self) -> list[Reading]:
         """Return the tasks that read the epoch's input, ordered by input, partition and split."""
-        sources = None if self.control is None else self.control.sources
-        numbers = {partition: number for number, partition in enumerate(sources or ())}
+        numbers = {} if self.control is None else self.control.source_numbers
         return [
             Reading(step, split, origin, source=numbers.get((step, split.partition)))
             for origin, (step, split) in enumerate(self.read)
@@ -118,11 +117,11 @@ def oldest_offset(storage: Storage, identity: Identity) -> Json:
     Returns:
         The offset as JSON; empty if unknown.
     """
-    batches = _logged_batches(storage, identity)
-    if not batches:
+    epochs = identity.epochs(storage, "offsets")
+    if not epochs:
         return identity.start or {}
     try:
-        offset = _own_offset(storage, identity, min(batches))
+        offset = _own_offset(storage, identity, epochs[0])
     except (CheckpointError, ValueError, IndexError):
         # Spark has just removed the file, or the file is damaged: a later call reads another.
         return {}
@@ -159,25 +158,26 @@ def logged_offset(storage: Storage, identity: Identity) -> Json:
     Raises:
         CheckpointError: when the log cannot be read.
     """
-    batches = _logged_batches(storage, identity)
-    if not batches:
+    epochs = identity.epochs(storage, "offsets")
+    if not epochs:
         return EpochOffset().to_json()
     try:
-        return _own_offset(storage, identity, max(batches))
+        return _own_offset(storage, identity, epochs[-1])
     except (ValueError, IndexError) as error:
-        name = f"{storage.root}/{identity.spark}/offsets/{max(batches)}"
+        name = f"{storage.root}/{identity.log_file('offsets', epochs[-1])}"
         raise CheckpointError(
             f"{name} is not a whole log of Spark: `python -m recovery verify` checks the checkpoint"
         ) from error
 
 
-def _logged_batches(storage: Storage, identity: Identity) -> list[int]:
-    """Return Spark's numbers of the epochs in its offset log."""
-    names = storage.names(f"{identity.spark}/offsets")
-    return [int(name) for name in names if name.isdecimal()]
-
-
-def _own_offset(storage: Storage, identity: Identity, batch: int) -> Json:
+def _own_offset(storage: Storage, identity: Identity, epoch: int) -> Json:
     """Return the feed's offset in a file of Spark's offset log."""
-    content = storage.read_bytes(f"{identity.spark}/offsets/{batch}")
+    content = storage.read_bytes(identity.log_file("offsets", epoch))
     return json.loads(content.splitlines()[_OWN_OFFSET])
+
+
+def foreign_offsets(storage: Storage, identity: Identity, epoch: int) -> list[bytes]:
+    """Return the offset of each of Spark's sources after an epoch, as Spark logs it."""
+    name = identity.log_file("offsets", epoch)
+    lines = storage.read_bytes(name).splitlines() if storage.exists(name) else []
+    return [line for line in lines[_OWN_OFFSET + 1 :] if line != b"-"]

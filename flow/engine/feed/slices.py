@@ -382,7 +382,7 @@ def batch_plan(plan: Plan, slices: Mapping[str, Sequence[Slice]], last: Control)
     controls = tuple(
         replace(running, behind=_behind(slices, run_slices, number)) for number in range(count)
     )
-    numbers = {partition: number for number, partition in enumerate(sources or ())}
+    numbers = last.source_numbers
     origins = itertools.count()
     readings = [
         Reading(name, split, next(origins), slice_number, numbers.get((name, split.partition)))

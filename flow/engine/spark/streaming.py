@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flow.connectors.source import Planner, SourceLog
-from flow.engine.checkpoint.checkpoint import Checkpoint, Upkeep, epochs_of
+from flow.engine.checkpoint.checkpoint import Checkpoint, Upkeep
 from flow.engine.checkpoint.identity import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.identity import Recovery
 from flow.engine.checkpoint.lock import CheckpointLock, CheckpointWatch
@@ -30,6 +30,7 @@ from flow.engine.feed.input_progress import InputProgress, ProgressLog
 from flow.engine.feed.offsets import (
     EpochOffset,
     Origin,
+    foreign_offsets,
     logged_offset,
     oldest_offsets,
     oldest_table,
@@ -67,7 +68,6 @@ from flow.errors import CheckpointError, EngineError, FlowError, first_line, pri
 
 DEFAULT_KEPT_EPOCHS = 100
 _SOURCE_NAMES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
-_LINES_BEFORE_SOURCES = 3
 """The number of lines before Spark's own sources in its offset log: version, settings, feed."""
 logger = logging.getLogger("flow")
 
@@ -221,7 +221,7 @@ class StreamingRun:
         if self._progress_log is None:
             return InputProgress()
         identity = self._checkpoint.identity
-        epochs = epochs_of(self._checkpoint.storage, identity, "commits")
+        epochs = identity.epochs(self._checkpoint.storage, "commits")
         last = max(epochs, default=identity.first_epoch - 1)
         self._progress_log.remove_before(last - self._kept_epochs())
         return self._progress_log.read(last)
@@ -380,7 +380,9 @@ class StreamingRun:
             return
         is_busy = False
         if self.plan.frames:  # Their offsets may advance even without rows.
-            is_busy = self._foreign_offsets(epoch - 1) != self._foreign_offsets(epoch)
+            identity, storage = self._checkpoint.identity, self._checkpoint.storage
+            before, after = (foreign_offsets(storage, identity, one) for one in (epoch - 1, epoch))
+            is_busy = before != after
         report = feed.finish_epoch(stats, is_busy)
         stats.add(report.stats)
         if self._progress_log is not None:
@@ -389,15 +391,6 @@ class StreamingRun:
             self._checkpoint.committed()
         self._summary.add(stats)
         self.on_epoch(epoch, stats, report)
-
-    def _foreign_offsets(self, epoch: int) -> list[bytes]:
-        """Return the offset of each of Spark's sources after an epoch, as Spark logs it."""
-        identity, storage = self._checkpoint.identity, self._checkpoint.storage
-        name = f"{identity.spark}/offsets/{epoch - identity.first_epoch}"
-        if not storage.exists(name):
-            return []
-        lines = storage.read_bytes(name).splitlines()[_LINES_BEFORE_SOURCES:]
-        return [line for line in lines if line != b"-"]
 
     def _origin(self) -> Origin | None:
         """Return the start of a later generation; ``None`` for the first."""
