@@ -5,14 +5,13 @@ epoch that each run has written to each table. It is in the database of the data
 the transaction of an epoch's rows::
 
     _flow_epochs
-      sink          run_id   epoch   row_count   rewinds   marked_since   writer
-      public.hours  1a2b…    41      96          0         0              9f8e…
+      sink          run_id   epoch   row_count   rewinds   writer
+      public.hours  1a2b…    41      96          0         9f8e…
 
 `epoch` is the last epoch that wrote rows, and `row_count` the number of its rows. `rewinds` is the
 number of times that the run had been set back before, which distinguishes epochs of equal number.
-Rows of the epoch `marked_since` and of later epochs have the number of their epoch. `writer`
-identifies the sink that opened the table last for this run. Writes of any other sink for the run
-are refused, so that two outputs, or two processes, do not confuse their epochs.
+`writer` identifies the sink that opened the table last for this run. Writes of any other sink for
+the run are refused, so that two outputs, or two processes, do not confuse their epochs.
 
 The columns are the format of the table: a table of other columns is refused.
 """
@@ -209,25 +208,16 @@ class Statements:
     dialect: Dialect
     table: TableName
 
-    def create(
-        self, columns: pa.Schema | str, key: Sequence[str], epoch_columns: Sequence[str]
-    ) -> str:
+    def create(self, columns: pa.Schema | str, key: Sequence[str]) -> str:
         """Return the statement that creates the table.
 
         Args:
             columns: columns with types of pyarrow, or as SQL text.
             key: primary key; ignored if `columns` is text, which holds its own.
-            epoch_columns: columns of the run and the epoch, which are added.
         """
-        kinds = (pa.string(), pa.int64())
-        marks = [
-            f"{quoted(name)} {self.dialect.column_type(kind)}"
-            for name, kind in zip(epoch_columns, kinds, strict=False)
-        ]
         if isinstance(columns, str):
-            # The text may end with constraints, after which no column can stand.
-            return f"CREATE TABLE {self._name} ({', '.join([*marks, columns])})"
-        lines = [*map(self._column, columns), *marks]
+            return f"CREATE TABLE {self._name} ({columns})"
+        lines = list(map(self._column, columns))
         if key:
             lines.append(f"PRIMARY KEY ({_quoted_list(key)})")
         options = self.dialect.table_options
@@ -260,14 +250,6 @@ class Statements:
             for number, name in enumerate(key, 1)
         ]
         return f"DELETE FROM {self._name} WHERE {' AND '.join(found)}"
-
-    def delete_epochs(self, run_column: str, epoch_column: str) -> str:
-        """Return the statement that deletes the rows of a run from an epoch on."""
-        run, epoch = self.dialect.placeholder(1), self.dialect.placeholder(2)
-        return (
-            f"DELETE FROM {self._name} "
-            f"WHERE {quoted(run_column)} = {run} AND {quoted(epoch_column)} >= {epoch}"
-        )
 
     @property
     def _name(self) -> str:
@@ -336,7 +318,7 @@ class Database(ABC):
 
 EPOCHS_TABLE = "_flow_epochs"
 
-_COLUMNS = {"sink", "run_id", "epoch", "row_count", "rewinds", "marked_since", "writer"}
+_COLUMNS = {"sink", "run_id", "epoch", "row_count", "rewinds", "writer"}
 
 
 class Todo(Enum):
@@ -345,29 +327,12 @@ class Todo(Enum):
     Attributes:
         NOTHING: none: the epoch was written before, or has no rows.
         WRITE: write its rows.
-        REPLACE: remove the rows of this epoch and later ones, then write.
-        REFUSE: fail: rows of this epoch or of later epochs are in the table, without a mark that
-            distinguishes them from other rows.
+        REFUSE: fail: rows of this epoch or of later epochs are in the table.
     """
 
     NOTHING = "nothing"
     WRITE = "write"
-    REPLACE = "replace"
     REFUSE = "refuse"
-
-
-class Repeating(Enum):
-    """Effect of writing the rows of an epoch twice.
-
-    Attributes:
-        DOUBLES: the rows are in the table twice.
-        MARKED: the rows are in the table twice, with the number of their epoch.
-        HARMLESS: the rows replace themselves.
-    """
-
-    DOUBLES = "doubles"
-    MARKED = "marked"
-    HARMLESS = "harmless"
 
 
 @dataclass(frozen=True)
@@ -377,44 +342,32 @@ class Entry:
     epoch: int | None
     row_count: int | None
     rewinds: int | None
-    marked_since: int | None
     writer: str
 
-    def todo(self, epoch: int, row_count: int, rewinds: int, repeating: Repeating) -> Todo:
-        """Return the work to do for an epoch, given its number of rows and the run's rewinds.
+    def todo(self, epoch: int, row_count: int, rewinds: int, replaces: bool) -> Todo:
+        """Return the work to do for an epoch.
 
-        >>> Entry(None, None, None, None, "").todo(0, 9, 0, Repeating.DOUBLES)
+        Args:
+            epoch: the epoch.
+            row_count: its number of rows.
+            rewinds: the number of times that the run has been set back.
+            replaces: True if rows that are written again replace themselves.
+
+        >>> Entry(None, None, None, "").todo(0, 9, 0, replaces=False)
         <Todo.WRITE: 'write'>
-        >>> Entry(7, 9, 0, None, "").todo(7, 9, 0, Repeating.DOUBLES)
+        >>> Entry(7, 9, 0, "").todo(7, 9, 0, replaces=False)
         <Todo.NOTHING: 'nothing'>
-        >>> Entry(7, 9, 0, None, "").todo(7, 9, 1, Repeating.DOUBLES)
+        >>> Entry(7, 9, 0, "").todo(7, 9, 1, replaces=False)
         <Todo.REFUSE: 'refuse'>
-        >>> Entry(7, 9, 0, 3, "").todo(5, 9, 1, Repeating.MARKED)
-        <Todo.REPLACE: 'replace'>
         """
         if self.epoch is None or self.epoch < epoch:
             return Todo.WRITE if row_count else Todo.NOTHING
-        if repeating is Repeating.HARMLESS:
+        if replaces:
             return Todo.WRITE
-        marked = self.marked_since is not None and self.marked_since <= epoch
-        if repeating is Repeating.MARKED and marked:
-            return Todo.REPLACE
         # A replay after a crash has the same items. After a rewind the epoch may have other items,
         # which would be lost if the epoch counted as written.
         last = (self.epoch, self.row_count, self.rewinds or 0)
         return Todo.NOTHING if last == (epoch, row_count, rewinds) else Todo.REFUSE
-
-    def after(self, epoch: int, row_count: int, rewinds: int, repeating: Repeating) -> Entry:
-        """Return the entry after an epoch was written."""
-        return Entry(epoch, row_count, rewinds, self._marked_after(repeating), self.writer)
-
-    def _marked_after(self, repeating: Repeating) -> int | None:
-        """Return the first epoch from which on all rows are marked, after another epoch."""
-        if repeating is not Repeating.MARKED:
-            return None
-        if self.marked_since is not None:
-            return self.marked_since
-        return 0 if self.epoch is None else self.epoch + 1
 
 
 @dataclass(frozen=True)
@@ -444,7 +397,7 @@ class Ledger:
             database.execute(
                 f"CREATE TABLE {quoted_table(self.table)} (sink text NOT NULL, "
                 "run_id text NOT NULL, epoch bigint, row_count bigint, rewinds bigint, "
-                "marked_since bigint, writer text NOT NULL, PRIMARY KEY (sink, run_id))"
+                "writer text NOT NULL, PRIMARY KEY (sink, run_id))"
             )
             return
         columns = set(database.columns_of(self.table))
@@ -459,7 +412,7 @@ class Ledger:
     def read(self, database: Database) -> Entry | None:
         """Return the entry, locked until the transaction ends; `None` if there is none."""
         statement = (
-            f"SELECT epoch, row_count, rewinds, marked_since, writer "
+            "SELECT epoch, row_count, rewinds, writer "
             f"FROM {quoted_table(self.table)} WHERE sink = {self.dialect.placeholder(1)} "
             f"AND run_id = {self.dialect.placeholder(2)}{self.dialect.row_lock}"
         )

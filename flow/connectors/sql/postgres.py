@@ -121,7 +121,6 @@ class PostgresSink(TableSink):
         mode: ``"insert"`` or ``"upsert"``, see `SqliteSink`.
         key: columns of the key with ``mode="upsert"``, see `SqliteSink`.
         schema: columns with which a missing table is created, see `SqliteSink`.
-        epoch_columns: columns of the run and the epoch, ``text`` and ``bigint``, see `SqliteSink`.
         epochs_schema: schema of the table of epochs; the schema of `table` if left out.
 
     Attributes:

@@ -85,9 +85,6 @@ class SqliteSink(TableSink):
         schema: columns with which a missing table is created: a `pyarrow.Schema`, a mapping of
             names to pyarrow types, or SQL text such as ``"key TEXT PRIMARY KEY, total REAL"``. An
             existing table stays as it is. A number that a pyarrow type would change is an error.
-        epoch_columns: with ``mode="insert"``, names of two columns, text and integer, in which
-            each row gets the id of its run and the number of its epoch. A run that is set back to
-            an earlier epoch then removes its later rows; without these columns it is refused.
 
     Raises:
         FlowBuildError: arguments do not fit each other.

@@ -27,7 +27,6 @@ from flow.connectors.sql.database import (
     Dialect,
     Entry,
     Ledger,
-    Repeating,
     Row,
     RowGroup,
     Statements,
@@ -95,14 +94,12 @@ class RowMaker:
         context: position in the output.
         convert: function that turns a value into the database driver's form.
         key: columns of the key; empty if rows are only inserted.
-        epoch_columns: columns of the run and the epoch; empty if the table has none.
         numbers: the columns of a schema whose values a database might round.
     """
 
     context: WriteContext
     convert: ValueConverter
     key: tuple[str, ...]
-    epoch_columns: tuple[str, ...]
     numbers: Sequence[Any]
 
     def chunks(self, batches: Iterable[SinkBatch]) -> Iterator[Chunk]:
@@ -145,14 +142,11 @@ class RowMaker:
     def _check_columns(self, names: tuple[Any, ...], item: Any) -> None:
         problem = ""
         strange = [name for name in names if not isinstance(name, str)]
-        taken = [name for name in names if name in self.epoch_columns]
         missing = [name for name in self.key if name not in names]
         if not names:
             problem = "the record has no field to write"
         elif strange:
             problem = f"names of columns must be text, got {shorten(strange[0])}"
-        elif taken:
-            problem = f"the sink itself fills column {taken[0]!r}: give the field another name"
         elif missing:
             problem = f"the record lacks column {missing[0]!r} of the key {self.key}"
         if problem:
@@ -180,13 +174,10 @@ class RowMaker:
                 ) from error
 
     def _pack(self, shaped: list[tuple[_Shape, Row, _Record]]) -> Chunk:
-        marks: Row = ()
-        if self.epoch_columns:
-            marks = (self.convert(self.context.run_id), self.convert(self.context.epoch))
-        groups = []
-        for (change, columns), some in groupby(shaped, itemgetter(0)):
-            rows = [row + marks for _, row, _ in some]
-            groups.append((change, columns + self.epoch_columns, rows))
+        groups = [
+            (change, columns, [row for _, row, _ in some])
+            for (change, columns), some in groupby(shaped, itemgetter(0))
+        ]
         context, content = self.context, pickle.dumps(groups, 5)
         return Chunk(context.step_id, len(shaped), context.rewinds, content)
 
@@ -223,7 +214,6 @@ class TableSink(Sink[Any]):
     mode: Mode = "insert"
     key: str | Sequence[str] = ()
     schema: Schema | str | None = None
-    epoch_columns: tuple[str, str] | None = None
     # At most one run: a list, as the sink itself is frozen.
     _runs: list[_Run] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -235,9 +225,6 @@ class TableSink(Sink[Any]):
         check_choice("mode", self.mode, get_args(Mode))
         key = (self.key,) if isinstance(self.key, str) else self.key
         object.__setattr__(self, "key", _as_names("key", key))
-        if self.epoch_columns is not None:
-            columns = _as_names("epoch_columns", self.epoch_columns)
-            object.__setattr__(self, "epoch_columns", columns)
         object.__setattr__(self, "schema", _as_columns(self.schema, self.dialect))
         self._check_combination()
 
@@ -268,11 +255,10 @@ class TableSink(Sink[Any]):
 
     @override
     def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Chunk]:
-        marks = self.epoch_columns or ()
         columns = self.schema if isinstance(self.schema, pa.Schema) else ()
         is_number = (pa.types.is_floating, pa.types.is_decimal)
         numbers = [column for column in columns if any(test(column.type) for test in is_number)]
-        maker = RowMaker(context, self.dialect.convert, tuple(self.key), marks, numbers)
+        maker = RowMaker(context, self.dialect.convert, tuple(self.key), numbers)
         return list(maker.chunks(batches))
 
     @override
@@ -287,18 +273,13 @@ class TableSink(Sink[Any]):
             entry = self._locked_entry(run)
             count = sum(chunk.count for chunk in chunks)
             rewinds = max((chunk.rewinds for chunk in chunks), default=0)
-            todo = entry.todo(epoch, count, rewinds, self._repeating())
+            todo = entry.todo(epoch, count, rewinds, replaces=self.mode == "upsert")
             if todo is Todo.REFUSE:
                 raise SinkError(step + self._set_back_problem(run, entry, epoch, count))
-            if todo is Todo.REPLACE and self.epoch_columns is not None:
-                run.database.execute_many(
-                    run.statements.delete_epochs(*self.epoch_columns), [(run.ledger.run_id, epoch)]
-                )
-            if todo is not Todo.NOTHING:
+            if todo is Todo.WRITE:
                 for chunk in chunks:
                     self._write_chunk(run, chunk)
-                new_entry = entry.after(epoch, count, rewinds, self._repeating())
-                run.ledger.update(run.database, new_entry)
+                run.ledger.update(run.database, Entry(epoch, count, rewinds, entry.writer))
 
     @override
     def close(self) -> None:
@@ -353,7 +334,7 @@ class TableSink(Sink[Any]):
         table = database.find_table(self.table_name()) or self._create(database)
         statements = Statements(self.dialect, table)
         columns = tuple(database.columns_of(table))
-        for name in (*self.key, *(self.epoch_columns or ())):
+        for name in self.key:
             if name not in columns:
                 raise SinkError(
                     f"{self} has no column {name!r}, its columns are {shorten(list(columns))}: "
@@ -373,9 +354,8 @@ class TableSink(Sink[Any]):
                 f"{self} does not exist: create it, or give the sink a schema to create it from"
             )
         statements = Statements(self.dialect, self.table_name())
-        marks = self.epoch_columns or ()
         columns: Any = self.schema
-        database.execute(statements.create(columns, tuple(self.key), marks))
+        database.execute(statements.create(columns, tuple(self.key)))
         return database.find_table(self.table_name()) or self.table_name()
 
     def _check_key(self, database: Database, statements: Statements) -> None:
@@ -396,11 +376,6 @@ class TableSink(Sink[Any]):
                 "table of its own, and run one process on a checkpoint"
             )
         return entry
-
-    def _repeating(self) -> Repeating:
-        if self.mode == "upsert":
-            return Repeating.HARMLESS
-        return Repeating.MARKED if self.epoch_columns else Repeating.DOUBLES
 
     def _write_chunk(self, run: _Run, chunk: Chunk) -> None:
         rows = chunk.unpack()
@@ -439,7 +414,7 @@ class TableSink(Sink[Any]):
             f"{self} holds {found}: rows would be doubled, or left out. Either write to "
             f"another table; or delete the rows that epochs from {epoch} on have written, run the "
             f"statement\n  {run.ledger.delete_statement()}\nand start the flow again. With "
-            "epoch_columns, or mode='upsert', a sink does this by itself"
+            "mode='upsert' rows that are written again replace themselves"
         )
 
     def _check_combination(self) -> None:
@@ -449,29 +424,10 @@ class TableSink(Sink[Any]):
                 f"key names the columns that mode='upsert' finds rows by: give both or neither, "
                 f"got mode={self.mode!r} and key={shorten(self.key)}"
             )
-        if self.epoch_columns is not None and self.mode == "upsert":
-            raise FlowBuildError(
-                "epoch_columns are for mode='insert': rows that are written again replace "
-                "themselves with mode='upsert'"
-            )
-        if self.epoch_columns is not None and len(self.epoch_columns) != 2:
-            raise FlowBuildError(
-                "epoch_columns must name two columns, for the run and for the epoch, "
-                f"got {shorten(self.epoch_columns)}"
-            )
-        names = getattr(self.schema, "names", None)
-        if names is not None:
-            self._check_schema_names(names)
-
-    def _check_schema_names(self, names: list[str]) -> None:
+        names = getattr(self.schema, "names", self.key)
         for name in self.key:
             if name not in names:
                 raise FlowBuildError(f"key: {name!r} is not in the schema, which has {names}")
-        for name in self.epoch_columns or ():
-            if name in names:
-                raise FlowBuildError(
-                    f"schema: column {name!r} is one of epoch_columns, which the sink adds itself"
-                )
 
 
 def check_table_name(parts: tuple[object, ...]) -> None:

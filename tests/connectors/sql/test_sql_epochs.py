@@ -24,10 +24,6 @@ from tests.support.databases import (
 )
 from tests.support.writing import OTHER, RUN, publish, write
 
-MARKS = ("run", "epoch")
-MARKED = {"schema": "n bigint", "epoch_columns": MARKS}
-
-
 # --- epochs --------------------------------------------------------------------------------------
 
 
@@ -58,19 +54,6 @@ def test_a_replayed_epoch_is_written_once(db: TestDatabase) -> None:
     assert db.rows() == [(1,), (2,)]
     run_epochs(db.sink(schema="n bigint"), ns(2), ns(3), first=1)
     assert db.rows() == [(1,), (2,), (3,)]
-
-
-def test_with_epoch_columns_a_replayed_epoch_replaces_its_rows(db: TestDatabase) -> None:
-    sink = db.sink(**MARKED)
-    run_epochs(sink, [], ns(100), run=OTHER)
-    with opened(sink):
-        publish(sink, 0, ns(1))
-        publish(sink, 1, ns(2, 3))
-        publish(sink, 1, ns(2, 4))
-        ours = [(1, RUN, 0), (2, RUN, 1), (4, RUN, 1)]
-        assert db.rows(columns="n, run, epoch") == [*ours, (100, OTHER, 1)]
-        publish(sink, 1)
-    assert db.rows(columns="n, run, epoch") == [(1, RUN, 0), (100, OTHER, 1)]
 
 
 @pytest.mark.parametrize(
@@ -160,44 +143,6 @@ def test_a_rewound_run_is_refused_and_the_advice_works(db: TestDatabase, table: 
     db.ask(statement.strip())
     run_epochs(sink, ns(2), ns(3), first=2)
     assert db.rows(f'"{table}"') == rows
-
-
-def test_with_epoch_columns_a_rewound_run_removes_later_rows(db: TestDatabase) -> None:
-    sink = db.sink(**MARKED)
-    run_epochs(sink, [], [], [], ns(100), run=OTHER)
-    run_epochs(sink, *map(ns, range(4)))
-    with opened(sink, resuming=True):
-        publish(sink, 1, ns(11))
-        assert db.rows(columns="n, epoch") == [(0, 0), (11, 1), (100, 3)]
-        assert epochs(db) == [(full(db), RUN, 1), (full(db), OTHER, 3)]
-        publish(sink, 2, ns(12))
-        publish(sink, 1)
-        assert db.rows(columns="n, epoch") == [(0, 0), (100, 3)]
-        publish(sink, 2, ns(13))
-    assert db.rows(columns="n, epoch") == [(0, 0), (13, 2), (100, 3)]
-
-
-#  epoch   0  1 | 2  3     columns from epoch 2 on
-def test_rows_written_before_epoch_columns_are_not_written_twice(db: TestDatabase) -> None:
-    run_epochs(db.sink(schema="n bigint"), ns(0), ns(1))
-    db.ask("ALTER TABLE t ADD COLUMN run text")
-    db.ask("ALTER TABLE t ADD COLUMN epoch bigint")
-    sink = db.sink(**MARKED)
-    run_epochs(sink, ns(1), ns(2), ns(3), first=1)
-    with pytest.raises(SinkError, match="set back to 1"):
-        run_epochs(sink, ns(1), first=1)
-    run_epochs(sink, ns(12), first=2)
-    assert db.rows(columns="n") == [(0,), (1,), (12,)]
-
-
-def test_rows_written_after_epoch_columns_are_not_written_twice(db: TestDatabase) -> None:
-    sink = db.sink(**MARKED)
-    run_epochs(sink, ns(0), ns(1))
-    run_epochs(db.sink(), ns(2), first=2)
-    with pytest.raises(SinkError, match="set back to 1"):
-        run_epochs(sink, ns(1), first=1)
-    run_epochs(sink, ns(3), first=3)
-    assert db.rows(columns="n") == [(0,), (1,), (2,), (3,)]
 
 
 def test_another_run_adds_its_rows(db: TestDatabase) -> None:

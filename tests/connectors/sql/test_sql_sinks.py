@@ -29,8 +29,7 @@ from tests.support.databases import (
 )
 from tests.support.writing import RUN, publish, write
 
-MARKS = ("run", "epoch")
-MARKED = {"schema": "n bigint", "epoch_columns": MARKS}
+INSERT = {"schema": "n bigint"}
 UPSERT = {"schema": "k text PRIMARY KEY, n bigint", "mode": "upsert", "key": "k"}
 
 
@@ -132,8 +131,8 @@ def test_a_table_that_does_not_fit_the_sink_is_an_error(db: TestDatabase) -> Non
     with pytest.raises(SinkError, match=r"table 't' of .* does not exist: create it, or"):
         rows_after(db)
     db.ask("CREATE TABLE t (n bigint, run text)")
-    with pytest.raises(SinkError, match=r"has no column 'epoch', its columns are \['n', 'run'\]"):
-        rows_after(db, epoch_columns=MARKS)
+    with pytest.raises(SinkError, match=r"has no column 'k', its columns are \['n', 'run'\]"):
+        rows_after(db, mode="upsert", key="k")
 
 
 def test_a_schema_that_the_database_refuses_creates_nothing(db: TestDatabase) -> None:
@@ -216,13 +215,6 @@ def test_names_and_values_can_hold_anything(db: TestDatabase, name: str, mode: A
     assert [row[1] for row in db.rows("_flow_epochs", "sink, run_id")] == [RUN]
 
 
-def test_epoch_columns_can_have_any_name(db: TestDatabase) -> None:
-    columns = 'n, "the %run", "the ""epoch"""'
-    marks = ("the %run", 'the "epoch"')
-    rows = rows_after(db, ns(1), ns(2), columns=columns, schema="n bigint", epoch_columns=marks)
-    assert rows == [(1, RUN, 0), (2, RUN, 1)]
-
-
 # --- items ---------------------------------------------------------------------------------------
 
 
@@ -284,11 +276,10 @@ def test_a_result_without_its_column_in_the_table_names_the_way_to_choose(db: Te
 @pytest.mark.parametrize(
     ("options", "item", "problem"),
     [
-        (MARKED, {}, "the record has no field to write"),
-        (MARKED, {"n": 1, 2: 3}, "names of columns must be text, got 2"),
-        (MARKED, {"n": 1, "epoch": 3}, "the sink itself fills column 'epoch'"),
-        (MARKED, Delete({"n": 1}), "a Delete needs a sink with mode='upsert'"),
-        (MARKED, ("LHR", Delete({"n": 1})), "a Delete needs a sink with mode='upsert'"),
+        (INSERT, {}, "the record has no field to write"),
+        (INSERT, {"n": 1, 2: 3}, "names of columns must be text, got 2"),
+        (INSERT, Delete({"n": 1}), "a Delete needs a sink with mode='upsert'"),
+        (INSERT, ("LHR", Delete({"n": 1})), "a Delete needs a sink with mode='upsert'"),
         (UPSERT, {"n": 1}, "the record lacks column 'k' of the key"),
         (UPSERT, {"k": None, "n": 1}, r"a column of the key \('k',\) is None"),
         (UPSERT, Delete({"n": 1}), "the record lacks column 'k' of the key"),
@@ -315,14 +306,10 @@ def test_an_item_that_is_no_record_is_shown(
         ({"mode": "upsert"}, "give both or neither, got mode='upsert' and key=\\(\\)"),
         ({"key": "k"}, "give both or neither, got mode='insert'"),
         ({"mode": "upsert", "key": ("k", "k")}, "key must name each column once"),
-        ({"epoch_columns": ("run",)}, "epoch_columns must name two columns"),
-        ({"epoch_columns": ("run", "run")}, "epoch_columns must name each column once"),
-        ({**UPSERT, "epoch_columns": MARKS}, "epoch_columns are for mode='insert'"),
         ({"schema": " "}, "schema must have columns, got empty text"),
         ({"schema": {}}, "schema must have columns, each name once"),
         ({"schema": {"at": pa.timestamp("us")}}, "column 'at' is timestamp.* needs a time zone"),
         ({"schema": {"x": pa.null()}}, "column 'x' is null, which has no SQL type"),
-        ({"schema": {"epoch": pa.int64()}, "epoch_columns": MARKS}, "one of epoch_columns"),
         ({"schema": {"n": pa.int64()}, "mode": "upsert", "key": "k"}, "'k' is not in the schema"),
     ],
 )
@@ -333,9 +320,7 @@ def test_invalid_arguments_are_refused_when_the_sink_is_made(
         db.sink(**options)
 
 
-@pytest.mark.parametrize(
-    "options", [{"key": 3}, {"key": ["a", ""]}, {"epoch_columns": 5}, {"schema": 7}, {"table": ""}]
-)
+@pytest.mark.parametrize("options", [{"key": 3}, {"key": ["a", ""]}, {"schema": 7}, {"table": ""}])
 def test_arguments_of_the_wrong_type_are_errors(db: TestDatabase, options: dict[str, Any]) -> None:
     with pytest.raises(FlowTypeError):
         db.sink(**options)
