@@ -62,13 +62,11 @@ class Items(ABC):
     Attributes:
         key: deserializer of keys.
         value: deserializer of values.
-        key_needed: True if a message without a key is bad.
     """
 
-    def __init__(self, key: Deserializer, value: Deserializer, *, key_needed: bool) -> None:
+    def __init__(self, key: Deserializer, value: Deserializer) -> None:
         self.key = key
         self.value = value
-        self.key_needed = key_needed
 
     @abstractmethod
     def batch(self, messages: Sequence[Message], fields: frozenset[str] | None) -> Batch | None:
@@ -94,9 +92,6 @@ class Items(ABC):
             if bad:
                 yield Invalid([self._bad_message(some[index]) for index in bad])
 
-    def _lacks_key(self, keys: Sequence[bytes | None]) -> bool:
-        return self.key_needed and None in keys
-
     def _bad_message(self, message: Message) -> BadMessage:
         time_problem = _time_problem(message)
         has_time = time_problem is None
@@ -110,9 +105,7 @@ class Items(ABC):
         )
 
     def _key_problem(self, key: bytes | None) -> str | None:
-        if key is None:
-            return "it has no key" if self.key_needed else None
-        problem = self._problem(self.key, key)
+        problem = None if key is None else self._problem(self.key, key)
         return None if problem is None else f"its key: {problem}"
 
     def _value_problem(self, value: bytes | None) -> str | None:
@@ -131,8 +124,6 @@ class ObjectItems(Items):
     def batch(self, messages: Sequence[Message], fields: frozenset[str] | None) -> Batch | None:
         keys = [message.key() for message in messages]
         values = [message.value() for message in messages]
-        if self._lacks_key(keys):
-            return None
         try:
             read_keys = [self.key.read(key) if key is not None else None for key in keys]
             read_values = [
@@ -155,14 +146,11 @@ class RecordItems(Items):
     Args:
         key: deserializer of keys.
         value: deserializer of values.
-        key_needed: True if a message without a key is bad.
         prefix: prefix of the names of the metadata columns.
     """
 
-    def __init__(
-        self, key: Deserializer, value: Deserializer, *, key_needed: bool, prefix: str
-    ) -> None:
-        super().__init__(key, value, key_needed=key_needed)
+    def __init__(self, key: Deserializer, value: Deserializer, *, prefix: str) -> None:
+        super().__init__(key, value)
         self.prefix = prefix
 
     @property
@@ -175,8 +163,6 @@ class RecordItems(Items):
     @override
     def batch(self, messages: Sequence[Message], fields: frozenset[str] | None) -> Batch | None:
         keys = [message.key() for message in messages]
-        if self._lacks_key(keys):
-            return None
         key = self._keys(keys)
         if key is None:
             return None

@@ -68,9 +68,9 @@ class KafkaSource(Source[Any]):
     of the message, set by the producer or the broker, and other paths use fields of the value.
 
     A message is bad if its key or value is not UTF-8, not JSON, not an object that fits the schema
-    (see `JsonLinesSource`) or not Avro; if a record of JSON or Avro has no value; if its time is
-    read and lies outside the years 1 to 9999; and, with ``null_key="invalid"``, if it has no key.
-    The ``errors`` stream carries bad messages as `BadMessage`.
+    (see `JsonLinesSource`) or not Avro; if a record of JSON or Avro has no value; and if its time
+    is read and lies outside the years 1 to 9999. The ``errors`` stream carries bad messages as
+    `BadMessage`.
 
     Args:
         servers: addresses of the first brokers to connect to: ``"localhost:9092"``, or several
@@ -92,7 +92,6 @@ class KafkaSource(Source[Any]):
         key_schema: schema of keys, likewise.
         items: ``"records"`` or ``"messages"``; by default, records if `schema` is given.
         prefix: prefix of the names of the metadata fields.
-        null_key: ``"invalid"`` if a message without a key is bad.
         on_invalid: action for a bad message.
         max_records_per_epoch: greatest number of messages in an epoch. A backlog is read in epochs
             of this size, and the partitions furthest behind in event time are read first. By
@@ -131,7 +130,6 @@ class KafkaSource(Source[Any]):
     key_schema: AnySchema | None = None
     items: ItemKind | None = None
     prefix: str = ""
-    null_key: Literal["keep", "invalid"] = "keep"
     on_invalid: OnInvalid = "fail"
     max_records_per_epoch: int | None = None
     on_data_loss: OnDataLoss = "fail"
@@ -150,7 +148,6 @@ class KafkaSource(Source[Any]):
         self._set("bounded", self.end is not None)
         self._set("properties", as_properties(self.properties, _OWN_PROPERTIES))
         check_choice("on_invalid", self.on_invalid, get_args(OnInvalid))
-        check_choice("null_key", self.null_key, ("keep", "invalid"))
         check_choice("on_data_loss", self.on_data_loss, ("fail", "warn"))
         if self.max_records_per_epoch is not None:
             check_whole("max_records_per_epoch", self.max_records_per_epoch, 1)
@@ -229,10 +226,9 @@ class KafkaSource(Source[Any]):
         records = self.items == "records"
         key = deserializer_of("key", self.key, self.key_schema, records=records)
         value = deserializer_of("value", self.value, self.schema, records=records)
-        needed = self.null_key == "invalid"
         if records:
-            return RecordItems(key, value, key_needed=needed, prefix=self.prefix)
-        return ObjectItems(key, value, key_needed=needed)
+            return RecordItems(key, value, prefix=self.prefix)
+        return ObjectItems(key, value)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

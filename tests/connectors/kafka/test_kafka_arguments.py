@@ -56,7 +56,6 @@ def source(**arguments: Any) -> KafkaSource:
         ({"value": "avro", "schema": "{"}, "not an Avro schema"),
         ({"value": "avro", "schema": {"type": "what"}}, "not an Avro schema"),
         ({"value": "avro", "schema": UNION}, "a union of several types"),
-        ({"null_key": "drop"}, "null_key must be 'keep' or 'invalid'"),
         ({"on_invalid": "skip"}, "on_invalid must be 'fail', 'drop' or"),
         ({"on_data_loss": "ignore"}, "on_data_loss must be 'fail' or 'warn'"),
         ({"max_records_per_epoch": 0}, "_per_epoch must be a whole number of at least 1, got 0"),

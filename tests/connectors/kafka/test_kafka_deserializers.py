@@ -65,11 +65,9 @@ def records(
     messages: Sequence[Any],
     value: Deserializer,
     key: Deserializer | None = None,
-    *,
-    key_needed: bool = False,
 ) -> tuple[list[dict[str, Any]], list[BadInput]]:
     """The records of messages, and the bad ones among them."""
-    items = RecordItems(key or TextDeserializer(), value, key_needed=key_needed, prefix="")
+    items = RecordItems(key or TextDeserializer(), value, prefix="")
     good: list[dict[str, Any]] = []
     bad: list[BadInput] = []
     for batch in items.batches(messages, None):
@@ -117,7 +115,7 @@ def test_missing_parts_of_a_message_are_null() -> None:
 def test_a_time_may_be_before_1970_or_missing_but_not_beyond_the_calendar(whole: Any) -> None:
     """Producers that give microseconds for milliseconds come to the year 50,000."""
     more = {"prefix": ""} if whole is RecordItems else {}
-    items = whole(TextDeserializer(), TextDeserializer(), key_needed=False, **more)
+    items = whole(TextDeserializer(), TextDeserializer(), **more)
     first, last = -62_135_596_800_000, 253_402_300_799_999
     stamps = [-1, -2, first, last, first - 1, last + 1, 1_700_000_000 * 10**9, -(2**63)]
     made = list(
@@ -145,7 +143,7 @@ def as_dicts(batch: Any) -> list[dict[str, Any]]:
 
 
 def test_only_the_columns_that_are_read_are_made() -> None:
-    items = RecordItems(TextDeserializer(), TextDeserializer(), key_needed=False, prefix="k_")
+    items = RecordItems(TextDeserializer(), TextDeserializer(), prefix="k_")
     batch = items.batch([message(b"a", b"b")], frozenset({"k_key", "value", "headers"}))
     assert isinstance(batch, pa.RecordBatch)
     assert batch.to_pylist() == [{"value": "a", "k_key": "b"}]
@@ -320,7 +318,7 @@ def test_other_types_are_parsed_by_arrow(kind: Any) -> None:
 
 
 def test_json_messages_agree_with_python() -> None:
-    items = ObjectItems(TextDeserializer(), JsonDeserializer(), key_needed=False)
+    items = ObjectItems(TextDeserializer(), JsonDeserializer())
     (batch,) = items.batches([message(b'{"a": [1, null]}', b"k"), message(None)], None)
     assert isinstance(batch, list)
     assert [(one.key, one.value) for one in batch] == [("k", {"a": [1, None]}), (None, None)]
@@ -330,19 +328,14 @@ def test_json_messages_agree_with_python() -> None:
 
 
 @pytest.mark.parametrize("whole", [RecordItems, ObjectItems])
-def test_a_bad_or_missing_key_is_bad_as_configured(whole: Any) -> None:
+def test_a_bad_key_is_bad_and_a_missing_one_is_not(whole: Any) -> None:
     more = {"prefix": ""} if whole is RecordItems else {}
     messages = [message(b"a", b"k", 0), message(b"b", b"\xff", 1), message(b"c", None, 2)]
-    items = whole(TextDeserializer(), TextDeserializer(), key_needed=True, **more)
+    items = whole(TextDeserializer(), TextDeserializer(), **more)
     *_, invalid = items.batches(messages, None)
-    assert [(one.text, one.reason) for one in invalid.inputs] == [
-        (r"b'\xff'", "its key: not UTF-8 text, at byte 1"),
-        ("None", "it has no key"),
-    ]
-    assert [(one.message.offset, one.message.value) for one in invalid.inputs] == [
-        (1, b"b"),
-        (2, b"c"),
-    ]
+    (bad,) = invalid.inputs
+    assert (bad.text, bad.reason) == (r"b'\xff'", "its key: not UTF-8 text, at byte 1")
+    assert (bad.message.offset, bad.message.value) == (1, b"b")
 
 
 # --- Avro ---

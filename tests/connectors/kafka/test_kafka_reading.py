@@ -127,12 +127,10 @@ def test_a_message_has_key_value_time_and_headers(broker: Broker) -> None:
     assert (other.key, other.value, other.offset, other.headers) == (None, None, 1, ())
 
 
-def test_a_message_without_a_key_is_bad_if_configured(broker: Broker) -> None:
+def test_a_message_without_a_key_has_the_key_none(broker: Broker) -> None:
     topic = broker.topic()
     broker.produce(topic, [{"key": "k", "value": "a"}, {"value": "b"}])
     assert [one.key for one in run_source(source(broker, topic, key="text"))] == ["k", None]
-    _, bad = run_source(source(broker, topic, key="text", null_key="invalid"))
-    assert (bad.where, bad.reason) == (f"topic '{topic}', partition 0, offset 1", "it has no key")
 
 
 # --- offsets that hold no message ---
