@@ -111,7 +111,8 @@ def no_attribute(module: str, name: str, known: list[str], hints: Mapping[str, s
     """
     hint = hints.get(name)
     if hint is None:
-        close = get_close_matches(name, known, n=1)
+        # Inspection asks modules for private names, in great number.
+        close = [] if name.startswith("_") else get_close_matches(name, known, n=1)
         hint = f"is it {close[0]}?" if close else ""
     return AttributeError(
         f"module {module!r} has no {name!r}" + (f": {hint}" if hint else ""), name=name

@@ -58,6 +58,11 @@ def test_a_module_names_the_right_attribute(module: Any, name: str, hint: str) -
     assert hint in str(caught.value)
 
 
+def test_a_private_name_is_compared_with_no_other() -> None:
+    with pytest.raises(AttributeError, match=r"has no '_map_value'$"):
+        op._map_value  # noqa: B018
+
+
 @pytest.mark.parametrize(("make", "hint"), ARGUMENTS)
 def test_a_configuration_names_the_right_argument(make: Callable[[], Any], hint: str) -> None:
     with pytest.raises(FlowTypeError) as caught:

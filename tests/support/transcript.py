@@ -65,7 +65,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -236,7 +236,7 @@ class Transcript:
         """The notation of items."""
         return self.builder.notation.of(self.start, self.arguments)
 
-    @property
+    @cached_property
     def times(self) -> tuple[datetime, ...]:
         """The system time of each epoch."""
         return tuple(epoch.now for epoch in self.epochs)
