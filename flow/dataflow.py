@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from flow.checks import check_function
@@ -53,7 +54,7 @@ class Step:
     operator: Operator
     ups: tuple[StreamId, ...]
 
-    @property
+    @cached_property
     def downs(self) -> tuple[StreamId, ...]:
         """The ids of the step's streams, in the order of the operator's ports."""
         return tuple(StreamId(self.step_id, port) for port in self.operator.ports)

@@ -23,7 +23,7 @@ from flow.engine.epoch.statistics import Stats
 from flow.engine.feed.run_tables import Tables, lookup_changes
 from flow.engine.packets.packets import ERROR, HOLDS, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
-from flow.engine.plan.compiler import compile_flow
+from flow.engine.plan.compiler import compile_flow, lower_steps
 from flow.engine.progress.bound import Holds
 from flow.engine.progress.step_time import HoldRelay, KnownHolds, step_time
 from flow.engine.state.key_states import KeyStates
@@ -38,6 +38,7 @@ from flow.engine.tables.table_files import MemoryTables, TableVersion
 from flow.errors import FlowBuildError
 from flow.garbage import collecting_seldom
 from flow.instants import NEVER, Moment
+from flow.keyed.step import runs_key_by_key
 from flow.process import print_text
 
 
@@ -68,6 +69,7 @@ class LocalEngine:
     def __init__(self, flow: Dataflow, shards: int = DEFAULT_SHARDS) -> None:
         self._tables = MemoryTables()
         self.plan = replace(compile_flow(flow), table_store=self._tables, checks_items=True)
+        self._lowered = self.plan.lowered
         self._shards = shards
         self._log = Tables.of(self.plan)
         self._versions: dict[str, TableVersion] = {}
@@ -85,6 +87,8 @@ class LocalEngine:
         Raises:
             StepError: when a step fails; the state is then that before the epoch.
         """
+        lowered = lower_steps(self.plan).lowered if runs_key_by_key() else self._lowered
+        self.plan = replace(self.plan, lowered=lowered)
         with collecting_seldom():
             log, control = self._with_tables(parts, control)
             packets = list(self._read(parts, control))

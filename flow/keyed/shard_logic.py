@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -106,12 +107,7 @@ class ShardOutput:
     chunks: list[list[Chunk]]
     unread: list[int]
     counted: list[Counted] = field(default_factory=list)
-    watermarks_us: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-
-    @classmethod
-    def empty(cls, ports: int) -> ShardOutput:
-        """Return an output without items for a number of streams."""
-        return cls([[] for _ in range(ports)], [0] * ports)
+    watermarks_us: Ints = field(default_factory=partial[Ints](np.empty, 0, np.int64))
 
 
 class KeyFailure(Exception):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from typing_extensions import override
@@ -100,6 +101,19 @@ class TimedResults(NamedTuple):
     stays_us: int = 0
     leave_early: bool = False
     rule: str = ""
+
+
+class Capabilities(NamedTuple):
+    """The capabilities of a step: those properties of its `LogicBuilder` that the engine reads."""
+
+    progress: Progress | None
+    holds: Progress | None
+    follows_inputs: bool
+    takes_holds: bool
+    results: TimedResults | None
+    wait_us: int
+    settings: str
+    counter: StateCounter | None
 
 
 class LogicBuilder:
@@ -250,10 +264,14 @@ class Stateful(Operator):
     sides: int = 1
     emits: tuple[str, ...] = ("down",)
 
-    @property
-    def declared(self) -> LogicBuilder:
-        """The capabilities that the builder declares; a function declares none."""
-        return self.builder if isinstance(self.builder, LogicBuilder) else _PLAIN
+    @cached_property
+    def declared(self) -> Capabilities:
+        """The capabilities that the builder declares; a function declares none.
+
+        They are read as the flow is compiled, and travel to workers with the step.
+        """
+        builder = self.builder if isinstance(self.builder, LogicBuilder) else _PLAIN
+        return Capabilities(*(getattr(builder, name) for name in Capabilities._fields))
 
     def keeps_back(self, port: int) -> bool:
         """Return True if items of a stream may leave in a later epoch than their values arrive.

@@ -80,7 +80,7 @@ class ShardIds(ShardLogic):
     def run(self, rows: ShardRows | None, epoch: ShardEpoch) -> ShardOutput:
         self._add_loaded()
         self._epoch, self._moment = epoch, epoch.moment
-        self._output = ShardOutput.empty(len(DEDUP_PORTS))
+        self._output = ShardOutput([[] for _ in DEDUP_PORTS], [0] * len(DEDUP_PORTS))
         self._advance_to(epoch.moment.before)
         if rows is not None:
             self._add_rows(rows)

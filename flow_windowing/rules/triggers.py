@@ -164,15 +164,14 @@ def settings_of(emit: Emission, clock: object, windower: object) -> str:
     return json.dumps([str(emit), _plain_values(clock), _plain_values(windower)])
 
 
-def owes_updates(before: str | None, emit: Emission) -> bool:
+def owes_updates(before: str, emit: Emission) -> bool:
     """Return True if restored windows owe an update, as `emit` changed to "update".
 
     With "close" or a trigger before, windows have values that they have not emitted, and with
     "update" they emit nothing as they close.
 
     Args:
-        before: the settings that the state was written with; empty or ``None`` if they are unknown
-            or have not changed.
+        before: the settings that the state was written with; empty if they are unknown.
         emit: the current setting.
     """
     if not before or emit != "update":
@@ -191,24 +190,16 @@ def _plain_values(config: object) -> dict[str, str]:
     return {name: str(value) for name, value in values if isinstance(value, _PLAIN)}
 
 
-def timestamp_of(
-    choice: Timestamp | None, open_time: T, close_time: T, last_time: Callable[[], T]
-) -> T | None:
+def timestamp_of(choice: Timestamp, open_time: T, close_time: T, last_time: Callable[[], T]) -> T:
     """Return the timestamp of a window, or of many in columns.
 
     Args:
-        choice: the time to return; ``None`` for no timestamp.
+        choice: the time to return.
         open_time: the open time.
         close_time: the close time.
         last_time: returns the greatest timestamp in the window, or the close time of a window that
             opened before the step recorded timestamps.
     """
-    match choice:
-        case "open":
-            return open_time
-        case "close":
-            return close_time
-        case "last":
-            return last_time()
-        case None:
-            return None
+    if choice == "last":
+        return last_time()
+    return open_time if choice == "open" else close_time

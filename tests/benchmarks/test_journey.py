@@ -10,7 +10,7 @@ import pytest
 from benchmarks.journey.run import counts, crossed, report
 from benchmarks.journey.tracing import ROOT, Function, Tracer, journey_in
 
-MOST_FILES, MOST_IN_LEVEL = 77, 54
+MOST_FILES, MOST_IN_LEVEL = 60, 36
 """The most files that a row may cross in all, and in the level."""
 
 PROGRAM = """

@@ -363,24 +363,26 @@ def _files_of(
     place = locate(base)
     store = canonical_store(place.store)
     info = place.filesystem.get_file_info(place.path)
-    name = shorten(without_credentials(text))
+    name = without_credentials(text)
     if info.type == fs.FileType.NotFound:
         if was_there(place):
-            logger.warning(_REMOVED, printable(name))
+            logger.warning(_REMOVED, printable(shorten(name)))
             return
         target = f"{'/'.join(parts)} in {place}" if parts else str(place)
-        raise SourceError(f"no file matches {name}: looked for {target}, which does not exist")
+        raise SourceError(
+            f"no file matches {shorten(name)}: looked for {target}, which does not exist"
+        )
     is_empty = True
     for real, found in _matching(place, info, parts):
         is_empty = False
         file = File(place.store, found.path, found.size or 0, found.mtime_ns or 0)
         yield (store, real), file
     if is_empty and was_there(place):
-        logger.warning(_REMOVED, printable(name))
+        logger.warning(_REMOVED, printable(shorten(name)))
     elif is_empty and required:
         target = "/".join(parts) if parts else "any file"
         raise SourceError(
-            f"no file matches {name}: looked for {target} in {place}; names that start "
+            f"no file matches {shorten(name)}: looked for {target} in {place}; names that start "
             "with '_' or '.' are skipped"
         )
 

@@ -241,8 +241,6 @@ def read_all(plan: Plan, control: Control, parallelism: int) -> tuple[Plan, Cont
     Raises:
         FlowError: when a source or a step fails, or a table grows too large.
     """
-    if not plan.tables:
-        return plan, control
     tables = Tables.of(plan)
     with planners_of(plan, plan.controls, parallelism) as planners:
         read = list(read_slices(plan, plan_everything(planners), control))

@@ -340,20 +340,13 @@ class BatchPlan:
 
     Attributes:
         readings: the tasks of stage 0, in order of input and slice.
-        controls: the control of each slice.
+        controls: the control of each slice; of one slice if Spark itself reads all inputs.
         last: the control after all slices.
     """
 
     readings: list[Reading]
     controls: tuple[Control, ...]
     last: Control
-
-    def control(self, slice_number: int) -> Control:
-        """Return the control of a slice; a number after the last slice has the last control.
-
-        A run whose inputs are all read by Spark has one slice.
-        """
-        return self.controls[slice_number] if slice_number < len(self.controls) else self.last
 
 
 def batch_plan(plan: Plan, slices: Mapping[str, Sequence[Slice]], last: Control) -> BatchPlan:

@@ -14,7 +14,7 @@ from flow.engine.plan.plan import Edge, EdgeKind, Hop, Plan, Reads
 from flow.errors import FlowBuildError, UnusedStepWarning
 from flow.fields import field_path
 from flow.keyed.logic import LATE_PORT
-from flow.keyed.step import OverColumns, Stateful, TimedResults
+from flow.keyed.step import LogicBuilder, OverColumns, Stateful, TimedResults
 from flow.operators.edges import Input, Output
 from flow.operators.keyed_tables import Table, TableReader
 from flow.operators.stateless import Bucket, Inspect, KeyOn, Raises, Redistribute
@@ -234,9 +234,9 @@ def _with_wait(step: Step, operator: Stateful, reads: Reads) -> tuple[Step, int]
     Returns:
         The step, and this wait in µs, 0 if that of its clock is long enough.
     """
-    builder = operator.declared
-    wait_us = reads.wait_us(builder.wait_us) if builder.takes_holds else 0
-    if wait_us <= builder.wait_us:
+    builder, declared = operator.builder, operator.declared
+    wait_us = reads.wait_us(declared.wait_us) if declared.takes_holds else 0
+    if wait_us <= declared.wait_us or not isinstance(builder, LogicBuilder):
         return step, 0
     return replace(step, operator=replace(operator, builder=builder.with_wait(wait_us))), wait_us
 

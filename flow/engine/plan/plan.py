@@ -18,7 +18,7 @@ from flow.dataflow import Step, StreamId
 from flow.engine.tables.table_files import TableStore
 from flow.errors import EngineError
 from flow.instants import NEVER
-from flow.keyed.step import Lowering, Stateful, runs_key_by_key
+from flow.keyed.step import Lowering, Stateful
 from flow.operators.edges import Input
 from flow.operators.keyed_tables import LookupTable, Table
 
@@ -212,10 +212,6 @@ class Plan:
         if not isinstance(operator, Stateful):
             raise EngineError(f"step {step_id!r} is not a keyed step")
         return operator
-
-    def lowering_of(self, step_id: str) -> Lowering:
-        """Return the lowering of a keyed step: over columns, or key by key."""
-        return self.keyed(step_id).lower() if runs_key_by_key() else self.lowered[step_id]
 
     def has_bound(self, step_id: str, many: Collection[str] | None = None) -> bool:
         """Return True if partitions that are behind, or other steps, may hold a step's watermarks.

@@ -41,22 +41,13 @@ class Partition(NamedTuple):
     """An ordered part of a stream, which can be ahead of other parts.
 
     Attributes:
-        made_by: the id of the input's step; empty for the items of a level, of all shards.
+        made_by: the id of the input's step; empty for items that a keyed step has processed, which
+            are one partition for all steps of a level and all shards.
         number: the number of the source partition, or of the level.
     """
 
     made_by: str
     number: int
-
-    @classmethod
-    def of_level(cls, level: int) -> Partition:
-        """Return the partition of the items that the steps of a level make."""
-        return cls("", level)
-
-    @property
-    def is_source(self) -> bool:
-        """True if the items come from a source, and no keyed step has processed them."""
-        return bool(self.made_by)
 
 
 class Marks(NamedTuple):
@@ -122,7 +113,7 @@ class Growth:
     @classmethod
     def of(cls, partition: Partition, run_bits: int = 0) -> Growth:
         """Return the growth of a partition, before its first item."""
-        return cls(MOST_MARKS if partition.is_source else None, run_bits)
+        return cls(MOST_MARKS if partition.made_by else None, run_bits)
 
     def add(self, measured: Positions, pos: Positions) -> Positions:
         """Add items, and return the greatest measure so far at each, int64 µs, shape (items,)."""

@@ -138,7 +138,7 @@ class Timeline:
         self._partitions: dict[tuple[int, int], StreamPartition] = {}
         marks: dict[StreamPartition, list[Marks]] = {partition: [] for partition in kept.reached}
         for origin, side, new_marks in sent:
-            its_side = 0 if new_marks.partition.is_source else side
+            its_side = 0 if new_marks.partition.made_by else side
             partition = self._partitions[new_marks.dest, origin] = (its_side, *new_marks.partition)
             if len(new_marks.positions):
                 marks.setdefault(partition, []).append(new_marks)

@@ -124,7 +124,8 @@ class BatchJob:
         partitions = settings.partitions or cores
         shards = settings.shards or max(DEFAULT_SHARDS, partitions)
         control = Control(Moment(settings.system_time()), settings.drain)
-        plan, control = read_all(plan, control, cores)
+        if plan.tables:
+            plan, control = read_all(plan, control, cores)
         shipped = ShippedPlan.pack(plan.for_workers())
         planned, names = _planned(plan, cores, control)
         layout = layout_class(shards, partitions, len(plan.levels))
@@ -133,7 +134,9 @@ class BatchJob:
     def frame(self, last_stage: LastStage) -> DataFrame:
         """Return the data frame of the job: inputs, all levels and the last stage."""
         shipped, layout, last = self.shipped, self.layout, self.layout.levels
-        frame = with_frames(self._read(), self.plan, shipped, layout)
+        frame = self._read()
+        if self.plan.frames:
+            frame = with_frames(frame, self.plan, shipped, layout)
         if not last:
             end = partial(end_partition, shipped, layout, last_stage)
             return frame.mapInArrow(end, last_stage.columns)
@@ -337,7 +340,8 @@ def _run_shard(
 
     known = KnownHolds()
     for number, of_slice in itertools.groupby(packets, key=_slice_of):
-        control = planned.control(number)
+        # The control packet, after all slices, has a number that no slice has.
+        control = planned.controls[number] if number < len(planned.controls) else planned.last
         for packet in run_level(
             plan, level, layout.shards, shard, of_slice, states_of, number, control, known
         ):

@@ -394,7 +394,7 @@ class SegmentedTable(StoredState, ShardTable):
         self._load(needed.tolist())
         self._ran = bool(len(needed))
         if not self._ran:
-            return ShardOutput.empty(0)
+            return ShardOutput([], [])
         return self._logic.run(rows, epoch._replace(changed_from=self._changed_from))
 
     @override

@@ -149,7 +149,7 @@ class _LevelRun:
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        origin, partition = (self.level << LEVEL_BITS) | self.shard, Partition.of_level(self.level)
+        origin, partition = (self.level << LEVEL_BITS) | self.shard, Partition("", self.level)
         return Pipeline(self.plan, self.shards, self.shard, origin, partition, self.context)
 
     def packets(self, here: dict[str, StepPackets], states_of: StatesOf) -> Iterator[Packet]:
@@ -263,7 +263,7 @@ class KeyedStep:
         return emitted.by_port(len(self.step.downs)), states.flush()
 
     def _over_columns(self, table: ShardTable, time: StepTime) -> tuple[ShardOutput, int]:
-        step_id, lowering = self.step.step_id, self.plan.lowering_of(self.step.step_id)
+        step_id, lowering = self.step.step_id, self.plan.lowered[self.step.step_id]
         takes_sided = isinstance(lowering, OverColumns) and lowering.takes_sided_records
         rows = gather_rows(
             *(self.plan.edges_into(step_id), self.arrived.items, time),
@@ -366,7 +366,7 @@ def counted_as(step: Step, down: StreamId) -> str:
 
 def states_in(store: StateStore, plan: Plan, step_id: str) -> KeyStates | ShardTable:
     """Return the state of a keyed step in a store."""
-    operator, lowering = plan.keyed(step_id), plan.lowering_of(step_id)
+    operator, lowering = plan.keyed(step_id), plan.lowered[step_id]
     rule, settings = plan.hold_rule(step_id), operator.declared.settings
     if isinstance(lowering, OverColumns):
         is_counted = operator.declared.counter is not None
@@ -385,7 +385,7 @@ def key_states_in(store: StateStore, plan: Plan, step_id: str) -> SegmentedState
 
 def live_states(plan: Plan, step_id: str) -> KeyStates | ShardTable:
     """Return the state of a keyed step in memory, for a batch run."""
-    lowering = plan.lowering_of(step_id)
+    lowering = plan.lowered[step_id]
     if isinstance(lowering, OverColumns):
         return LiveTable(lowering.shard_logic)
     return LiveStates(plan.holding.get(step_id, frozenset()))

@@ -92,7 +92,7 @@ class Pipeline:
         position, and each step of the level starts at the first position again.
         """
         chunks_of, self._buffered = self._buffered, {}
-        if not self.partition.is_source:
+        if not self.partition.made_by:
             self._buffered = {
                 dest: chunks
                 for dest, chunks in chunks_of.items()
@@ -172,7 +172,7 @@ class Pipeline:
                     hold_meter.add(chunk)
                 if meter is None:
                     yield edge, chunk
-                elif self.partition.is_source:
+                elif self.partition.made_by:
                     of_step.setdefault(edge.step_id, []).append((edge, meter, chunk))
                 else:
                     yield edge, meter.stamp(chunk)
@@ -207,10 +207,10 @@ class Pipeline:
         progress = operator.declared.progress
         if progress is None:
             return None
-        in_columns = isinstance(self.plan.lowering_of(edge.step_id), OverColumns)
+        in_columns = isinstance(self.plan.lowered[edge.step_id], OverColumns)
         run_bits = SOURCE_BITS if self.plan.has_source_numbers(self._many) else 0
         growth = Growth.of(self.partition, run_bits)
-        if self.partition.is_source:
+        if self.partition.made_by:
             growth = self._growths.setdefault(edge.step_id, growth)
         return Meter(edge, progress, self.partition, self.context.moment, in_columns, growth)
 

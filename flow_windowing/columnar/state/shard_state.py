@@ -430,7 +430,8 @@ class ShardState:
     def next_us(self) -> Ints:
         """Return the least timestamp of a buffered value of each slot, `NEVER` without any."""
         least_us = self.buffered.next_us(self.count)
-        np.minimum.at(least_us, self.blocks["slot"], least_of_blocks_us(self.blocks))
+        if len(self.blocks):
+            np.minimum.at(least_us, self.blocks["slot"], least_of_blocks_us(self.blocks))
         return least_us
 
     def has_values(self) -> Mask:

@@ -129,7 +129,7 @@ class ClockedShard(ShardLogic):
     def run(self, rows: ShardRows | None, epoch: ShardEpoch) -> ShardOutput:
         self._add_loaded()
         self._epoch = epoch
-        self._made = ShardOutput.empty(len(PORTS))
+        self._made = ShardOutput([[] for _ in PORTS], [0] * len(PORTS))
         self._late = LateItems(self._made, epoch.wanted, self._sides)
         self._begin_epoch()
         self._advance_to(epoch.moment.before, BEFORE_ITEMS)
@@ -237,7 +237,8 @@ class ClockedShard(ShardLogic):
 
     def _read_due_blocks(self, watermark_us: Ints) -> None:
         """Read the blocks with a value that is due, given the watermark of each slot."""
-        self._read_blocks(self._due_of_blocks_us() <= watermark_us[self._state.blocks["slot"]])
+        if len(self._state.blocks):
+            self._read_blocks(self._due_of_blocks_us() <= watermark_us[self._state.blocks["slot"]])
 
     def _due_of_blocks_us(self) -> Ints:
         """Return the least watermark at which a value of each block is due."""

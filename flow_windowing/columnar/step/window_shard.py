@@ -50,10 +50,14 @@ class ShardWindows(ClockedShard):
     @override
     def _begin_epoch(self) -> None:
         self._emitter = Emitter(self._plan, self._made, self._epoch.wanted)
-        if self._epoch.changed_from is not None and not self._stores_lists:
-            self._read_lists(np.arange(len(self._state.windows)))
-        if owes_updates(self._epoch.changed_from, self._plan.emit):
-            self._emit_owed_updates()
+        changed_from = self._epoch.changed_from
+        if changed_from is None:
+            return
+        all_windows = np.arange(len(self._state.windows))
+        if not self._stores_lists:
+            self._read_lists(all_windows)
+        if owes_updates(changed_from, self._plan.emit):
+            self._emit_open(all_windows, BEFORE_ITEMS)
 
     @override
     def _end_epoch(self) -> None:
@@ -65,10 +69,6 @@ class ShardWindows(ClockedShard):
         rows = rows[order_by(self._state.windows.slots[rows], changes[rows])]
         self._state.windows.first_changes = None
         self._emit_open(rows, AFTER_ITEMS)
-
-    def _emit_owed_updates(self) -> None:
-        """Emit results of all open windows, after `emit` changed from "close" to updates."""
-        self._emit_open(np.arange(len(self._state.windows)), BEFORE_ITEMS)
 
     def _emit_open(self, rows: Ints, pos: int) -> None:
         """Emit results of open windows, with position `pos` in the epoch."""

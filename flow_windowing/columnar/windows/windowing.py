@@ -427,6 +427,8 @@ class WindowPlan:
             bounds_us: the open and the close times of the windows.
             latest_us: the greatest timestamp in each window, `-NEVER` where it is not recorded.
         """
+        if self.timestamp is None:
+            return None
         open_us, close_us = bounds_us
         return timestamp_of(
             self.timestamp,

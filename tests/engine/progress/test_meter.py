@@ -18,7 +18,7 @@ from flow.instants import NEVER, NO_PROGRESS, Moment
 from tests.support.logics import Mileage
 
 EDGE = Edge(3, StreamId("up", "down"), "step", 0, 1, EdgeKind.KEYED)
-SOURCE, LEVEL = Partition("in", 0), Partition.of_level(1)
+SOURCE, LEVEL = Partition("in", 0), Partition("", 1)
 
 
 def meter(partition: Partition = SOURCE, progress: Mileage | None = None) -> Meter:
