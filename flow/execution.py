@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import time
@@ -32,6 +33,7 @@ from flow.engine.epoch.summary import EpochReport, Summary, watermark_lags
 from flow.engine.feed.clocks import FixedTime, SystemTime, wall_time
 from flow.engine.feed.feed import FeedReport, StopFlag
 from flow.engine.plan.compiler import compile_flow
+from flow.engine.plan.declared_columns import needless_functions
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
 from flow.engine.steps.reading import source_of
@@ -46,6 +48,13 @@ if TYPE_CHECKING:
 
     from flow.web.inside import StateReader
     from flow.web.server import LivePage
+
+logger = logging.getLogger("flow")
+
+_NEEDLESS_FUNCTION = (
+    "step %r reads field %r with a function, which makes Python objects of the records: give the "
+    "field's name in place of the function, and they stay columns"
+)
 
 
 @overload
@@ -193,6 +202,8 @@ def run_configured(
     if config.web and config.web_values:  # The page shows samples of late values.
         plan = replace(plan, samples_late=True)
     check_portable(plan.for_workers().steps)
+    for step_id, path in needless_functions(plan.steps):
+        logger.warning(_NEEDLESS_FUNCTION, step_id, path)
     is_batch = _chooses_batch(plan, config)
     if not is_batch:
         check_streaming()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import flow.operators as op
 from flow import Dataflow, FlowConfig, run
 from flow.config.machine import Machine
+from flow.connectors.files import JsonLinesSource
 from flow.engine.spark.session import session
 from flow.engine.spark.session.session import SparkSettings
 from flow.engine.spark.session.session_settings import has_speedups
@@ -92,6 +95,21 @@ def test_a_new_session_logs_advice(
     assert record.getMessage().startswith(
         "driver_memory 16g (FlowConfig: driver_memory): this machine has 8.0 GiB of memory"
     )
+
+
+def test_a_function_in_the_place_of_a_field_s_name_is_a_warning(
+    sessions: Sessions, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    flow = Dataflow("orders")
+    source = JsonLinesSource(tmp_path / "*.jsonl", schema={"shop": pa.string()})
+    keyed = op.key_on("by_shop", op.input("orders", flow, source), lambda order: order["shop"])
+    op.output("out", keyed, TestingSink([]))
+    with caplog.at_level(logging.WARNING, "flow"), pytest.raises(Started):
+        run(flow)
+    assert [record.getMessage() for record in caplog.records] == [
+        "step 'by_shop' reads field 'shop' with a function, which makes Python objects of the "
+        "records: give the field's name in place of the function, and they stay columns"
+    ]
 
 
 def test_the_configuration_chooses_the_engine(sessions: Sessions) -> None:

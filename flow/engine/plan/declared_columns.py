@@ -6,7 +6,9 @@ items pass them on. Keyed steps declare the columns of their results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ from flow.columns.known_columns import KnownColumns, StreamColumns, UnknownColum
 from flow.connectors.formats.columns import known_columns
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.failures import naming
-from flow.errors import SourceError
+from flow.errors import SourceError, StepError
 from flow.keyed.step import Stateful
 from flow.operators.edges import Input
 from flow.operators.keyed_tables import FilterWith, Table, TableReader
@@ -130,3 +132,39 @@ def _with_key(step: Step, up: KnownColumns, *, has_key: bool) -> StreamColumns:
     if up.has_key == has_key:
         return UnknownColumns(f"the items of step {step.step_id!r} are pairs in pairs")
     return KnownColumns(up.values, has_key, up.are_records)
+
+
+def needless_functions(steps: Mapping[str, Step]) -> Iterator[tuple[str, str]]:
+    """Yield each step that reads a field of known columns with a function, and the field's path.
+
+    The function makes objects of records that would stay columns with the path in its place.
+    """
+    for step in steps.values():
+        reads = isinstance(step.operator, (KeyOn, Stateful))
+        for path in dict.fromkeys(_fields_of_functions(step.operator) if reads else ()):
+            with suppress(SourceError, StepError):  # The run itself reads the source, and fails.
+                up = columns_of(steps, step.ups[0])
+                if isinstance(up, KnownColumns) and up.type_of(path) is not None:
+                    yield step.step_id, path
+
+
+_GETTERS = {"key", "ts_getter", "field"}
+"""The parameters, of steps, clocks and aggregates, that are a function or a path."""
+_READS_A_FIELD = {
+    (function.__code__.co_code, function.__code__.co_names)
+    for function in (lambda row: row["field"], lambda row: str(row["field"]))
+}
+"""The code of functions that do nothing but read a field, without the field's name."""
+
+
+def _fields_of_functions(config: Any) -> Iterator[str]:
+    """Yield the fields that functions in a configuration do nothing but read."""
+    if isinstance(config, tuple):
+        for part in config:
+            yield from _fields_of_functions(part)
+    for field in fields(config) if is_dataclass(config) else ():
+        value = getattr(config, field.name, None)
+        code = getattr(value, "__code__", None) if field.name in _GETTERS else None
+        if code is not None and (code.co_code, code.co_names) in _READS_A_FIELD:
+            yield from (const for const in code.co_consts if isinstance(const, str))
+        yield from _fields_of_functions(value)

@@ -82,11 +82,13 @@ def test_a_flow_killed_after_a_commit_resumes_with_nothing_lost_or_doubled(
 def test_results_of_windows_are_the_same_rows_in_each_kind_of_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    orders = [{"shop": shop, "at": at, "n": at % 7} for at in range(9) for shop in ("a", "b")]
+    orders = [
+        {"shop": shop, "till": 1, "at": at, "n": at % 7} for at in range(9) for shop in ("a", "b")
+    ]
     pq.write_table(pa.Table.from_pylist(orders), tmp_path / "orders.parquet")
     flow = Dataflow("orders")
     keyed = op.key_on(
-        "key", op.input("in", flow, ParquetSource(tmp_path / "orders.parquet")), "shop"
+        "key", op.input("in", flow, ParquetSource(tmp_path / "orders.parquet")), ["shop", "till"]
     )
     clock, windower = win.EventClock("at", "0s"), win.TumblingWindower("3s")
     down = win.aggregate_window("sums", keyed, clock, windower, n=win.Sum("n"), m=win.Max("n")).down
@@ -107,7 +109,7 @@ def test_results_of_windows_are_the_same_rows_in_each_kind_of_table(
     names = ["key", "window_id", "open_time", "close_time", "merged_ids", "is_retraction", "n", "m"]
     assert frame.columns == names
     sums = [(0, 3, 2), (1, 12, 5), (2, 7, 6)]
-    expected = [(key, *figures) for key in "ab" for figures in sums]
+    expected = [(key, *figures) for key in ('["a",1]', '["b",1]') for figures in sums]
     written = pq.read_table(tmp_path / "parquet", partitioning=None).to_pylist()
     texts = [path.read_text().splitlines() for path in tmp_path.rglob("*.csv")]
     in_text = [row for lines in texts for row in DictReader(lines)]

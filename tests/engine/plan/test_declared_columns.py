@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import flow.operators as op
+import flow_windowing as win
 from flow import Dataflow, Stream
 from flow.columns.known_columns import KnownColumns, UnknownColumns
 from flow.connectors.files import CsvSource, JsonLinesSource, ParquetSource
 from flow.connectors.kafka import KafkaSource
 from flow.connectors.source import Source
-from flow.engine.plan.declared_columns import columns_of
+from flow.engine.plan.declared_columns import columns_of, needless_functions
 from flow.errors import SourceError
 
 FIELDS = pa.schema(
@@ -167,3 +168,41 @@ def test_bad_input_has_columns() -> None:
     source = JsonLinesSource("*", on_invalid="errors")
     out = op.try_input("in", Dataflow("bad"), source)
     assert found(out.errors) == [(name, pa.string()) for name in ("where", "text", "reason")]
+
+
+def windows(source: Source[Any], key: Any, at: Any, field: Any) -> list[tuple[str, str]]:
+    flow = Dataflow("windows")
+    keyed = op.key_on("by", op.input("in", flow, source), key)
+    clock, hours = win.EventClock(at, "0s"), win.TumblingWindower("1h")
+    win.aggregate_window("sums", keyed, clock, hours, n=win.Sum(field), m=win.Count())
+    return list(needless_functions({step.step_id: step for step in flow.steps}))
+
+
+def key_of(row: Any) -> Any:
+    return row["id"]
+
+
+@pytest.mark.parametrize("key", [key_of, lambda row: row["id"], lambda r: str(r["id"])])
+def test_a_function_that_only_reads_a_field_of_known_columns_is_needless(key: Any) -> None:
+    found = windows(Known(), key, lambda row: row["at"], lambda value: value["n"])
+    assert found == [("by", "id"), ("sums", "at"), ("sums", "n")]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "id",
+        lambda row: row["id"].lower(),
+        lambda row: row["other"],
+        lambda row: repr(row["id"]),
+        lambda row: row.get("id"),
+        str,
+    ],
+)
+def test_a_path_and_any_other_function_is_not_needless(key: Any) -> None:
+    assert windows(Known(), key, "at", "n") == []
+
+
+def test_a_function_of_unknown_columns_is_not_needless(tmp_path: Path) -> None:
+    for source in (JsonLinesSource(tmp_path / "a.jsonl"), ParquetSource(tmp_path / "no.parquet")):
+        assert windows(source, lambda row: row["id"], "at", "n") == []
