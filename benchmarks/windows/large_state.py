@@ -97,7 +97,7 @@ def few_keys(job: Job) -> Figure:
 def held_values(job: Job) -> Figure:
     """Return the median milliseconds of an epoch of a thousand values of a key that holds many.
 
-    The values wait for a watermark that does not reach them.
+    The values wait for a watermark that does not reach them, and are in the list of an open window.
     """
     source = Touches(int(job.settings["keys"]), job.epoch_rows, TOUCHED, TOUCHES)
     times = EpochTimes(session(job))
@@ -105,7 +105,9 @@ def held_values(job: Job) -> Figure:
     keyed = op.key_on("by_key", op.input("events", flow, source), lambda _: "key")
     clock: win.EventClock[Any] = win.EventClock("ts", "1000d")
     out = win.collect_window("windows", keyed, clock, win.TumblingWindower("1d"))
-    op.output("out", out.down, ParquetSink(job.out))
+    now = win.EventClock("ts", "0s")
+    listed = win.collect_window("list", keyed, now, win.TumblingWindower("10000d"))
+    op.output("out", op.merge("both", out.down, listed.down), ParquetSink(job.out))
     summary = run(flow, recovery=RecoveryConfig(job.scratch), drain=False, system_time=START)
     held = summary.gauges["windows", "buffered_values"]
     if held != source.keys + TOUCHES * TOUCHED:

@@ -144,10 +144,9 @@ class ShardWindows(ClockedShard):
         super()._move_to_blocks(store, is_moving)
         if self._stores_lists:
             windows = self._state.windows
-            is_moving = is_moving[windows.slots]
-            if windows.is_emitted is not None:  # A merge would read the list, to retract it.
-                is_moving = is_moving & ~windows.is_emitted
-            rows = np.flatnonzero(is_moving)
+            # A list that a merge reads, to retract it, has had no values since the step emitted it,
+            # and so it has not moved.
+            rows = np.flatnonzero(is_moving[windows.slots])
             for column in windows.accumulators:
                 column.map_lists(rows, lambda entries: move_list(entries, store))
 
