@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 from html import escape
+from importlib.metadata import version
 from typing import TypeAlias
 
 from typing_extensions import override
@@ -85,7 +86,8 @@ class BackgroundRun(NotebookObject):
         self._error: BaseException | None = None
         self._is_awaited = False
         self._status = RunState.STARTING
-        self._show("starting Spark")
+        if self._progress is not None:
+            self._progress.begin_spark(version("pyspark"))
         self._began = time.monotonic()
         # Python 3.11 takes a thread for ended once an interrupt has ended a join.
         self._ended = threading.Event()
@@ -188,7 +190,8 @@ class BackgroundRun(NotebookObject):
     def _begin(self) -> None:
         with self._lock:
             self._status = RunState.RUNNING
-        self._show("running")
+        if self._progress is not None:
+            self._progress.begin_reading()
 
     def _count(self, report: EpochReport) -> None:
         """Add the report of an epoch to the numbers."""

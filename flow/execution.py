@@ -39,6 +39,7 @@ from flow.engine.plan.portability import check_portable
 from flow.engine.steps.reading import source_of
 from flow.errors import FlowBuildError, FlowTypeError, package_of_extra
 from flow.instants import Instant, from_us, instant_us
+from flow.preflight import preflight
 from flow.process import plainly_interrupted, stopping_on_signals
 from flow.reports.loss_warnings import DropWarnings, HoldWarnings, LateWarnings
 from flow.reports.progress import CellLine
@@ -205,6 +206,7 @@ def run_configured(
     for step_id, path in needless_functions(plan.steps):
         logger.warning(_NEEDLESS_FUNCTION, step_id, path)
     is_batch = _chooses_batch(plan, config)
+    preflight(plan, config.recovery, is_batch=is_batch)
     if not is_batch:
         check_streaming()
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -178,7 +179,12 @@ def test_a_line_below_a_cell_follows_the_run(work: Work) -> None:
     work.take(1)
     run.wait(10)
     texts = [text.partition(" | ")[0] for text, _ in shown.texts]
-    assert texts == ["starting Spark", "running", "epoch 0", "stopped: 1 epoch in 0.0 s"]
+    assert texts == [
+        f"starting Spark {pyspark.__version__}",
+        "reading in",
+        "epoch 0",
+        "stopped: 1 epoch in 0.0 s",
+    ]
     assert [update for _, update in shown.texts] == [False, True, True, True]
 
 

@@ -20,7 +20,7 @@ PACKAGES = ("flow", "flow_windowing", "recovery")
 BASE, RUN, COMMANDS = "flow.base", "flow.run", "commands"
 
 ROOMS: Mapping[str, str] = {
-    **dict.fromkeys(("flow", "flow.execution", "flow.background"), RUN),
+    **dict.fromkeys(("flow", "flow.execution", "flow.preflight", "flow.background"), RUN),
     **dict.fromkeys(("flow.run", "flow.prepare"), COMMANDS),
     "flow.frames": "flow.frames",
     **dict.fromkeys(("flow.visualize", "flow.visualize.__main__"), COMMANDS),

@@ -20,6 +20,8 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from flow.cli.command_line import (
@@ -42,7 +44,6 @@ from flow.execution import run_configured
 from flow.process import print_text, stopping_on_signals
 from flow.reports.failure_text import describe_failure, users_trace
 from flow.reports.progress import Progress, StatusLine
-from flow.reports.summary_table import summary_table
 
 if TYPE_CHECKING:
     from flow.engine.epoch.summary import Summary
@@ -68,8 +69,9 @@ def main(make_recovery: MakeRecovery, argv: Sequence[str] | None = None) -> int:
                 _show(effective)
                 return 0
             flow = load_flow(options.flow)
+            progress = None if options.quiet else Progress(flow, line)
             with _log_to_stderr(options.verbose):
-                summary = _run(flow, effective, options.quiet, line)
+                summary = _run(flow, effective, progress)
         except (CommandError, FlowBuildError) as error:
             print_error(str(error))
             return 2
@@ -82,8 +84,7 @@ def main(make_recovery: MakeRecovery, argv: Sequence[str] | None = None) -> int:
         except Exception as error:
             print_error(f"the run failed\n{users_trace(error)}")
             return 1
-        if not options.quiet:
-            print_message(summary_table(flow, summary))
+        print_message(str(summary))
     return 0
 
 
@@ -92,7 +93,7 @@ def _parser() -> FlowParser:
     parser = FlowParser("python -m flow.run", "Run a flow.")
     for field in FIELDS:
         add_option(parser, field)
-    parser.add_argument("--quiet", action="store_true", help="show neither progress nor summary")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
     text = "show log messages of level DEBUG, and all frames of a failure"
     parser.add_argument("--verbose", action="store_true", help=text)
     parser.add_argument(
@@ -119,18 +120,19 @@ def _show(effective: EffectiveConfig) -> None:
         print_text(f"warning: {printable(text)}")
 
 
-def _run(
-    flow: Dataflow, effective: EffectiveConfig, is_quiet: bool, line: StatusLine | None
-) -> Summary:
+def _run(flow: Dataflow, effective: EffectiveConfig, progress: Progress | None) -> Summary:
     """Run the flow in a second thread, so that this thread handles signals from the start.
 
     Spark would replace the signal handlers if it started in the main thread.
     """
     stop = StopFlag()
-    on_epoch = None if is_quiet else Progress(flow, line)
+    work = partial(run_configured, flow, effective, stop=stop)
+    if progress is not None:
+        work = partial(work, on_epoch=progress, on_start=progress.begin_reading)
     with stopping_on_signals(stop.ask), ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run_configured, flow, effective, on_epoch=on_epoch, stop=stop)
-        return running.result()
+        if progress is not None:
+            progress.begin_spark(version("pyspark"))
+        return pool.submit(work).result()
 
 
 @contextlib.contextmanager

@@ -109,6 +109,18 @@ class Sink(ABC, Generic[X]):
         """Return the names of the data that the sink writes, for lineage; none by default."""
         return ()
 
+    def check(self, resuming: bool) -> None:
+        """Check that the run can write; called once on the driver, before Spark starts.
+
+        The check must be quick, and must not change anything that another run or program has made.
+
+        Args:
+            resuming: True if the flow continues from an earlier run.
+
+        Raises:
+            SinkError: the output cannot be written.
+        """
+
     def attach(self, output: OutputContext) -> None:
         """Record the output's step and checkpoint; called once on the driver before `open`."""
 

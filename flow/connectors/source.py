@@ -310,6 +310,16 @@ class Source(ABC, Generic[X]):
         """True if a batch run cannot do what the source does, such as a change of system time."""
         return False
 
+    def check(self) -> None:
+        """Check that a new run has something to read.
+
+        Called once on the driver, before Spark starts. The check must be quick, and must not
+        change anything.
+
+        Raises:
+            SourceError: there is nothing to read, or it cannot be read.
+        """
+
     @abstractmethod
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
         """Return the planner of a run.

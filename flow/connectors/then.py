@@ -99,6 +99,10 @@ class Then(Source[X]):
         return self.history.needs_streaming or self.live.needs_streaming
 
     @override
+    def check(self) -> None:
+        self.history.check()
+
+    @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
         return ThenPlanner(self, log, parallelism)
 

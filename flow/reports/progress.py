@@ -23,7 +23,7 @@ from flow.engine.epoch.summary import EpochReport
 from flow.engine.feed.clocks import SystemTime, wall_time
 from flow.errors import printable
 from flow.instants import datetime_us
-from flow.operators.edges import Input
+from flow.operators.edges import Input, Output
 
 logger = logging.getLogger("flow")
 
@@ -55,24 +55,56 @@ class Progress:
         self._line = line
         self._clock = clock
         self._wall = wall
+        self._outputs = [step.step_id for step in flow.steps if isinstance(step.operator, Output)]
+        self._began = clock()
+        self._has_result = False
+        self._moves = True
         self._counts: Counter[str] = Counter()
         self._samples = RateWindow[int]()
         self._log_limit = RateLimit(LOG_INTERVAL_SECONDS, clock)
 
+    def begin_spark(self, version: str) -> None:
+        """Show that a version of Spark starts."""
+        self._begin(f"starting Spark {version}")
+
+    def begin_reading(self) -> None:
+        """Show the inputs that are read; called as Spark has started."""
+        self._begin(f"reading {', '.join(self._inputs)}")
+
+    def _begin(self, what: str) -> None:
+        if self._line is not None:
+            self._line.show(what)
+        else:
+            logger.info("%s", printable(what))
+
     def __call__(self, report: EpochReport) -> None:
-        """Add an epoch's counts, and show the progress."""
+        """Add an epoch's counts, and show the progress.
+
+        The log has a line in ten seconds at most, while items move; one as they stop, and one as
+        they move again.
+        """
+        self._note_first_result(report)
+        moved, self._moves = self._moves, any(report.counts.values())
         self._counts["read"] += sum(report.count(step_id, "out") for step_id in self._inputs)
         for (_, name), count in report.counts.items():
             self._counts[name] += count
         text = " | ".join(self._parts(report))
         if self._line is not None:
             self._line.show(text)
-        elif self._log_limit.allows():
+        elif self._moves is not moved or (self._moves and self._log_limit.allows()):
             logger.info("%s", printable(text))
+
+    def _note_first_result(self, report: EpochReport) -> None:
+        """Log the time from the start of the run to the first item in an output."""
+        if not self._has_result and any(report.count(name, "in") for name in self._outputs):
+            self._has_result = True
+            logger.info("first result after %.1f s", self._clock() - self._began)
 
     def _parts(self, report: EpochReport) -> Iterator[str]:
         """Yield the parts of the progress line: epoch, items, rate, times, and lost items."""
         yield f"epoch {report.epoch}"
+        if not self._moves:
+            yield "idle"
         yield f"{self._counts['read']:,} items in"
         rate = self._rate()
         if rate is not None:

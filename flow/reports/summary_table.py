@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from flow.dataflow import Dataflow
-from flow.displays import display_as
+from flow.displays import display_as, print_as
 from flow.engine.epoch.statistics import STATISTICS, Statistic
 from flow.engine.epoch.summary import Summary
-from flow.engine.plan.plan import Plan
 from flow.errors import behind_text, printable
-from flow.operators.edges import Input
 from flow.reports.loss_warnings import wait_advice
 
 _COLUMNS = tuple(each for each in STATISTICS if each.column)
@@ -19,33 +16,24 @@ _LONGEST_ID = 40
 _PARTITIONS_SHOWN = 12
 
 
-def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
+def summary_text(summary: Summary) -> str:
     """Return a table of a run: a line for each step in flow order, and a line of totals.
 
     A count that is 0 for all steps has no column.
 
-    Args:
-        flow: the flow that ran, or its plan.
-        summary: the summary that `run` returned.
-
-    >>> import flow.operators as op
-    >>> from flow.testing import TestingSource
-    >>> flow = Dataflow("example")
-    >>> _ = op.filter("odd", op.input("numbers", flow, TestingSource([])), lambda n: n % 2)
     >>> summary = Summary("example", "batch", epochs=1, seconds=2.0)
+    >>> summary.step_ids, summary.inputs = ("numbers", "odd"), ("numbers",)
     >>> summary.counts.update({("numbers", "out"): 3000, ("odd", "in"): 3000})
     >>> summary.counts.update({("odd", "out"): 1500, ("odd", "filtered"): 1500})
-    >>> print(summary_table(flow, summary))
+    >>> print(summary)
     step        in    out  filtered  keys
     numbers         3,000
     odd      3,000  1,500     1,500
     example: 1 epoch, 3,000 items in 2.0 s, 1,500 items/s (batch)
     """
-    steps = flow.steps if isinstance(flow, Dataflow) else tuple(flow.steps.values())
-    step_ids = [step.step_id for step in steps]
-    inputs = [step.step_id for step in steps if isinstance(step.operator, Input)]
-    below = map(printable, lines_below(step_ids, inputs, summary))
-    return "\n".join([*_aligned(table_rows(step_ids, summary)), *below])
+    steps = summary.steps_shown()
+    below = map(printable, lines_below(steps, summary.inputs, summary))
+    return "\n".join([*_aligned(table_rows(steps, summary)), *below])
 
 
 def table_rows(step_ids: Sequence[str], summary: Summary) -> list[tuple[str, ...]]:
@@ -139,4 +127,5 @@ def _row(cells: tuple[str, ...], tag: str) -> str:
     return f"<tr>{''.join(made)}</tr>"
 
 
+print_as(Summary, summary_text)
 display_as(Summary, lambda summary: {"text/html": summary_html(summary)})

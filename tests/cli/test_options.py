@@ -6,6 +6,7 @@ import logging
 import re
 from collections import Counter
 
+import pyspark
 import pytest
 
 from flow import EpochReport
@@ -42,7 +43,7 @@ def test_settings_add_up_and_the_last_of_a_name_counts(runs: Runs) -> None:
 
 def test_what_is_not_given_is_what_run_does_by_itself(runs: Runs) -> None:
     run_main(["mine:flow"])
-    assert set(runs.arguments) == {"flow", "on_epoch", "stop"}
+    assert set(runs.arguments) == {"flow", "on_epoch", "on_start", "stop"}
     assert runs.arguments["flow"].flow_id == "mine"
 
 
@@ -84,32 +85,42 @@ def test_show_config_prints_values_with_their_origins_and_advice_and_runs_nothin
     assert runs.arguments == {}
 
 
+SUMMARY = """\
+step  in  out  keys
+in          1
+out
+mine: 1 epoch, 1 items in 1.0 s, 1 items/s (batch)
+"""
+
+
 def test_the_summary_is_printed_in_the_end(runs: Runs, error_output: ErrorOutput) -> None:
-    assert error_output(0, "mine:flow").splitlines() == [
-        "step  in  out  keys",
-        "in          1",
-        "out",
-        "mine: 1 epoch, 1 items in 1.0 s, 1 items/s (batch)",
-    ]
+    assert error_output(0, "mine:flow").endswith(SUMMARY)
 
 
 def test_progress_is_logged_where_there_is_no_terminal(
     runs: Runs, error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_other_handlers(monkeypatch)
-    runs.action = lambda: runs.arguments["on_epoch"](EpochReport(4, Counter({("in", "out"): 3})))
-    first = error_output(0, "mine:flow").splitlines()[0]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ INFO epoch 4 \| 3 items in", first)
+
+    def run() -> None:
+        runs.arguments["on_start"]()
+        runs.arguments["on_epoch"](EpochReport(4, Counter({("in", "out"): 3})))
+
+    runs.action = run
+    lines = error_output(0, "mine:flow").splitlines()[:3]
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ INFO ", line) for line in lines)
+    shown = [line.partition(" INFO ")[2] for line in lines]
+    assert shown == [f"starting Spark {pyspark.__version__}", "reading in", "epoch 4 | 3 items in"]
 
 
-def test_quiet_leaves_out_progress_and_summary_but_no_warning(
+def test_quiet_leaves_out_progress_but_no_warning_and_no_summary(
     runs: Runs, error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_other_handlers(monkeypatch)
     runs.action = lambda: logging.getLogger("flow").warning("dropped something")
     shown = error_output(0, "mine:flow", "--quiet")
-    assert runs.arguments["on_epoch"] is None
-    assert re.fullmatch(r"\S+Z WARNING dropped something\n", shown)
+    assert "on_epoch" not in runs.arguments
+    assert re.fullmatch(r"\S+Z WARNING dropped something\n" + re.escape(SUMMARY), shown)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +180,7 @@ def test_a_module_that_sets_up_logging_has_its_way_and_logging_is_left_as_it_was
     runs.action = lambda: logger.info("epoch 1")
     before = list(logger.handlers), logger.level
     try:
-        assert error_output(0, "mine:flow", "--quiet") == ""
+        assert error_output(0, "mine:flow", "--quiet") == SUMMARY
         assert (list(logger.handlers), logger.level) == before
     finally:
         logger.removeHandler(handler)

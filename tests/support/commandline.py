@@ -57,7 +57,10 @@ class Runs:
         self.arguments = {"flow": flow, **given, **arguments}
         self.action()
         counts = Counter({("in", "out"): 1})
-        return Summary(flow.flow_id, "batch", epochs=1, seconds=1.0, counts=counts)
+        names = tuple(step.step_id for step in flow.steps)
+        made = Summary(flow.flow_id, "batch", epochs=1, seconds=1.0, counts=counts, step_ids=names)
+        made.inputs = names[:1]
+        return made
 
 
 def without_other_handlers(monkeypatch: pytest.MonkeyPatch) -> None:

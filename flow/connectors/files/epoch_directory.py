@@ -40,6 +40,7 @@ from flow.connectors.files.filesystems import (
     absolute,
     as_path,
     datasets_of_files,
+    is_local,
     locate,
     raise_as,
     repr_without_credentials,
@@ -162,16 +163,40 @@ class EpochDirectory:
         marker = replace(marker, runs={**marker.runs, short: run_id}, step=None)
         self.write_marker(run_id, marker)
 
+    def check_writable(self, if_exists: IfExists) -> None:
+        """Create the directory, and check that a new run may write to it.
+
+        Raises:
+            SinkError: the directory has content that `if_exists` does not allow.
+            OSError: the directory cannot be created, or is not writable.
+        """
+        self._replaced(self._names(), self.read_marker(), if_exists)
+        self.place.filesystem.create_dir(self.place.path, recursive=True)
+        if not os.access(self.place.path, os.W_OK | os.X_OK):
+            raise PermissionError("this user may not write to the directory")
+
     def _take_over(
         self, names: Sequence[str], marker: Marker | None, if_exists: IfExists
     ) -> Marker:
         """Remove output that a new run replaces, and return the marker for the run."""
+        for name in self._replaced(names, marker, if_exists):
+            self._delete(self.path(name))
+        return marker or Marker() if if_exists == "append" else Marker()
+
+    def _replaced(
+        self, names: Sequence[str], marker: Marker | None, if_exists: IfExists
+    ) -> list[str]:
+        """Return the names of the output that a new run replaces.
+
+        Raises:
+            SinkError: the directory has content that `if_exists` does not allow.
+        """
+        if if_exists == "append":
+            return []
         temporary = [name for name in names if name.startswith(_TEMPORARY)]
         epochs = [name for name in names if marker and _EPOCH.fullmatch(name)]
         own = {*temporary, *epochs, *([_MARKER] if marker else [])}
         foreign = [name for name in names if name not in own]
-        if if_exists == "append":
-            return marker or Marker()
         if foreign:
             raise SinkError(self._foreign_problem(foreign, if_exists))
         if epochs and if_exists == "error":
@@ -180,9 +205,7 @@ class EpochDirectory:
                 "another path, or pass if_exists='replace' to delete that output, or "
                 "if_exists='append' to write beside it"
             )
-        for name in epochs + temporary:
-            self._delete(self.path(name))
-        return Marker()
+        return epochs + temporary
 
     def _foreign_problem(self, foreign: list[str], if_exists: IfExists) -> str:
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
@@ -407,13 +430,19 @@ class DirectorySink(Sink[X]):
     @override
     def only_output(self) -> str | None:
         uri = self._directory.uri
-        if "://" in uri and not uri.startswith("file:"):
+        if not is_local(uri):
             return without_credentials(uri).rstrip("/")
         return os.path.realpath(self._directory.place.path)
 
     @override
     def datasets(self) -> Sequence[Dataset]:
         return datasets_of_files([self._directory.uri])
+
+    @override
+    def check(self, resuming: bool) -> None:
+        if is_local(self._directory.uri):
+            with raise_as(SinkError, f"{self.path} cannot be opened for writing"):
+                self._directory.check_writable("append" if resuming else self.if_exists)
 
     @override
     def open(self, run_id: str, resuming: bool) -> None:

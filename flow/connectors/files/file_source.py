@@ -16,9 +16,11 @@ from flow.connectors.files.file_planning import PLANNERS, Cuts, FileOrder, Piece
 from flow.connectors.files.filesystems import (
     absolute,
     as_paths,
+    check_found,
     connect,
     datasets_of_files,
     find_files,
+    is_local,
     repr_without_credentials,
     without_credentials,
     without_passwords,
@@ -88,6 +90,10 @@ class FileSource(Source[X]):
     @abstractmethod
     def cuts(self) -> Cuts:
         """Return the lengths and cuts of the files."""
+
+    @override
+    def check(self) -> None:
+        check_found([path for path in self.paths if is_local(path)], required=not self.follow)
 
     @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:

@@ -62,6 +62,11 @@ def absolute(text: str) -> str:
     return text if URI.match(text) else os.path.abspath(os.path.expanduser(text))
 
 
+def is_local(text: str) -> bool:
+    """Return True for a path on this machine, also as a URI with the scheme ``file``."""
+    return not URI.match(text) or text.startswith("file:")
+
+
 def split_glob(text: str) -> tuple[str, list[str]]:
     """Return the directory before a glob's first wildcard, and the glob's parts from there on.
 
@@ -354,6 +359,17 @@ def find_files(
         for identity, file in matches:
             files.setdefault(identity, file)
     return list(files.values())
+
+
+def check_found(paths: Sequence[str], *, required: bool) -> None:
+    """Check that `find_files` finds a file for each path, without a listing of all files.
+
+    Raises:
+        SourceError: a path matches no file, or cannot be listed.
+    """
+    for text in paths:
+        with raise_as(SourceError, f"{without_credentials(text)} cannot be listed"):
+            next(_files_of(text, required, lambda _: False), None)
 
 
 def _files_of(

@@ -237,6 +237,11 @@ class TableSink(Sink[Any]):
         return f"{type(self).__name__}({shown})"
 
     @override
+    def check(self, resuming: bool) -> None:
+        with self._explained(f"{self} cannot be opened"):
+            self.connect().close()
+
+    @override
     def open(self, run_id: str, resuming: bool) -> None:
         if self._runs:
             raise SinkError(

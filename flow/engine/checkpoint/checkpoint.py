@@ -121,7 +121,7 @@ class Checkpoint:
         resuming = storage.exists(NAME)
         if resuming:
             identity = read_identity(storage)
-            _check_flow(identity, plan, storage.root)
+            identity.check_flow(plan, storage.root)
             check_spark_version(identity, spark_version, storage.root)
             _warn_of_layout(identity, shards, partitions, storage.root)
         else:
@@ -165,14 +165,6 @@ class Checkpoint:
         if self.identity.dropping:
             self.identity = replace(self.identity, dropping=())
             self.storage.write(NAME, self.identity.to_json())
-
-
-def _check_flow(identity: Identity, plan: Plan, root: str) -> None:
-    if identity.flow_id != plan.flow_id:
-        raise CheckpointError(
-            f"{root} is the checkpoint of flow {identity.flow_id!r}, not of {plan.flow_id!r}: "
-            "give each flow a directory of its own"
-        )
 
 
 def _check_empty(storage: Storage) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from flow.connectors.source import Json
@@ -96,6 +98,14 @@ class Identity:
         """Return the name of an epoch's file in Spark's log ``offsets`` or ``commits``."""
         return f"{self.spark}/{log}/{epoch - self.first_epoch}"
 
+    def check_flow(self, plan: Plan, root: str) -> None:
+        """Raise a `CheckpointError` if the checkpoint in the directory `root` is another flow's."""
+        if self.flow_id != plan.flow_id:
+            raise CheckpointError(
+                f"{root} is the checkpoint of flow {self.flow_id!r}, not of {plan.flow_id!r}: "
+                "give each flow a directory of its own"
+            )
+
     def to_json(self) -> Json:
         """Return the identity as JSON."""
         return {"version": VERSION, **self.__dict__}
@@ -152,6 +162,28 @@ class Identity:
             return cls(**fields)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"{where} is not a flow's checkpoint") from error
+
+
+def is_resumed(plan: Plan, recovery: Recovery) -> bool:
+    """Check a local checkpoint against a flow, without Spark; return True if a run continues it.
+
+    True also stands for a checkpoint that this process cannot read: the run explains the cause.
+
+    Raises:
+        CheckpointError: the checkpoint is another flow's, does not fit it, or has another format.
+    """
+    if ":" in recovery.path:
+        return True
+    try:
+        content = json.loads(Path(recovery.path, NAME).read_bytes())
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return True
+    identity = Identity.from_json(content, recovery.path)
+    identity.check_flow(plan, recovery.path)
+    recovery.admit(identity.recovery, plan, identity.dropping)
+    return True
 
 
 def _planned_for(recovery: Json) -> Json:

@@ -19,6 +19,7 @@ from flow.errors import (
     RAISED,
     EngineError,
     FlowError,
+    SinkError,
     SourceError,
     StepError,
     brief,
@@ -105,21 +106,23 @@ def _package(frame: FrameType) -> str:
 def user_code(step_id: str, what: str) -> Iterator[None]:
     """Raise an exception of the block as a `StepError`; `what` is what raised it.
 
-    An error of a flow stays as it is, and so does the user's interrupt of the run, whose process
-    this is.
+    The error of a source or a sink gets the step; another error of a flow stays as it is, and so
+    does the user's interrupt of the run, whose process this is.
     """
     try:
         yield
+    except (SourceError, SinkError) as error:
+        raise naming(step_id, error) from error.__cause__
     except (FlowError, KeyboardInterrupt):
         raise
     except RAISED as error:
         raise StepError(step_id, f"{what} raised {brief(error)}") from error
 
 
-def naming(step_id: str, error: SourceError) -> SourceError:
-    """Return a source's error with the step that reads the source, which a source does not know."""
+def naming(step_id: str, error: SourceError | SinkError) -> SourceError | SinkError:
+    """Return the error of a source or a sink with its step, which the two do not know."""
     prefix = f"step {step_id!r}: "
-    return error if str(error).startswith(prefix) else SourceError(f"{prefix}{error}")
+    return error if str(error).startswith(prefix) else type(error)(f"{prefix}{error}")
 
 
 def portable(error: ExceptionT) -> ExceptionT | RuntimeError:

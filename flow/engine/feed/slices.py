@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 from flow.columns.chunks import MAX_SOURCES, MAX_SPLITS
 from flow.connectors.source import Json, MemoryLog, Planner, Slice, SourceLog
 from flow.engine.epoch.context import Control, ReadUpTo
-from flow.engine.epoch.failures import naming, user_code
+from flow.engine.epoch.failures import user_code
 from flow.engine.epoch.statistics import SourcePartition
 from flow.engine.feed.input_progress import InputProgress
 from flow.engine.feed.offsets import EpochOffset, newest_name
@@ -48,11 +48,8 @@ def ask(step_id: str, question: Callable[P, Answer], *args: P.args, **named: P.k
     Raises:
         FlowError: when the planner fails; the error names the step.
     """
-    try:
-        with user_code(step_id, "planning what to read"):
-            return question(*args, **named)
-    except SourceError as error:
-        raise naming(step_id, error) from error.__cause__
+    with user_code(step_id, "planning what to read"):
+        return question(*args, **named)
 
 
 def check_slice(step_id: str, planned: Slice) -> Slice:

@@ -58,8 +58,8 @@ from flow.engine.state.key_states import KeyStates
 from flow.engine.state.step_state import ShardTable
 from flow.engine.steps.level import live_states, run_level
 from flow.engine.steps.outputs import rows_of, unpacked_by_slice
-from flow.engine.steps.reading import Reading, read_split, share, source_of
-from flow.errors import EngineError, FlowBuildError, FlowError
+from flow.engine.steps.reading import Reading, check_bounded, read_split, share
+from flow.errors import EngineError, FlowError
 from flow.instants import Moment
 from flow.process import print_text
 
@@ -173,7 +173,6 @@ def run_batch(
         FlowBuildError: when a source cannot be read in a batch.
         FlowError: when a step, a source, a sink or Spark fails.
     """
-    check_bounded(plan)
     summary = Summary(plan.flow_id, "batch")
     with jvm_needed(spark):
         disks = disks_of(spark)
@@ -232,34 +231,6 @@ def _cancelled_by(spark: SparkSession, stop: StopFlag) -> Iterator[None]:
         ended.set()
         with contextlib.suppress(*JVM_ERRORS):
             remove_tag(tag)
-
-
-def check_bounded(
-    plan: Plan,
-    what: str = "a batch",
-    instead: str = "run the flow with engine='streaming'",
-) -> None:
-    """Check that a batch can read the inputs of a flow.
-
-    Args:
-        plan: the flow.
-        what: the kind of batch, for errors.
-        instead: the advice in errors.
-
-    Raises:
-        FlowBuildError: when an input has no end, or needs the streaming engine.
-    """
-    for step_id in plan.sources:
-        source = source_of(plan.steps[step_id])
-        if not source.bounded:
-            raise FlowBuildError(
-                f"step {step_id!r}: {source!r} has no end, and {what} needs one: {instead}"
-            )
-        if source.needs_streaming:
-            raise FlowBuildError(
-                f"step {step_id!r}: its source moves system time or ends in a crash, which only "
-                f"the streaming engine can do: {instead}"
-            )
 
 
 def _planned(

@@ -66,7 +66,6 @@ class EpochOutputs:
         Raises:
             FlowError: when two outputs write to the same target, or a sink cannot be opened.
         """
-        self._check_targets()
         for edge, of_frames in self._frames().items():
             owner = f"step {edge.step_id!r}: its DataFrameSink"
             schema = frame_schema(self.plan.steps, edge.stream, of_frames.schema, owner)
@@ -79,18 +78,6 @@ class EpochOutputs:
                     sink.attach(OutputContext(self.plan.flow_id, edge.step_id, self.checkpoint))
                     sink.open(self.run_id, resuming)
             opened.pop_all()
-
-    def _check_targets(self) -> None:
-        """Check that no two outputs write to the same target."""
-        steps: dict[str, str] = {}
-        for edge in self.plan.outputs:
-            target = sink_of(self.plan, edge).only_output
-            if target is not None and steps.setdefault(target, edge.step_id) != edge.step_id:
-                raise FlowBuildError(
-                    f"steps {steps[target]!r} and {edge.step_id!r} both write to "
-                    f"{target}: give each output a path of its own, or merge their streams before "
-                    "one output"
-                )
 
     def close(self) -> None:
         """Close the sinks."""

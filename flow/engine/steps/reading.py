@@ -19,7 +19,16 @@ from flow.engine.packets.packets import ERROR, Packet
 from flow.engine.plan.plan import Plan
 from flow.engine.progress.meter import Partition
 from flow.engine.steps.pipeline import Pipeline
-from flow.errors import RAISED, EngineError, FlowError, SourceError, StepError, brief, shorten
+from flow.errors import (
+    RAISED,
+    EngineError,
+    FlowBuildError,
+    FlowError,
+    SourceError,
+    StepError,
+    brief,
+    shorten,
+)
 from flow.instants import Moment
 from flow.operators.edges import Input
 
@@ -155,6 +164,34 @@ def source_of(step: Step) -> Source[object]:
     if not isinstance(step.operator, Input):
         raise EngineError(f"step {step.step_id!r} is not an input")
     return step.operator.source
+
+
+def check_bounded(
+    plan: Plan,
+    what: str = "a batch",
+    instead: str = "run the flow with engine='streaming'",
+) -> None:
+    """Check that a batch can read the inputs of a flow.
+
+    Args:
+        plan: the flow.
+        what: the kind of batch, for errors.
+        instead: the advice in errors.
+
+    Raises:
+        FlowBuildError: when an input has no end, or needs the streaming engine.
+    """
+    for step_id in plan.sources:
+        source = source_of(plan.steps[step_id])
+        if not source.bounded:
+            raise FlowBuildError(
+                f"step {step_id!r}: {source!r} has no end, and {what} needs one: {instead}"
+            )
+        if source.needs_streaming:
+            raise FlowBuildError(
+                f"step {step_id!r}: its source moves system time or ends in a crash, which only "
+                f"the streaming engine can do: {instead}"
+            )
 
 
 def read_batches(
