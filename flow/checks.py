@@ -94,6 +94,13 @@ def check_items(name: str, value: object) -> None:
         raise wrong_type(f"{name} must be a list of items, also for one item: [item]", value)
 
 
+def checked_texts(rule: str, values: object) -> tuple[str, ...]:
+    """Return a list of texts as a tuple; `rule` names the parameter and its type, for the error."""
+    if isinstance(values, (list, tuple)) and all(isinstance(value, str) for value in values):
+        return tuple(values)
+    raise wrong_type(rule, values)
+
+
 def check_flag(name: str, value: object) -> None:
     """Raise a `FlowTypeError` unless `value` is True or False; 0 and 1 are neither."""
     if not isinstance(value, bool):

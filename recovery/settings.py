@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from flow.checks import check_choice, check_whole
+from flow.checks import check_choice, check_whole, checked_texts
 from flow.engine.checkpoint.identity import Admission
 from flow.engine.plan.plan import Plan
-from flow.errors import FlowTypeError, shorten
 from recovery.identity.admitting import admit
 from recovery.reading.file_problems import directory_path
 from recovery.tools import inspecting, verifying
@@ -71,7 +70,8 @@ class RecoveryConfig:
         check_whole("RecoveryConfig: keep_epochs", keep_epochs, 1)
         set_field = object.__setattr__
         set_field(self, "path", directory_path(path, "RecoveryConfig"))
-        set_field(self, "reset_steps", _checked_steps(reset_steps))
+        rule = "RecoveryConfig: reset_steps must be a list of step ids"
+        set_field(self, "reset_steps", checked_texts(rule, reset_steps))
         set_field(self, "on_removed", on_removed)
         set_field(self, "keep_epochs", keep_epochs)
 
@@ -119,15 +119,3 @@ class RecoveryConfig:
             CheckpointError: if the checkpoint has no epoch, or no state of the step or the key.
         """
         return asdict(inspecting.inspect(self.path, step_id, key=key, spark=spark))
-
-
-def _checked_steps(steps: object) -> tuple[str, ...]:
-    if (
-        isinstance(steps, str)
-        or not isinstance(steps, Sequence)
-        or not all(isinstance(step_id, str) for step_id in steps)
-    ):
-        raise FlowTypeError(
-            f"RecoveryConfig: reset_steps must be a list of step ids, got {shorten(steps)}"
-        )
-    return tuple(steps)

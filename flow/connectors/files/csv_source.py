@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from typing_extensions import override
 
-from flow.checks import check_flag
+from flow.checks import check_flag, checked_texts
 from flow.connectors.files.file_planning import Cuts, Piece
 from flow.connectors.files.line_ranges import BLOCK, LineCuts, LineRange
 from flow.connectors.files.line_sources import LineSource, count_lines, read_lines, read_numbered
@@ -21,7 +21,7 @@ from flow.connectors.formats.columns import Schema, as_schema
 from flow.connectors.formats.csv_text import check_delimiter
 from flow.connectors.formats.line_parsers import LineParser, ParsedItems, is_utf8, utf8_problem
 from flow.connectors.source import Batch
-from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
+from flow.errors import FlowBuildError, SourceError, shorten
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,7 +81,9 @@ class CsvSource(LineSource[Any]):
         check_delimiter(self.delimiter)
         check_flag("multiline", self.multiline)
         if not isinstance(self.header, bool):
-            object.__setattr__(self, "header", _texts("header", self.header))
+            object.__setattr__(
+                self, "header", checked_texts("header must be a list of texts", self.header)
+            )
             if not self.header:
                 raise FlowBuildError("header must name at least one column, got ()")
             self._check_names("header", list(self.header), FlowBuildError)
@@ -89,7 +91,8 @@ class CsvSource(LineSource[Any]):
             raise FlowBuildError(
                 "header=False needs a schema, or name the columns: header=['origin', 'delay']"
             )
-        object.__setattr__(self, "null_values", _texts("null_values", self.null_values))
+        null_values = checked_texts("null_values must be a list of texts", self.null_values)
+        object.__setattr__(self, "null_values", null_values)
         if self.schema is not None:
             _check_types(self.schema)
 
@@ -270,12 +273,6 @@ def _header_names(piece: Piece, line: bytes, delimiter: str) -> list[str]:
         raise SourceError(
             f"the header of {piece.file} cannot be read: {error}: {shorten(line)}"
         ) from error
-
-
-def _texts(name: str, values: object) -> tuple[str, ...]:
-    if isinstance(values, (list, tuple)) and all(isinstance(value, str) for value in values):
-        return tuple(values)
-    raise FlowTypeError(f"{name} must be a list of texts, got {shorten(values)}")
 
 
 def _check_types(schema: pa.Schema) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from flow.checks import check_whole, wrong_type
+from flow.checks import check_whole, checked_texts
 from flow.columns.arrow_types import with_leaves
 from flow.connectors.files.file_list import LATE_FILES
 from flow.connectors.files.file_planning import MOST_OPEN, Cuts, FileOrder, Piece
@@ -244,8 +244,7 @@ def _instants_of(parquet: Any) -> pa.Schema | None:
 def _as_columns(columns: object) -> tuple[str, ...] | None:
     if columns is None:
         return None
-    if not isinstance(columns, (list, tuple)) or not all(isinstance(n, str) for n in columns):
-        raise wrong_type("columns must be a list of names", columns)
-    if not columns or len(set(columns)) < len(columns):
-        raise FlowBuildError(f"columns must name at least one, each once, got {shorten(columns)}")
-    return tuple(columns)
+    names = checked_texts("columns must be a list of names", columns)
+    if not names or len(set(names)) < len(names):
+        raise FlowBuildError(f"columns must name at least one, each once, got {shorten(names)}")
+    return names

@@ -30,7 +30,7 @@ def test_the_path_is_kept_as_text_and_compares_by_value() -> None:
         ({"path": None}, FlowTypeError, "needs a directory's path, got NoneType None"),
         ({"path": 7}, FlowTypeError, "needs a directory's path, got int 7"),
         ({"path": b"state"}, FlowTypeError, "needs a directory's path, got bytes b'state'"),
-        ({"reset_steps": "hourly"}, FlowTypeError, "must be a list of step ids, got 'hourly'"),
+        ({"reset_steps": "hourly"}, FlowTypeError, "must be a list of step ids, got str 'hourly'"),
         ({"reset_steps": [1]}, FlowTypeError, "must be a list of step ids"),
         ({"on_removed": "keep"}, FlowBuildError, "must be 'refuse' or 'drop', got 'keep'"),
         ({"keep_epochs": 0}, FlowBuildError, "keep_epochs must be a whole number of at least 1"),
