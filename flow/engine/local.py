@@ -18,10 +18,9 @@ from flow.connectors.source import Split
 from flow.dataflow import Dataflow, Step
 from flow.engine.calls.resources import close_resources
 from flow.engine.epoch.context import Control
-from flow.engine.epoch.failures import decode_failure
 from flow.engine.epoch.statistics import Stats
 from flow.engine.feed.run_tables import Tables, lookup_changes
-from flow.engine.packets.packets import ERROR, HOLDS, PRINTED, STATS, Packet, sorted_chunks
+from flow.engine.packets.packets import HOLDS, Packet, sorted_chunks
 from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow, lower_steps
 from flow.engine.progress.bound import Holds
@@ -31,6 +30,7 @@ from flow.engine.state.step_state import ShardTable
 from flow.engine.state.store import MemoryStore
 from flow.engine.steps.kernels import changes_in
 from flow.engine.steps.level import key_states_in, run_level, states_in
+from flow.engine.steps.outputs import settled
 from flow.engine.steps.pipeline import Pipeline
 from flow.engine.steps.reading import Reading, arriving, pipeline_of, push_changes
 from flow.engine.tables.contents import Change
@@ -214,17 +214,8 @@ class LocalEngine:
     def _finish(self, packets: list[Packet]) -> EpochResult:
         result = EpochResult()
         arrived: dict[int, list[Packet]] = {}
-        for packet in packets:
-            if packet.dest == PRINTED:
-                _show(packet.payload.decode())
-        for packet in packets:
-            match packet.dest:
-                case dest if dest >= 0:
-                    arrived.setdefault(dest, []).append(packet)
-                case _ if packet.dest == ERROR:
-                    raise decode_failure(packet.payload)
-                case _ if packet.dest == STATS:
-                    result.stats.add(Stats.decode(packet.payload))
+        for packet in settled(packets, result.stats):
+            arrived.setdefault(packet.dest, []).append(packet)
         for edge in self.plan.outputs:
             chunks = sorted_chunks(arrived.get(edge.dest, []))
             items = [item for chunk in chunks for item in as_items(chunk).items]
@@ -248,12 +239,7 @@ def _read_part(pipeline: Pipeline, step: Step, part: Part, pos: Positions) -> It
     try:
         pipeline.push(step.downs[0], arriving(part.items, pos, step.step_id))
     finally:
-        _show("\n".join(context.printed))
+        if context.printed:
+            print_text("\n".join(context.printed))
         context.printed.clear()
     return [*pipeline.finish(), *pipeline.report()]
-
-
-def _show(lines: str) -> None:
-    """Print the lines of inspectors, also if a later step fails: they may show the reason."""
-    if lines:
-        print_text(lines)

@@ -56,7 +56,7 @@ SLICE_BITS = 24
 """Bits below the slice's number in a packet's `seq`: they number the packets of an origin."""
 
 _POS, _KEY, _FIRST, _SHIFT = "__flow_pos__", "__flow_key__", "first", "shift"
-REACHED = "__flow_reached__"
+STAMP_COLUMN = "__flow_reached__"
 """The column of stamps, int64 µs: the greatest measure of an origin's records up to each record."""
 _PROTOCOL = 5
 
@@ -158,7 +158,7 @@ def narrowed(chunk: KeyedRecords, fields: frozenset[str] | None) -> KeyedRecords
     names = chunk.batch.schema.names
     if fields is None or fields.issuperset(names) or view_of(chunk.batch) is not None:
         return chunk
-    columns = [at for at, name in enumerate(names) if name in fields or name == REACHED]
+    columns = [at for at, name in enumerate(names) if name in fields or name == STAMP_COLUMN]
     if not columns:  # A batch without columns would lose its number of rows.
         columns = [0]
     return KeyedRecords(chunk.keys, chunk.batch.select(columns), chunk.pos)

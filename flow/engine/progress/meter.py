@@ -26,7 +26,7 @@ from flow.columns.chunks import (
 )
 from flow.columns.record_batches import view_of
 from flow.engine.epoch.statistics import SourcePartition
-from flow.engine.packets.packets import REACHED, check_free
+from flow.engine.packets.packets import STAMP_COLUMN, check_free
 from flow.engine.plan.plan import Edge
 from flow.errors import RAISED, brief, step_error
 from flow.instants import NEVER, NO_PROGRESS, Moment
@@ -173,8 +173,8 @@ class Meter:
         """Measure items, in order of position, and stamp each with the greatest measure so far.
 
         Returns:
-            The stamped items: records with a column `REACHED`, other items as pairs whose values
-            are ``(value, stamp)``.
+            The stamped items: records with a column `STAMP_COLUMN`, other items as pairs whose
+            values are ``(value, stamp)``.
 
         Raises:
             StepError: when the measure raises.
@@ -190,7 +190,7 @@ class Meter:
         """
         measured, values = self._measure.of(chunk, self._in_columns)
         if isinstance(measured, KeyedRecords):
-            check_free(measured.batch, REACHED)
+            check_free(measured.batch, STAMP_COLUMN)
         return measured, values
 
     def marks(self) -> Marks:
@@ -222,7 +222,7 @@ def stamp_together(parts: Sequence[tuple[Meter, Chunk]]) -> list[Chunk]:
 
 def _stamped(chunk: KeyedRecords | Pairs, stamps: Positions) -> Chunk:
     if isinstance(chunk, KeyedRecords):
-        batch = chunk.batch.append_column(REACHED, pa.array(stamps))
+        batch = chunk.batch.append_column(STAMP_COLUMN, pa.array(stamps))
         return KeyedRecords(chunk.keys, batch, chunk.pos)
     return Pairs(chunk.keys, list(zip(chunk.values, stamps.tolist(), strict=True)), chunk.pos)
 

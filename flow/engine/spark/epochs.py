@@ -19,16 +19,15 @@ from flow.columns.known_columns import UnknownColumns
 from flow.connectors.dataframe import DataFrameSink, check_schema, to_arrow, to_spark
 from flow.connectors.sink import CheckpointContext, OutputContext
 from flow.dataflow import Step, StreamId
-from flow.engine.epoch.failures import decode_failure, user_code
+from flow.engine.epoch.failures import user_code
 from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.statistics import Stats
-from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet
+from flow.engine.packets.packets import Packet
 from flow.engine.plan.declared_columns import columns_of
 from flow.engine.plan.plan import Edge, Plan
 from flow.engine.spark.shipping import Layout
-from flow.engine.steps.outputs import rows_of, sink_of, unpacked
+from flow.engine.steps.outputs import rows_of, settled, sink_of, unpacked
 from flow.errors import RAISED, FlowBuildError, SinkError, StepError, first_line
-from flow.process import print_text
 
 _REFUSED = re.compile(rf"^{SinkError.__module__}\.{SinkError.__name__}: (.*)", re.MULTILINE)
 """Message of a `SinkError` of a worker, in Spark's error: an item does not fit the data frame."""
@@ -133,16 +132,8 @@ class EpochOutputs:
         stats = Stats()
         messages: dict[int, list[Any]] = {edge.dest: [] for edge in self.plan.outputs}
         ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
-        for packet in ordered:  # The lines of inspectors may show the reason of a failure.
-            if packet.dest == PRINTED:
-                print_text(packet.payload.decode())
-        for packet in ordered:
-            if packet.dest == ERROR:
-                raise decode_failure(packet.payload)
-            if packet.dest == STATS:
-                stats.add(Stats.decode(packet.payload))
-            elif packet.dest >= 0:
-                messages[packet.dest].append(pickle.loads(packet.payload))
+        for packet in settled(ordered, stats):
+            messages[packet.dest].append(pickle.loads(packet.payload))
         return stats, messages
 
     def _call_function(self, frame: DataFrame, edge: Edge, sink: DataFrameSink, epoch: int) -> None:

@@ -20,7 +20,7 @@ from flow.columns.chunks import (
     radix_order,
 )
 from flow.columns.record_batches import SidedRecords, join_batches, view_of
-from flow.engine.packets.packets import REACHED, Packet, Run, decode, decode_runs
+from flow.engine.packets.packets import STAMP_COLUMN, Packet, Run, decode, decode_runs
 from flow.engine.plan.plan import Edge
 from flow.engine.progress.step_time import StepTime
 from flow.errors import EngineError
@@ -140,8 +140,8 @@ def _bounded(rows: ShardRows, time: StepTime | None) -> ShardRows:
 def _unstamped(chunk: Chunk) -> tuple[Chunk, Ints]:
     """Return a chunk without the stamps of its `Meter`, and the stamps, int64 µs, shape (rows,)."""
     if isinstance(chunk, KeyedRecords):
-        stamps = chunk.batch.column(REACHED).to_numpy()
-        return KeyedRecords(chunk.keys, chunk.batch.drop_columns([REACHED]), chunk.pos), stamps
+        stamps = chunk.batch.column(STAMP_COLUMN).to_numpy()
+        return KeyedRecords(chunk.keys, chunk.batch.drop_columns([STAMP_COLUMN]), chunk.pos), stamps
     if not isinstance(chunk, Pairs):
         raise EngineError(f"items of type {type(chunk).__name__} have no stamps of stream progress")
     values, reached = zip(*chunk.values, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -14,12 +14,13 @@ from flow.columns.chunks import Chunk, KeyedRecords, Records, as_items, laid_out
 from flow.columns.record_batches import view_of
 from flow.connectors.formats.columns import FIX, as_columns, merge_small
 from flow.connectors.sink import Sink, SinkBatch, WriteContext
-from flow.engine.epoch.failures import encode_failure
+from flow.engine.epoch.failures import decode_failure, encode_failure
 from flow.engine.epoch.statistics import Stats, TaskWork, WorkPhase, worker_name
-from flow.engine.packets.packets import ERROR, SLICE_BITS, STATS, Packet, sorted_chunks
+from flow.engine.packets.packets import ERROR, PRINTED, SLICE_BITS, STATS, Packet, sorted_chunks
 from flow.engine.plan.plan import Edge, Plan
 from flow.errors import RAISED, EngineError, FlowError, SinkError, StepError, brief
 from flow.operators.edges import Output
+from flow.process import print_text
 
 
 def sink_of(plan: Plan, edge: Edge) -> Sink[Any]:
@@ -36,6 +37,24 @@ def writing_stage(plan: Plan) -> int:
     Without levels, it is one of its own: a task writes after it has read, in another process.
     """
     return max(1, len(plan.levels))
+
+
+def settled(packets: Sequence[Packet], stats: Stats) -> Iterator[Packet]:
+    """Yield the packets for outputs, of all packets that an epoch sends to the driver.
+
+    The lines of inspectors are printed first, as they may show the reason of a failure, which is
+    raised. Statistics are added to `stats`.
+    """
+    for packet in packets:
+        if packet.dest == PRINTED:
+            print_text(packet.payload.decode())
+    for packet in packets:
+        if packet.dest == ERROR:
+            raise decode_failure(packet.payload)
+        if packet.dest == STATS:
+            stats.add(Stats.decode(packet.payload))
+        elif packet.dest >= 0:
+            yield packet
 
 
 class OutputTask:
