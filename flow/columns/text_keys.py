@@ -108,10 +108,12 @@ def key_column(paths: tuple[str, ...], batch: pa.RecordBatch) -> pa.Array | None
 
 def _texts(column: pa.Array | None) -> pa.Array | None:
     """Return a column as text; ``None`` if it has nulls, or a type without keys."""
-    if column is None or pc.any(pc.is_null(column)).as_py():
+    if column is None or column.null_count:
         return None
     types, kind = pa.types, column.type
     is_coded = types.is_dictionary(kind)
+    if is_coded and column.dictionary.null_count:
+        return _texts(column.dictionary_decode())
     kind = kind.value_type if is_coded else kind
     if types.is_string(kind) or types.is_large_string(kind):
         return column.cast(pa.dictionary(pa.int32(), pa.string()) if is_coded else pa.string())

@@ -34,10 +34,10 @@ from uuid import UUID
 import numpy as np
 
 from flow.columns.record_batches import is_retraction, is_window, rows_as_dicts
+from flow.columns.text_keys import key_reader
 from flow.connectors.formats.json_encoding import instant_text
 from flow.connectors.sink import SinkBatch
 from flow.errors import RAISED, brief, shorten, step_error
-from flow.fields import FieldPath
 from flow.instants import datetime_us
 
 _dump = json.JSONEncoder(
@@ -256,7 +256,7 @@ class RowMaker:
                     raise step_error(self.step_id, problem, item=item)
 
     def _key_of(self, item: Any) -> Any:
-        read = FieldPath(self.key).value_in if isinstance(self.key, str) else self.key
+        read = key_reader((self.key,)) if isinstance(self.key, str) else self.key
         try:
             return None if read is None else read(item)
         except RAISED as error:

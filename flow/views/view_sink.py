@@ -72,8 +72,8 @@ class ViewSink(Sink[Any]):
     starts.
 
     Args:
-        key: for items that are no pairs: a field's path, or a function, that gives the key. The
-            value is then the whole item.
+        key: for items that are no pairs: a field's path, as in `flow.operators.key_on`, or a
+            function, that gives the key. The value is then the whole item.
         by: ``"key"`` for an entry of each key; ``"window"`` for an entry of each window of a key,
             by the window's id.
         keep: with ``by="window"``, the windows to keep: a number of newest windows for each key, or
