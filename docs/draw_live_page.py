@@ -35,7 +35,8 @@ from tests.support.browsing import Browser, headless_chromium
 
 PICTURE = Path(__file__).parent / "_static/live_page.png"
 INSIDE = Path(__file__).parent / "_static/live_page_inside.png"
-WIDTH, MOST_HIGH, HEADER = 1280, 1400, 80
+WIDTH, MOST_HIGH, INSIDE_HIGH = 1280, 1400, 1000
+CHARTS = "document.querySelector('.charts').parentElement"
 TRIGGER = 2.0
 WARM_UP, EPOCHS = 5, 40
 """Epochs of a run that warms Spark up, and of the one in the picture, on the same checkpoint."""
@@ -129,17 +130,14 @@ def shoot(browser: Browser, address: str) -> None:
     browser.open(f"http://{address}/")
     browser.wait("document.querySelectorAll('.node.works').length > 8")
     browser.wait("document.querySelectorAll('canvas').length >= 2")
-    charts = "document.querySelector('.charts').parentElement.getBoundingClientRect()"
-    browser.resize(WIDTH, browser.run(f"return Math.ceil({charts}.bottom) + 12"))
+    bottom = browser.run(f"return Math.ceil({CHARTS}.getBoundingClientRect().bottom) + 12")
+    browser.resize(WIDTH, bottom)
     browser.screenshot(PICTURE)
-    browser.run(
-        "[...document.querySelectorAll('.node')].find(node => node.querySelector('.name')."
-        "textContent === 'ten_seconds').dispatchEvent(new MouseEvent('click'))"
-    )
+    browser.click_step("ten_seconds")
     browser.wait("document.querySelectorAll('#inside .of-key').length > 3")
     browser.wait("document.querySelector('#inside td button') !== null")
-    inside = "document.getElementById('inside').getBoundingClientRect()"
-    browser.resize(WIDTH, browser.run(f"return Math.ceil({inside}.height)") + HEADER)
+    browser.resize(WIDTH, INSIDE_HIGH)
+    browser.run("document.getElementById('split').parentElement.scrollIntoView()")
     browser.run("document.getElementById('inside').scrollIntoView()")
     browser.screenshot(INSIDE)
 

@@ -10,6 +10,7 @@ shared class or function, but a *maker*, which makes the same objects and reject
 
 from __future__ import annotations
 
+import array as array_module
 import io
 import pickle
 import sys
@@ -24,6 +25,7 @@ from zoneinfo import ZoneInfo
 
 from typing_extensions import override
 
+from flow_windowing.aggregates.distinct_sketch import DistinctSketch
 from flow_windowing.rules.key_state import PackedList
 
 _PLAIN = frozenset(
@@ -246,11 +248,19 @@ def _zone(key: Any, *args: Any) -> Any:
         return inert_class("zoneinfo", "ZoneInfo")(key, *args)
 
 
+def _numbers(_: object, code: str, layout: int, content: bytes) -> Any:
+    """Make an array of numbers from its bytes; the class in the pickle is not used."""
+    return _MAKE_ARRAY(array_module.array, code, layout, content)
+
+
+_MAKE_ARRAY: Callable[..., Any] = array_module._array_reconstructor  # type: ignore[attr-defined]
 _MAKE_DATETIME: Callable[..., datetime] = datetime
 _ZONES = ("zoneinfo.ZoneInfo", "pendulum.tz.timezone.Timezone")
 _REBUILT: dict[tuple[str, str], Callable[..., Any]] = {
     ("datetime", "datetime"): _datetime,
     ("builtins", "getattr"): _attribute,
     (PackedList.__module__, PackedList.__name__): PackedList,
+    (DistinctSketch.__module__, DistinctSketch.__name__): DistinctSketch,
+    ("array", "_array_reconstructor"): _numbers,
 }
 """Functions that rebuild objects of certain names."""

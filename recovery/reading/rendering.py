@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import flow_windowing
 from flow.connectors.source import Json
@@ -20,7 +20,7 @@ from flow.engine.progress.stream_progress import StepProgress
 from flow.errors import FlowError
 from flow.instants import MAX_US, MIN_US, NEVER, NO_PROGRESS, Moment, datetime_us, from_us
 from flow.keyed.state import held_watermark_us
-from flow_windowing import Windower
+from flow_windowing import Aggregator, Windower
 from flow_windowing.aggregates.folding import by_side
 from flow_windowing.rules.key_state import (
     DriverState,
@@ -36,6 +36,8 @@ from recovery.reading.epoch_state import EpochState
 from recovery.reading.inert import Inert, load_inert
 
 _LONGEST_BYTES = 32
+
+Built = TypeVar("Built")
 
 
 def time_text(micros: int) -> str | None:
@@ -188,7 +190,7 @@ class OpenWindow(NamedTuple):
     Attributes:
         window_id: the window's id.
         metadata: the window's bounds; ``None`` for a custom windower.
-        value: the state of the window's logic.
+        value: the result so far of an aggregate; otherwise the state of the window's logic.
     """
 
     window_id: int
@@ -316,26 +318,34 @@ def windower_of(config: Json) -> Windower[Any] | None:
     >>> windower_of({"type": "TumblingWindower", "length": "1h", "align_to": 0, "closed": "left"})
     TumblingWindower(length='1h', ...)
     """
+    return _built(config, Windower)  # type: ignore[type-abstract]  # It makes a subclass.
+
+
+_OF_VALUES = ("field", "where", "missing")
+"""The settings of an aggregate that concern the values which it adds, not its result."""
+
+
+def _built(config: Json, base: type[Built]) -> Built | None:
+    """Return the object that a fingerprint describes; ``None`` for one of the user's classes."""
     described = dict(config) if isinstance(config, dict) else {}
     name = str(described.pop("type", ""))
-    kind = getattr(flow_windowing, name, None) if name in flow_windowing.__all__ else None
-    if not (isinstance(kind, type) and issubclass(kind, Windower)):
+    kind: Any = getattr(flow_windowing, name, None) if name in flow_windowing.__all__ else None
+    if not (isinstance(kind, type) and issubclass(kind, base)):
         return None
     times = {one.name for one in fields(kind) if "datetime" in str(one.type)}  # type: ignore[arg-type]
     given = {
         name: from_us(value) if name in times and isinstance(value, int) else value
         for name, value in described.items()
-        if value is not None
+        if value is not None and name not in _OF_VALUES
     }
     try:
-        made: Windower[Any] = kind(**given)
+        return kind(**given)
     except (FlowError, TypeError):
         return None
-    return made
 
 
 def _folded(snapshot: Any, aggregator: Json) -> Any:
-    """Return the accumulators of a folding window: by name if there are several."""
+    """Return the result of a folding window so far: by name if there are several."""
     if not isinstance(snapshot, tuple) or len(snapshot) not in {1, 2}:
         return snapshot
     # The state of the panes of a window with a trigger follows.
@@ -343,13 +353,23 @@ def _folded(snapshot: Any, aggregator: Json) -> Any:
     described = aggregator if isinstance(aggregator, dict) else {}
     if described.get("type") == "OneOfEachSide":
         return [None if entry is None else entry[1] for entry in state]
-
     if described.get("type") == "AllOfEachSide":
         return by_side(state, described["sides"])
-    names = described.get("names")
+    names, parts = described.get("names"), described.get("aggregators")
     if isinstance(names, list) and isinstance(state, list) and len(names) == len(state):
-        return dict(zip(names, (unpack_list(one, load_inert) for one in state), strict=True))
-    return state
+        parts = parts if isinstance(parts, list) else [None] * len(names)
+        accumulators = (unpack_list(one, load_inert) for one in state)
+        return dict(zip(names, map(_result, parts, accumulators), strict=True))
+    return _result(described, state)
+
+
+def _result(aggregator: Json, accumulator: Any) -> Any:
+    """Return the result of an accumulator; the accumulator itself for an aggregate of a user's."""
+    built = _built(aggregator, Aggregator)  # type: ignore[type-abstract]  # It makes a subclass.
+    try:
+        return accumulator if built is None else built.result(accumulator)
+    except Exception:  # Stand-ins for values may lack what the aggregate needs, such as an order.
+        return accumulator
 
 
 def _window_view(window: OpenWindow) -> Json:

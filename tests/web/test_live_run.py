@@ -119,7 +119,8 @@ def test_a_stream_s_page_has_the_numbers_of_its_summary_and_the_insides_of_steps
     visits = op.input("visits", flow, source)
     clock = win.EventClock(lambda item: item[1], wait_for_system_duration="10s")
     windower = win.TumblingWindower(length="1m")
-    minutes = win.aggregate_window("minutes", visits, clock, windower, n=win.Count())
+    mean = win.Mean(lambda item: item[1])
+    minutes = win.aggregate_window("minutes", visits, clock, windower, n=win.Count(), mean=mean)
     lists = win.collect_window("lists", visits, clock, windower)
     op.output("out", minutes.down, TestingSink([]))
     op.output("lists_out", lists.down, TestingSink([]))
@@ -162,7 +163,7 @@ def test_a_stream_s_page_has_the_numbers_of_its_summary_and_the_insides_of_steps
         assert value["windows"] == [{"id": 0, "open": 0.0, "close": 60.0}]
     (of_key,) = state["keys"]
     (window,) = of_key["state"]["windows"]
-    assert (of_key["key"], window["value"]) == ("b", {"n": 3})
+    assert (of_key["key"], window["value"]) == ("b", {"n": 3, "mean": 96.0})
     assert window["open"] == "1970-01-01T00:01:00Z"
 
 

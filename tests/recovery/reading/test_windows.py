@@ -8,6 +8,23 @@ from typing import Any
 import pytest
 
 from flow.instants import NEVER, Moment
+from flow_windowing import (
+    Aggregator,
+    ApproxCountDistinct,
+    ApproxQuantile,
+    Collect,
+    Count,
+    CountDistinct,
+    Latest,
+    MaxK,
+    Mean,
+    Min,
+    Quantile,
+    StdDev,
+    Sum,
+    TopK,
+)
+from flow_windowing.aggregates.folding import FoldingBuilder, NamedAggregates
 from flow_windowing.rules.key_state import (
     DriverState,
     IntervalState,
@@ -17,7 +34,9 @@ from flow_windowing.rules.key_state import (
     tag_of,
 )
 from flow_windowing.rules.metadata import WindowMetadata
+from flow_windowing.rules.window_logic import Arrival
 from flow_windowing.time_joins.interval_matching import LEFT, RIGHT
+from recovery.identity.fingerprint import describe
 from recovery.reading.inert import load_inert
 from recovery.reading.rendering import WindowingStep, waiting_values, windower_of
 
@@ -122,6 +141,58 @@ def test_the_emitted_result_of_a_window_is_shown_also_if_it_is_current() -> None
     window = WindowMetadata.of_us(7, 7, 7)
     state = driver_state(windows={7: (3,), 9: (2,)}, emissions={7: (window, 1), 9: None})
     assert step.view(state, NEVER)["emitted"] == {"7": 1, "9": 2}
+
+
+def test_the_windows_of_aggregates_show_the_results_so_far() -> None:
+    """The accumulators are those of a real window, read as the tools read a checkpoint."""
+    aggregates: dict[str, Aggregator[Any, Any, Any]] = {
+        "n": Count(where=lambda value: value["x"] > 1),
+        "mean": Mean("x"),
+        "total": Sum("x", missing="fail"),
+        "spread": StdDev("x"),
+        "half": Quantile("x", 0.5),
+        "about_half": ApproxQuantile("x", 0.5, accuracy=0.001),
+        "most": MaxK("x", 2),
+        "top": TopK("kind", 1),
+        "kinds": CountDistinct("kind"),
+        "about": ApproxCountDistinct("kind"),
+        "least": Min("x"),
+        "latest": Latest("x"),
+        "all": Collect("x"),
+    }
+    named = NamedAggregates(tuple(aggregates), tuple(aggregates.values()))
+    logic = FoldingBuilder(named, "close")(None)
+    for number in range(4):
+        value = {"x": number / 2, "kind": "ab"[number % 2]}
+        logic.on_value_at(value, Arrival(number, number, number))
+    state = load_inert(pickle.dumps(logic.snapshot(), 5))
+    config = describe(FoldingBuilder(named, "close"))
+    (only,) = WindowingStep({"builder": config}, Moment(0)).windows(
+        driver_state(windows={7: state})
+    )
+    assert only.value == {
+        "n": 1,
+        "mean": 0.75,
+        "total": 3.0,
+        "spread": pytest.approx(0.6455, abs=1e-4),
+        "half": 0.75,
+        "about_half": pytest.approx(0.5, abs=0.01),
+        "most": [1.5, 1.0],
+        "top": ["a"],
+        "kinds": 2,
+        "about": 2,
+        "least": 0.0,
+        "latest": 1.5,
+        "all": [0.0, 0.5, 1.0, 1.5],
+    }
+
+
+def test_the_accumulator_of_an_aggregate_of_the_users_is_shown_as_it_is() -> None:
+    config = {"type": "FoldingBuilder", "aggregator": {"type": "Product"}}
+    (only,) = WindowingStep({"builder": config}, Moment(0)).windows(
+        driver_state(windows={7: ([2, 3],)})
+    )
+    assert only.value == [2, 3]
 
 
 @pytest.mark.parametrize("builder", ["FoldingBuilder", "DiscardingBuilder"])
