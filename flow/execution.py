@@ -28,12 +28,13 @@ from flow.dataflow import Dataflow
 from flow.durations import duration_us
 from flow.engine.checkpoint.identity import Recovery
 from flow.engine.epoch.failures import with_brief_errors
+from flow.engine.epoch.seen_fields import FieldWarnings
 from flow.engine.epoch.statistics import Stats
 from flow.engine.epoch.summary import EpochReport, Summary, watermark_lags
 from flow.engine.feed.clocks import FixedTime, SystemTime, wall_time
 from flow.engine.feed.feed import FeedReport, StopFlag
 from flow.engine.plan.compiler import compile_flow
-from flow.engine.plan.declared_columns import needless_functions
+from flow.engine.plan.declared_columns import check_fields, needless_functions
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
 from flow.engine.steps.reading import source_of
@@ -199,6 +200,7 @@ def run_configured(
     from flow.engine.spark.session.session import check_session, ready_for_a_run
 
     plan = compile_flow(flow)
+    check_fields(plan)
     config = _with_drain(effective.config(), plan)
     if config.web and config.web_values:  # The page shows samples of late values.
         plan = replace(plan, samples_late=True)
@@ -363,6 +365,7 @@ class EpochReports:
     ) -> None:
         self._warn_of_drops = DropWarnings()
         self._warn_of_late = LateWarnings(plan)
+        self._warn_of_fields = FieldWarnings()
         self._warn_of_holds = HoldWarnings(plan)
         self._readers = [reader for reader in (on_page, on_epoch) if reader is not None]
         self.behind: dict[str, dict[str, int]] = {}
@@ -371,6 +374,7 @@ class EpochReports:
         """Report an epoch; a batch has no feed."""
         self._warn_of_drops(stats)
         self._warn_of_late(stats)
+        self._warn_of_fields(stats.seen)
         self._warn_of_holds(stats)
         if feed is not None:
             self.behind = {step_id: counts for step_id, counts in feed.behind.items() if counts}

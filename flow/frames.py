@@ -20,6 +20,7 @@ from flow.dataflow import Dataflow, Stream
 from flow.engine.epoch.statistics import Stats
 from flow.engine.feed.clocks import FixedTime, wall_time
 from flow.engine.plan.compiler import compile_flow
+from flow.engine.plan.declared_columns import check_fields
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
 from flow.errors import FlowTypeError, shorten
@@ -124,6 +125,7 @@ def to_dataframe(
     part = _needed_for(stream)
     output(f"to_dataframe({stream.stream_id})", Stream(part, stream.stream_id), FrameSink())
     plan = compile_flow(part)
+    check_fields(plan)
     check_portable(plan.for_workers().steps)
     session = session_for(plan, effective, spark)
     check_session(session, is_batch=True)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Literal, TypeAlias
+from zoneinfo import ZoneInfo
 
-from flow.errors import TimestampError, shorten
+from flow.errors import FlowBuildError, TimestampError, shorten
 
 Instant: TypeAlias = datetime | int | float | str
 """The types of an instant argument: an aware datetime, Unix seconds, or ISO 8601 text with an
@@ -17,6 +18,7 @@ TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
 """The unit of timestamps that are numbers: seconds, or a smaller one, since the Unix epoch."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL_EPOCH = EPOCH.replace(tzinfo=None)
 _MICRO = timedelta(microseconds=1)
 
 MIN_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICRO
@@ -99,6 +101,23 @@ def datetime_us(value: datetime, zone: tzinfo | None = None) -> int:
     return datetime.__sub__(value, EPOCH) // _MICRO
 
 
+def zone_named(argument: str, name: object) -> tzinfo:
+    """Return a time zone by its name in the machine's data, or else in the package ``tzdata``.
+
+    Raises:
+        FlowBuildError: when there is none; the error names the argument.
+    """
+    try:
+        return ZoneInfo(name)  # type: ignore[arg-type]
+    # The name is looked up as a path: a folder raises OSError, and a file that is not a zone
+    # raises ValueError.
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        raise FlowBuildError(
+            f"{argument} must be the name of an IANA time zone, such as 'Europe/Paris', "
+            f"got {shorten(name)}"
+        ) from error
+
+
 def _zoned_us(value: datetime, zone: tzinfo) -> int:
     at = value.replace(tzinfo=zone, fold=0)
     if at.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != at.replace(tzinfo=None):
@@ -119,13 +138,12 @@ def offset_in_hour_us(zone: tzinfo, hour: int) -> int | None:
         ``None`` if the zone's clocks change in the hour, or skip it.
     """
     try:
-        start = EPOCH.replace(tzinfo=None) + timedelta(hours=hour)
-        first, last = (start - EPOCH.replace(tzinfo=None)) // _MICRO, timedelta(hours=1) - _MICRO
-        offset_us = first - _zoned_us(start, zone)
-        is_constant = first + last // _MICRO - _zoned_us(start + last, zone) == offset_us
+        start = _LOCAL_EPOCH + timedelta(hours=hour)
+        ends = (start, start + timedelta(hours=1) - _MICRO)
+        offsets = {(end - _LOCAL_EPOCH) // _MICRO - _zoned_us(end, zone) for end in ends}
     except (TimestampError, OverflowError):
         return None
-    return offset_us if is_constant else None
+    return offsets.pop() if len(offsets) == 1 else None
 
 
 UNIX_SECONDS = TimeForm()

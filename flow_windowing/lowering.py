@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -65,6 +65,8 @@ windows, the pairs of value and window take too much memory."""
 @dataclass(frozen=True)
 class DriverBuilder(WindowingConfig, ClockedBuilder):
     """Builder of a windowing step: makes the driver of each key, and lowers the step."""
+
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("clock", "builder")
 
     @override
     def __call__(self, snapshot: DriverState | None) -> WindowDriver:

@@ -44,19 +44,22 @@ def test_a_mapping_s_methods_are_not_its_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "path", "missing"),
+    ("item", "path", "missing", "near"),
     [
-        ({"a": 1}, "b", "b"),
-        ({"a": {"b": 1}}, "a.c", "c"),
-        ({"a": None}, "a.b", "b"),
-        (Flight("JFK", {}), "dest", "dest"),
-        (5, "a", "a"),
+        ({"a": 1}, "b", "b", ": there are 'a'"),
+        ({"amount": 1, "at": 2}, "amuont", "amuont", ": is it 'amount'?"),
+        ({"a": {"b": 1}}, "a.c", "c", ": is it 'a.b'?"),
+        ({"a": None}, "a.b", "b", ": there are 'a'"),
+        (Flight("JFK", {}), "orign", "orign", ": is it 'origin'?"),
+        (5, "a", "a", ""),
     ],
 )
-def test_the_error_of_a_path_names_its_missing_part(item: Any, path: str, missing: str) -> None:
+def test_the_error_of_a_path_names_its_missing_part_and_the_nearest_name(
+    item: Any, path: str, missing: str, near: str
+) -> None:
     with pytest.raises(KeyError) as caught:
         FieldPath(path).value_in(item)
-    assert caught.value.args == (f"there is no field {missing!r} (of {path!r})",)
+    assert caught.value.args == (f"there is no field {missing!r} (of {path!r}){near}",)
     assert caught.value.__cause__ is None
 
 

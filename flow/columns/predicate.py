@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,8 @@ class ColumnPredicate:
     >>> ColumnPredicate(pc.field("n") > 1) == ColumnPredicate(pc.field("n") > 2)
     False
     """
+
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("paths",)
 
     expression: Any
 

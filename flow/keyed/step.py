@@ -259,6 +259,8 @@ class Stateful(Operator):
         emits: names of the streams that the step makes.
     """
 
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("builder",)
+
     builder: Callable[[Any], KeyLogic[Any, Any]]
     kind: str = "stateful"
     sides: int = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from typing_extensions import override
 
@@ -34,6 +34,8 @@ class Input(Operator):
 @dataclass(frozen=True)
 class Output(Operator):
     """Write to a sink."""
+
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("sink",)
 
     sink: Sink[Any]
 

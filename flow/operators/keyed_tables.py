@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from typing_extensions import override
@@ -26,6 +27,7 @@ from flow.dataflow import (
 )
 from flow.durations import Duration, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.instants import UNIX_SECONDS, from_us
 from flow.keyed.step import Stateful
 from flow.operators.async_calls import MapAsync
 from flow.operators.stateless import Redistribute
@@ -53,6 +55,8 @@ class Table(Operator):
         keep_us: how long replaced values stay in the history, in µs; ``None`` for no limit.
         max_bytes: the greatest size, in bytes.
     """
+
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("key", "value", "as_of")
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"keep_us", "max_bytes"})
 
@@ -93,6 +97,8 @@ class TableReader(Operator):
         table: the step of the table.
         as_of: the time of an item; ``None`` to look up the newest values.
     """
+
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("as_of",)
 
     function: Callable[[Any, Mapping[str, Any]], Any]
     table: str
@@ -424,7 +430,18 @@ def _getter(step_id: str, what: str, getter: Any) -> Getter:
 
 def _time_getter(step_id: str, as_of: Any) -> Getter:
     """Return the getter of timestamps: that of a clock, or the argument itself."""
-    return _getter(step_id, "as_of", getattr(as_of, "ts_getter", as_of))
+    getter = _getter(step_id, "as_of", getattr(as_of, "ts_getter", as_of))
+    return getter if getattr(as_of, "form", UNIX_SECONDS) == UNIX_SECONDS else _TimeBy(as_of)
+
+
+@dataclass(frozen=True)
+class _TimeBy:
+    """The timestamp of an item by a clock."""
+
+    clock: Any
+
+    def __call__(self, item: Any) -> datetime:
+        return from_us(self.clock.timestamp_us(item))
 
 
 def _max_bytes(step_id: str, max_bytes: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 from typing_extensions import override
@@ -45,6 +45,8 @@ class FlatMap(Operator):
 class Filter(Operator):
     """Keep the items for which the predicate is true."""
 
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("predicate",)
+
     predicate: Callable[[Any], bool] | ColumnPredicate
     on_value: bool = False
 
@@ -52,6 +54,8 @@ class Filter(Operator):
 @dataclass(frozen=True)
 class Branch(Operator):
     """Send each item to one of two ports."""
+
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("predicate",)
 
     predicate: Callable[[Any], bool] | ColumnPredicate
 
@@ -74,6 +78,8 @@ class Redistribute(Operator):
 @dataclass(frozen=True)
 class KeyOn(Operator):
     """Put a key before each item: the result of a function, or a text made of fields at paths."""
+
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("paths",)
 
     key: Callable[[Any], str] | str | tuple[str, ...]
 

@@ -21,6 +21,7 @@ from flow.dataflow import Dataflow, Stream
 from flow.durations import Duration, duration_us
 from flow.engine.epoch.context import Control, ReadUpTo
 from flow.engine.epoch.failures import with_brief_errors
+from flow.engine.epoch.seen_fields import merge_seen, missing_fields
 from flow.engine.epoch.statistics import SourcePartition, Stats
 from flow.engine.feed.slices import plan_everything
 from flow.engine.local import LocalEngine, Part
@@ -28,7 +29,7 @@ from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
 from flow.engine.steps.outputs import sink_of
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, StepError, shorten
 from flow.instants import NEVER, Instant, Moment, from_us, instant_us
 from flow.keyed.step import LogicBuilder, Stateful
 from flow.testing.lists import TestingSink, TestingSource, items_of
@@ -295,9 +296,16 @@ class TestDriver:
 
     @with_brief_errors
     def end(self) -> None:
-        """End the input and drain the flow: every window closes, every final step emits."""
+        """End the input and drain the flow: every window closes, every final step emits.
+
+        Raises:
+            StepError: if a step names a field that no record it has read has, and that no
+                ``missing=`` of an aggregate expects to be missing.
+        """
         self._behind = frozenset()
         self._epoch({}, end_of_input=True)
+        for step_id, problem in missing_fields(self.stats.seen):
+            raise StepError(step_id, problem)
 
     def restart(self, after: Duration = "0s") -> None:
         """Continue as if in a new run: state is restored, and the time `after` is downtime."""
@@ -401,6 +409,7 @@ class TestDriver:
         self.stats.counts.update(before.counts)
         self.stats.lateness.update(before.lateness)
         self.stats.late_from.update(before.late_from)
+        merge_seen(self.stats.seen, before.seen)
 
     def _control(
         self, parts: Mapping[str, list[Part]], end_of_input: bool, waiting: Collection[str]

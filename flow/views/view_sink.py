@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -90,6 +90,8 @@ class ViewSink(Sink[Any]):
     >>> ViewSink(by="window", keep="7d")
     ViewSink(by='window', keep='7d')
     """
+
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("key",)
 
     _: KW_ONLY
     key: str | Callable[[Any], str] | None = None

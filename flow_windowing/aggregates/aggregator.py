@@ -217,11 +217,6 @@ class Aggregator(KnownArguments, ABC, Generic[V, S, R]):
         field = self.field_read
         return None if callable(field) else frozenset(() if field is None else (field,))
 
-    @property
-    def paths_named(self) -> frozenset[str]:
-        """The paths of the fields that some value is expected to have."""
-        return frozenset()
-
     def column_in(self, records: pa.RecordBatch) -> pa.Array | None:
         """Return a column with the part of each record that is aggregated, null to skip a record.
 
@@ -363,8 +358,9 @@ class FieldAggregator(Aggregator[Any, S, R]):
             ``pc.field("status") == "failed"`` (of `pyarrow.compute`), in which a field that a value
             lacks is null, or a function that returns a bool. A function reads Python objects; an
             expression is faster where values are columns, and slower where they are objects.
-        missing: the handling of a value without the field, or with ``None`` in it. By default, and
-            with ``"skip"``, it is skipped. ``"fail"``: the flow stops. Any other value is
+        missing: the handling of a value without the field, or with ``None`` in it. By default it is
+            skipped; if no value of the run has the field, the run warns, and a `TestDriver` fails.
+            ``"skip"``: the same without these. ``"fail"``: the flow stops. Any other value is
             aggregated in the place of the field.
 
     >>> import pyarrow.compute as pc
@@ -376,6 +372,7 @@ class FieldAggregator(Aggregator[Any, S, R]):
     6
     """
 
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("expected", "where")
     # The number of arguments that a repr shows without their names.
     _positional: ClassVar[int] = 2
     # The Arrow type of all results, if it does not depend on that of the field.
@@ -400,11 +397,9 @@ class FieldAggregator(Aggregator[Any, S, R]):
         return paths | where.paths if isinstance(where, ColumnPredicate) else paths
 
     @property
-    @override
-    def paths_named(self) -> frozenset[str]:
-        where = self.where.paths if isinstance(self.where, ColumnPredicate) else frozenset[str]()
-        has_name = isinstance(self.field, str) and self.missing is None
-        return where | {str(self.field)} if has_name else where
+    def expected(self) -> Field:
+        """The field, unless `missing` says that no value may have it."""
+        return self.field if self.missing is None else None
 
     @override
     def column_in(self, records: pa.RecordBatch) -> pa.Array | None:
@@ -542,10 +537,7 @@ def _at_path(value: Any, path: str) -> Any:
     # Most values are dicts, for which the check is far cheaper than for a Mapping.
     if (type(value) is dict or isinstance(value, Mapping)) and path in value:
         return value[path]
-    try:
-        return field_path(path).value_in(value)
-    except KeyError:
-        return None
+    return field_path(path).find(value)
 
 
 def _typed(value: object) -> str:

@@ -32,6 +32,8 @@ ListChange: TypeAlias = Callable[[list[Any]], list[Any]]
 class FoldingBuilder:
     """Builder of the logic of a window that folds its values."""
 
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("aggregator",)
+
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"emit"})
 
     aggregator: Aggregator[Any, Any, Any]
@@ -214,6 +216,8 @@ def result_now(aggregator: Aggregator[Any, Any, Any], state: Any) -> Any:
 @dataclass(frozen=True)
 class NamedAggregates(Aggregator[Any, list[Any], dict[str, Any]]):
     """Several aggregators side by side, each under a name."""
+
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("aggregators",)
 
     names: tuple[str, ...]
     aggregators: tuple[Aggregator[Any, Any, Any], ...]

@@ -197,6 +197,8 @@ class ClockedBuilder(LogicBuilder):
         clock: the clock.
     """
 
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("clock",)
+
     clock: Clock[Any, Any]
 
     @property

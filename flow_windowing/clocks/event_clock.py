@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,16 @@ from flow.columns.record_batches import rows_as_dicts
 from flow.durations import Duration, natural_us, positive_us
 from flow.errors import RAISED, FlowBuildError, brief, shorten
 from flow.fields import field_path
-from flow.instants import NEVER, NO_PROGRESS, Instant, Moment, TimeForm, TimeUnit, instant_us
+from flow.instants import (
+    NEVER,
+    NO_PROGRESS,
+    Instant,
+    Moment,
+    TimeForm,
+    TimeUnit,
+    instant_us,
+    zone_named,
+)
 from flow.keyed.logic import Progress
 from flow.operators import RejectedValue
 from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, Reading
@@ -114,6 +122,8 @@ class EventClock(Clock[V, ClockState]):
     '2024-07-01 10:00:00+00:00'
     """
 
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("ts_getter",)
+
     HARMLESS: ClassVar[frozenset[str]] = frozenset(
         {
             *("wait_for_system_duration", "on_idle", "max_ahead", "on_invalid"),
@@ -163,7 +173,9 @@ class EventClock(Clock[V, ClockState]):
     @cached_property
     def form(self) -> TimeForm:
         """The unit of numbers, and the time zone of naive times."""
-        return TimeForm(self.unit, None if self.timezone is None else _zone(self.timezone))
+        name = self.timezone
+        zone = None if name is None else zone_named("EventClock: timezone", name)
+        return TimeForm(self.unit, zone)
 
     @cached_property
     @override
@@ -234,19 +246,6 @@ class EventClock(Clock[V, ClockState]):
             if self.on_invalid == "drop":
                 raise DroppedValue(f"{problem}: {shorten(value)}") from error
             raise RejectedValue(value, problem) from error
-
-
-def _zone(name: object) -> ZoneInfo:
-    problem = FlowBuildError(
-        "EventClock: timezone must be the name of an IANA time zone, such as 'Europe/Berlin', got "
-        f"{shorten(name)}"
-    )
-    if not isinstance(name, str):
-        raise problem
-    try:
-        return ZoneInfo(name)
-    except (KeyError, OSError, ValueError) as error:  # The name is looked up as a path.
-        raise problem from error
 
 
 class _KeyLogic(ClockLogic[Any, ClockState]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ class IdOf:
     >>> IdOf("order.id")({"order": {"id": 7}})
     7
     """
+
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("getter",)
 
     getter: Callable[[Any], Any] | str | None = None
 

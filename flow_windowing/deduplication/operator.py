@@ -36,6 +36,8 @@ class DedupBuilder(ClockedBuilder):
         ttl_us: how long an id is remembered, in µs.
     """
 
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("clock", "id_of")
+
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"ttl_us"})
     has_keyed_form = False
 

@@ -14,11 +14,11 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 from typing_extensions import override
 
-from flow.checks import check_choice
+from flow.checks import check_choice, check_getter
 from flow.columns.arrays import Ints, Mask
 from flow.columns.record_batches import SidedRecords
 from flow.durations import Duration, duration_us
-from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
+from flow.errors import RAISED, FlowBuildError, brief, shorten
 from flow.fields import field_path
 from flow.instants import NEVER
 from flow.keyed.logic import RejectedValue
@@ -60,6 +60,7 @@ class AsofJoin(TimeJoinBuilder):
     """
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"how", "emit"})
+    NAMES_RIGHT: ClassVar[tuple[str, ...]] = ("right_value",)
 
     clock: Clock[Any, Any]
     tolerance: Duration | None
@@ -75,12 +76,8 @@ class AsofJoin(TimeJoinBuilder):
         check_choice("emit", self.emit, get_args(AsofEmit))
         if self.tolerance is not None and duration_us(self.tolerance, "tolerance") < 0:
             raise FlowBuildError(f"tolerance must not be negative, got {shorten(self.tolerance)}")
-        part: object = self.right_value
-        if not (part is None or isinstance(part, str) or callable(part)):
-            raise FlowTypeError(
-                "right_value must be a function of a right value, or the path of a field, "
-                f"got {type(part).__name__} {shorten(part)}"
-            )
+        if self.right_value is not None:
+            check_getter("right_value", self.right_value, "rate.value")
 
     @cached_property
     def as_of(self) -> AsOf:

@@ -11,13 +11,12 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-import pendulum
 from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
 from flow.durations import Duration
 from flow.errors import FlowBuildError, FlowTypeError, first_line, shorten
-from flow.instants import MAX_US, MIN_US, from_us
+from flow.instants import MAX_US, MIN_US, from_us, zone_named
 from flow_windowing.windowers.windower import GraceWindower, IndexedLogic, WindowerLogic
 
 CalendarUnit: TypeAlias = Literal["day", "week", "month", "year"]
@@ -278,7 +277,7 @@ def month_of(day: int) -> int:
 def _zone(tz: object) -> tzinfo:
     """Return the time zone of a `tz` argument."""
     if isinstance(tz, str):
-        return _named_zone(tz)
+        return zone_named("CalendarWindower: tz", tz)
     if not isinstance(tz, tzinfo):
         raise FlowTypeError(
             "CalendarWindower: tz must be the name of an IANA time zone or a tzinfo, "
@@ -292,15 +291,3 @@ def _zone(tz: object) -> tzinfo:
             f"but {shorten(tz)} raised {type(error).__name__}: {first_line(error)}"
         ) from error
     return tz
-
-
-def _named_zone(name: str) -> tzinfo:
-    try:
-        return pendulum.timezone(name)
-    # The name is looked up as a path: a folder raises OSError, and a file that is not a zone
-    # raises ValueError.
-    except (OSError, ValueError) as error:
-        raise FlowBuildError(
-            "CalendarWindower: tz must be the name of an IANA time zone, such as 'Europe/Paris', "
-            f"got {shorten(name)}"
-        ) from error

@@ -116,7 +116,8 @@ NO_PAIR = "the mapper must return (state,"
 NO_LOGIC = "its builder must return a StatefulLogic or a StatefulBatchLogic, got dict\n  key:  'k'"
 OF_K = "\n  key:  'k'\n  item:"
 NO_FIELD = (
-    "reading the key raised KeyError: \"there is no field 'id' (of 'user.id')\"\n"
+    "reading the key raised KeyError: \"there is no field 'id' (of 'user.id'): "
+    "is it 'user.name'?\"\n"
     "  item: {'user': {'name': 'n'}}"
 )
 NULL_KEY = "the key field 'id' is null\n  item: {'id': None}"
@@ -173,7 +174,7 @@ RECORDS = pa.RecordBatch.from_pylist([{"id": "a", "x": 0.5}, {"id": None, "x": 2
         ),
         (
             "name",
-            "reading the key raised KeyError: \"there is no field 'name' (of 'name')\"",
+            "reading the key raised KeyError: \"there is no field 'name' (of 'name'): there",
             "{'id': 'a', 'x': 0.5}",
         ),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 from typing_extensions import override
@@ -132,6 +132,8 @@ class KafkaSink(Sink[Any]):
     >>> KafkaSink("localhost:9092", "totals", key="shop", properties={"sasl.password": "s3cr3t"})
     KafkaSink('localhost:9092', 'totals', key='shop', properties={'sasl.password': '***'})
     """
+
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("key", "value", "timestamp", "headers")
 
     servers: str
     topic: str

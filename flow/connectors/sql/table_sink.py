@@ -210,6 +210,8 @@ class _Run:
 class TableSink(Sink[Any]):
     """Base of the sinks that write tables, which describe the arguments."""
 
+    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("key",)
+
     _: KW_ONLY
     mode: Mode = "insert"
     key: str | Sequence[str] = ()

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checka
 
 from flow.columns.chunks import Chunk, Pairs
 from flow.dataflow import Step
+from flow.engine.epoch.seen_fields import SeenFields, merge_seen
 from flow.errors import shorten
 from flow.instants import NEVER, datetime_us
 from flow.keyed.logic import LATE_PORT
@@ -387,6 +388,7 @@ _GREATEST = {"merge": _keep_greatest}
 _FIRST = {"merge": _keep_first}
 _NEWEST = {"merge": _keep_newest}
 _SAME = {"merge": dict.update}
+_SEEN = {"merge": merge_seen}
 """The function that adds a field of another task to a field of `Stats`."""
 
 
@@ -413,6 +415,7 @@ class Stats:
         lags: the number of keys that the epoch touched, by (step, lag of the key's watermark behind
             system time in µs, rounded up).
         late_items: a sample of the late values of each step, of a plan that samples them.
+        seen: the fields that steps name, see `flow.engine.epoch.seen_fields`.
         phases: the duration of each phase of the epoch, in seconds; set in the driver only, see
             `flow.engine.epoch.phases`.
     """
@@ -431,6 +434,7 @@ class Stats:
     workers: dict[str, int] = field(default_factory=dict, metadata=_GREATEST)
     lags: Counter[tuple[str, int]] = field(default_factory=Counter, metadata=_SUM)
     late_items: list[LateItem] = field(default_factory=list, metadata=_NEWEST)
+    seen: SeenFields = field(default_factory=dict, metadata=_SEEN)
     phases: dict[str, float] = field(default_factory=dict, metadata=_SAME)
 
     @property

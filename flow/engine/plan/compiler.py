@@ -12,7 +12,7 @@ from operator import or_
 from flow.dataflow import Dataflow, Step, StreamId
 from flow.engine.plan.plan import Edge, EdgeKind, Hop, Plan, Reads
 from flow.errors import FlowBuildError, UnusedStepWarning
-from flow.fields import field_path
+from flow.fields import field_path, paths_named
 from flow.keyed.logic import LATE_PORT
 from flow.keyed.step import LogicBuilder, OverColumns, Stateful, TimedResults
 from flow.operators.edges import Input, Output
@@ -185,6 +185,17 @@ def find_fields_read(plan: Plan) -> Plan:
     return replace(plan, fields_read=fields_read)
 
 
+def find_fields_named(plan: Plan) -> Plan:
+    """Find the fields that steps name in the records that they read."""
+    named = {
+        (name, side): paths_named(step.operator, side)
+        for name, step in plan.steps.items()
+        for side, up in enumerate(step.ups)
+        if up.step_id not in plan.tables
+    }
+    return replace(plan, named={at: paths for at, paths in named.items() if paths})
+
+
 def find_feeds(plan: Plan) -> Plan:
     """Find the inputs whose items reach each step."""
     feeds: dict[str, frozenset[str]] = {}
@@ -298,6 +309,7 @@ PASSES: tuple[Callable[[Plan], Plan], ...] = (
     draw_edges,
     route_streams,
     find_fields_read,
+    find_fields_named,
 )
 
 

@@ -6,7 +6,7 @@ items pass them on. Keyed steps declare the columns of their results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -18,9 +18,11 @@ from flow.columns.known_columns import KnownColumns, StreamColumns, UnknownColum
 from flow.connectors.formats.columns import known_columns
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.failures import naming
-from flow.errors import SourceError, StepError
+from flow.engine.plan.plan import Plan
+from flow.errors import FlowBuildError, SourceError, StepError
+from flow.fields import is_known_to_lack, names_in, nearest
 from flow.keyed.step import Stateful
-from flow.operators.edges import Input
+from flow.operators.edges import Input, Output
 from flow.operators.keyed_tables import FilterWith, Table, TableReader
 from flow.operators.stateless import (
     Branch,
@@ -53,23 +55,54 @@ def columns_of(steps: Mapping[str, Step], stream: StreamId) -> StreamColumns:
         SourceError: when a source that takes its columns from its data cannot be read.
         StepError: when steps cannot process the columns of a source.
     """
+    return _all_columns(steps, [stream])[stream]
+
+
+def check_fields(plan: Plan) -> None:
+    """Check that the records that steps read have the fields that the steps name.
+
+    Only where columns are known: a source that cannot be read fails as the flow runs.
+
+    Raises:
+        FlowBuildError: when a step names a field that its records do not have.
+    """
+    known: dict[StreamId, StreamColumns] = {}
+    with suppress(SourceError, StepError):
+        known = _all_columns(plan.steps, [plan.steps[name].ups[side] for name, side in plan.named])
+    for (name, side), paths in plan.named.items() if known else ():
+        step = plan.steps[name]
+        columns, is_end = known[step.ups[side]], isinstance(step.operator, Output)
+        if isinstance(columns, UnknownColumns) or not (is_end or columns.are_records):
+            continue
+        schema = columns.schema if is_end else columns.values
+        for path in sorted(paths):
+            if is_known_to_lack(schema, path):
+                raise FlowBuildError(
+                    f"step {name!r} names the field {path!r}, which the records that it reads "
+                    f"do not have{nearest(path, names_in(schema))}"
+                )
+
+
+def _all_columns(
+    steps: Mapping[str, Step], streams: Iterable[StreamId]
+) -> dict[StreamId, StreamColumns]:
     found: dict[StreamId, StreamColumns] = {}
-    needed = _upstreams(steps, stream)
+    needed = _upstreams(steps, streams)
     for step in steps.values():
         if step.step_id in needed:
             for port, down in enumerate(step.downs):
                 found[down] = _of_port(
                     step, port, [found[up] for up in step.ups if not _is_table(steps, up)]
                 )
-    return found[stream]
+    return found
 
 
 def _is_table(steps: Mapping[str, Step], stream: StreamId) -> bool:
     return isinstance(steps[stream.step_id].operator, Table)
 
 
-def _upstreams(steps: Mapping[str, Step], stream: StreamId) -> set[str]:
-    needed = {stream.step_id}
+def _upstreams(steps: Mapping[str, Step], streams: Iterable[StreamId]) -> set[str]:
+    needed = {stream.step_id for stream in streams}
     for step in reversed(tuple(steps.values())):
         if step.step_id in needed:
             needed.update(up.step_id for up in step.ups)

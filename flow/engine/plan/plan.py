@@ -129,6 +129,8 @@ class Plan:
         dropped: the names of state to drop.
         fields_read: the fields of records that the flow reads, for each input of which it does not
             read all fields.
+        named: the fields that steps name in the records of a stream that they read, by the step and
+            the index of the stream among those.
         feeds: the inputs whose items reach each step, in order of declaration.
         reads: the origins of the items that each step reads.
         holding: the numbers of the streams of each step that steps in event time read, without
@@ -154,6 +156,7 @@ class Plan:
     state_names: Mapping[str, str] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
     fields_read: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    named: Mapping[tuple[str, int], frozenset[str]] = field(default_factory=dict)
     feeds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     reads: Mapping[str, Reads] = field(default_factory=dict)
     holding: Mapping[str, frozenset[int]] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from typing import Any
 from flow.columns.chunks import SOURCE_BITS, Chunk, Pairs, in_order
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import TaskContext
+from flow.engine.epoch.seen_fields import see_fields
 from flow.engine.epoch.statistics import WorkPhase, resident_bytes, worker_name
 from flow.engine.packets.packets import (
     PRINTED,
@@ -144,6 +145,8 @@ class Pipeline:
     def _buffer(self, edge: Edge, chunk: Chunk) -> None:
         if edge.kind is EdgeKind.OUTPUT:
             self.context.count(edge.step_id, "in", len(chunk))
+        elif paths := self.plan.named.get((edge.step_id, edge.side)):
+            see_fields(self.context.stats.seen, edge.step_id, paths, chunk)
         self._buffered.setdefault(edge.dest, []).append(chunk)
         self.buffered_items += len(chunk)
 

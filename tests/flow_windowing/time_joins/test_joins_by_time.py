@@ -222,7 +222,7 @@ ASOF = [
     (
         {"right_value": 7},
         FlowTypeError,
-        "right_value must be a function of a right value, or the path of a field, got int 7",
+        "right_value must be a function or a field's path such as 'rate.value', got int 7",
     ),
 ]
 BOTH = [
