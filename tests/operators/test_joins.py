@@ -103,13 +103,6 @@ def test_none_is_a_value_like_any_other() -> None:
     ]
 
 
-def test_keys_are_joined_apart() -> None:
-    with joining() as t:
-        t.send_all({"A": [("k", 1), ("l", 2)], "B": [("l", "x"), ("m", "y")]})
-        t.end()
-        assert t.received("out") == [("l", (2, "x"))]
-
-
 def test_a_complete_join_forgets_the_key_and_a_running_one_keeps_it() -> None:
     for emit_mode, kept in (("complete", 0), ("running", 1)):
         with joining(emit_mode=emit_mode) as t:
@@ -152,9 +145,3 @@ def test_records_are_joined_as_dicts() -> None:
             }
         )
         assert t.received("out") == [("k", ({"id": "k", "n": 1}, {"id": "k", "name": "x"}))]
-
-
-def test_a_stream_can_be_joined_with_itself() -> None:
-    with driver(lambda s: op.join("join", s, s)) as t:
-        t.send("in", [("k", 1), ("k", 2)])
-        assert t.received("out") == [("k", (1, 1)), ("k", (2, 2))]

@@ -103,18 +103,6 @@ def test_values_come_in_source_order_with_the_epoch_s_time() -> None:
         assert lines(t) == ["3 at 10:00", "1 at 10:00", "2 at 10:00", "4 at 11:00"]
 
 
-def test_the_end_at_level_two_comes_after_what_level_one_emits_at_its_end() -> None:
-    def build(s: Stream[Any]) -> Stream[Any]:
-        total = op.reduce_final("total", s, lambda a, b: a + b)
-        one_key = op.key_on("one_key", total, lambda pair: "all")
-        return op.stateful("diary", one_key, Diary)
-
-    with driver(build) as t:
-        t.send("in", [("k", 1), ("k", 2)])
-        t.end()
-        assert lines(t) == ["item ('k', 3)", "end after 1"]
-
-
 class EndingEpochs(Diary):
     """Says too when an epoch is over."""
 
@@ -298,14 +286,6 @@ def test_a_snapshot_is_a_copy_that_later_values_do_not_change(build: Build) -> N
 
 
 # --- logics by the epoch ----------------------------------------------------------------------
-
-
-def test_a_batch_logic_gets_all_values_of_an_epoch_together() -> None:
-    with driver(lambda s: op.stateful_batch("totals", s, BatchTotal)) as t:
-        t.send("in", [("a", 1), ("b", 10), ("a", 2)])
-        t.send("in", [("a", 3)])
-        assert [v for k, v in t.received("out") if k == "a"] == [(2, 3), (1, 6)]
-        assert [v for k, v in t.received("out") if k == "b"] == [(1, 10)]
 
 
 # --- several streams, and what goes to none ---------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 import flow.operators as op
 from flow import Dataflow, FlowBuildError, StepError, Stream
 from flow.connectors.files import CsvSource, JsonLinesSource, TextSource
-from flow.testing import Part, TestDriver, TestingSink, TestingSource
+from flow.testing import TestDriver, TestingSink, TestingSource
 from tests.support.one_stream import a_flow, driver
 
 
@@ -43,23 +43,6 @@ def looking_up(source: Any, **options: Any) -> Dataflow:
     return a_flow(build, "names")
 
 
-def test_an_item_sees_earlier_changes_and_those_of_its_epoch_of_which_the_last_counts() -> None:
-    with TestDriver(priced()) as t:
-        t.send("names", ["tea"])
-        t.send("changes", [("tea", 2)])
-        t.send("names", ["tea"])
-        t.send_all({"names": ["tea"], "changes": [("tea", 3), ("tea", 4)]})
-        assert t.received("out") == [("tea", None), ("tea", 2), ("tea", 4)]
-
-
-def test_none_removes_a_key_and_other_keys_stay() -> None:
-    with TestDriver(priced()) as t:
-        t.send("changes", [("tea", 3), ("rum", 9)])
-        t.send("changes", [("tea", None), ("gin", None)])
-        t.send("names", ["tea", "rum", "gin"])
-        assert t.received("out") == [("tea", None), ("rum", 9), ("gin", None)]
-
-
 def test_key_and_value_are_read_from_a_change_as_paths_or_functions() -> None:
     for key, value in (
         ("product.name", "product.price"),
@@ -70,13 +53,6 @@ def test_key_and_value_are_read_from_a_change_as_paths_or_functions() -> None:
             t.send("changes", [{"product": {"name": "rum", "price": None}}])
             t.send("names", ["tea", "rum"])
             assert t.received("out") == [("tea", 3), ("rum", None)]
-
-
-def test_a_change_is_the_value_itself_without_a_value_getter() -> None:
-    with TestDriver(priced(key="name")) as t:
-        t.send("changes", pa.record_batch({"name": ["tea"], "price": [3]}))
-        t.send("names", ["tea"])
-        assert t.received("out") == [("tea", {"name": "tea", "price": 3})]
 
 
 def test_stateless_steps_make_changes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,18 +74,6 @@ def test_stateless_steps_make_changes(capsys: pytest.CaptureFixture[str]) -> Non
         assert t.stats.gauges["prices", "keys"] == 1
 
 
-def test_filter_with_and_flat_map_with_read_a_table() -> None:
-    def build(users: Stream[Any], limits: Any) -> Stream[Any]:
-        known = op.filter_with("known", users, limits, lambda user, table: user in table)
-        return op.flat_map_with("rounds", known, limits, lambda user, table: [user] * table[user])
-
-    with TestDriver(with_table(build)) as t:
-        t.send("changes", [("ann", 2), ("bob", 0)])
-        t.send("names", ["eve", "ann", "bob"])
-        assert t.received("out") == ["ann", "ann"]
-        assert t.stats.counts["known", "in"] == 3
-
-
 def test_steps_before_and_after_a_keyed_step_see_the_same_version() -> None:
     def build(names: Stream[Any], prices: Any) -> Stream[Any]:
         before = op.map_with("before", names, prices, priced_name)
@@ -120,18 +84,6 @@ def test_steps_before_and_after_a_keyed_step_see_the_same_version() -> None:
         t.send_all({"changes": [("tea", 3)], "names": ["tea"]})
         t.send_all({"changes": [("tea", 4)], "names": ["tea"]})
         assert t.received("out") == [("tea", (None, 3), 3), ("tea", (3, 4), 4)]
-
-
-def test_windows_that_close_at_the_end_see_the_newest_version() -> None:
-    def build(names: Stream[Any], prices: Any) -> Stream[Any]:
-        counted = op.count_final("count", names, lambda name: name)
-        return op.map_with("cost", counted, prices, lambda pair, table: pair[1] * table[pair[0]])
-
-    with TestDriver(with_table(build)) as t:
-        t.send_all({"changes": [("tea", 3)], "names": ["tea", "tea"]})
-        t.send("changes", [("tea", 5)])
-        t.end()
-        assert t.received("out") == [10]
 
 
 def with_value(item: tuple[Any, ...], table: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -149,13 +101,6 @@ def test_two_tables_and_two_readers_of_one_table() -> None:
     with driver(build, "changes", "goods", "names") as t:
         t.send_all({"changes": [("tea", 3)], "goods": [("tea", 100)], "names": ["tea"]})
         assert t.received("out") == [("tea", 3, 100, 6)]
-
-
-def test_partitions_of_changes_interleave_by_position() -> None:
-    with TestDriver(priced()) as t:
-        parts = [Part([("tea", 1), ("rum", 2)], 0), Part([("tea", 3), ("rum", 4), ("tea", 5)], 1)]
-        t.send_parts({"changes": parts, "names": [Part(["tea", "rum"])]})
-        assert t.received("out") == [("tea", 5), ("rum", 4)]
 
 
 def test_a_mapping_cannot_be_changed() -> None:
