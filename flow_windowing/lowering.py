@@ -16,8 +16,8 @@ from typing_extensions import override
 from flow.columns.known_columns import StreamColumns
 from flow.fields import field_path
 from flow.instants import Moment
-from flow.keyed.state import BlockReader, StateCounter
-from flow.keyed.step import KeyByKey, Lowering, OverColumns, TimedResults
+from flow.keyed.state import BlockReader
+from flow.keyed.step import Capabilities, KeyByKey, Lowering, OverColumns, TimedResults
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import (
     AllOfEachSide,
@@ -50,7 +50,7 @@ from flow_windowing.join_logic import JoinBuilder
 from flow_windowing.result_columns import columns_of_port
 from flow_windowing.rules.key_state import DriverState, WaitQueue, counts_of, unpack_list
 from flow_windowing.rules.metadata import LATE
-from flow_windowing.rules.triggers import AfterWatermark
+from flow_windowing.rules.triggers import AfterWatermark, settings_of
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.windowers.calendar import CalendarWindower
 from flow_windowing.windowers.counts import CountWindower
@@ -76,9 +76,15 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
 
     @property
     @override
-    def results(self) -> TimedResults | None:
-        if not self.follows_inputs:
-            return None
+    def capabilities(self) -> Capabilities:
+        return super().capabilities._replace(
+            settings=settings_of(self.emit, self.clock, self.windower),
+            counter=counts_of,
+            results=self._results() if self.clock.follows_inputs else None,
+        )
+
+    def _results(self) -> TimedResults:
+        """Return the times of the results of a step in event time."""
         timestamp, windower = self.result_timestamp, self.windower
         leave_early = not (self._emits_at_close and windower.closes_by_time)
         stays_us = windower.stays_us(timestamp)
@@ -92,11 +98,6 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
     def _emits_at_close(self) -> bool:
         """True if windows are known to emit nothing before they close."""
         return isinstance(self.builder, FoldingBuilder) and self.emit == "close"
-
-    @property
-    @override
-    def counter(self) -> StateCounter:
-        return counts_of
 
     @override
     def lower(self) -> Lowering:

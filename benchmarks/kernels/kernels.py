@@ -310,7 +310,7 @@ def _stamp_records() -> Work:
     """Return the work of measuring progress for a step whose clock has ``scope="stream"``."""
     of_stream = replace(CLOCK, scope="stream")
     step = WindowStep.of(of_stream, TumblingWindower("1m"))
-    progress = step.operator.declared.progress
+    progress = step.operator.capabilities.progress
     if progress is None:
         raise TypeError(f"{of_stream!r} measures no progress")
     meter = Meter(step.edge, progress, Partition("in", 0), NOW, in_columns=True)

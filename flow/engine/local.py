@@ -87,8 +87,10 @@ class LocalEngine:
         Raises:
             StepError: when a step fails; the state is then that before the epoch.
         """
+        # A test may change a builder between epochs, as a changed flow does between runs.
+        capabilities = {name: self.plan.keyed(name).capabilities for name in self.plan.lowered}
         lowered = lower_steps(self.plan).lowered if runs_key_by_key() else self._lowered
-        self.plan = replace(self.plan, lowered=lowered)
+        self.plan = replace(self.plan, capabilities=capabilities, lowered=lowered)
         with collecting_seldom():
             log, control = self._with_tables(parts, control)
             packets = list(self._read(parts, control))

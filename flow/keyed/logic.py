@@ -122,7 +122,7 @@ class KeyLogic(ABC, Generic[W, S]):
         """Handle changed settings of the step, as the first call of the epoch.
 
         The engine calls it for every key that has state, see
-        `flow.keyed.step.LogicBuilder.settings`, and calls `notify_at` again afterwards.
+        `flow.keyed.step.Capabilities.settings`, and calls `notify_at` again afterwards.
 
         Args:
             before: the settings that the state was written with; empty if unknown.
@@ -218,7 +218,7 @@ class Progress(ABC):
     """The measure of stream progress, which all keys of a step share.
 
     A measure is configuration: frozen, and pickled with the flow. A step's builder declares it
-    (`flow.keyed.step.LogicBuilder.progress`). The progress of a *source partition* is the greatest
+    (`flow.keyed.step.Capabilities.progress`). The progress of a *source partition* is the greatest
     measure of its values. The progress of the stream is the least progress of the partitions that
     have sent a value, and never decreases. In a step with a measure
 

@@ -80,7 +80,7 @@ class ShardEpoch(NamedTuple):
         holding: numbers of the streams, without late values, that steps in event time read; empty
             if the step need not determine holds.
         changed_from: the settings with which the state was written, if the step's settings differ
-            now (see `flow.keyed.step.LogicBuilder.settings`), else ``None``. All keys are loaded in
+            now (see `flow.keyed.step.Capabilities.settings`), else ``None``. All keys are loaded in
             such an epoch.
     """
 
@@ -136,7 +136,7 @@ class SegmentDump(NamedTuple):
         held_us: the least watermark at which a held key of the segment is due, in µs; `NEVER` if no
             key is held.
         counts: the open windows and buffered values of its keys; not used for a step whose builder
-            has no `flow.keyed.step.LogicBuilder.counter`.
+            has no `flow.keyed.step.Capabilities.counter`.
         hold_us: the least hold of its keys, see `ShardLogic.hold_us`.
     """
 

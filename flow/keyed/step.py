@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from typing_extensions import override
@@ -104,23 +103,43 @@ class TimedResults(NamedTuple):
 
 
 class Capabilities(NamedTuple):
-    """The capabilities of a step: those properties of its `LogicBuilder` that the engine reads."""
+    """The capabilities of a keyed step, beyond calls of its logics with values.
 
-    progress: Progress | None
-    holds: Progress | None
-    follows_inputs: bool
-    takes_holds: bool
-    results: TimedResults | None
-    wait_us: int
-    settings: str
-    counter: StateCounter | None
+    Attributes:
+        progress: the measure of stream progress; ``None`` for a step whose logics receive no
+            progress.
+        holds: the measure by which source partitions that are behind hold the step's watermarks. If
+            the step's sources have several partitions, logics get each value as `BoundedValue`.
+        follows_inputs: True if the step's time is the inputs' clock, `Moment.inputs_us`, timers
+            included.
+        takes_holds: True if the steps in event time whose results the step reads hold its
+            watermarks.
+        wait_us: the wait of the step's clock for values out of order, in µs.
+        settings: the settings that due times depend on, stored with the state; empty for none. If a
+            flow resumes with different settings, every key of the step is called once.
+        counter: the function that counts open windows and buffered values in a snapshot of a key.
+            The engine calls it once for each key and epoch that changes the key's state, and stores
+            the counts with the state. The step then has the gauges ``open_windows`` and
+            ``buffered_values``. ``None`` for a step that has neither windows nor buffered values.
+        results: the times of the step's results; ``None`` for a step that passes holds on: it has
+            no event time, or emits the values that it reads at their own timestamps.
+    """
+
+    progress: Progress | None = None
+    holds: Progress | None = None
+    follows_inputs: bool = False
+    takes_holds: bool = False
+    wait_us: int = 0
+    settings: str = ""
+    counter: StateCounter | None = None
+    results: TimedResults | None = None
 
 
 class LogicBuilder:
     """A builder of key logic that also declares the capabilities of its step.
 
-    A builder may be any function. A subclass of this class can declare capabilities; by default, it
-    has none.
+    A builder may be any function. A subclass of this class can declare `capabilities`; by default,
+    it has none.
 
     Attributes:
         has_keyed_form: False for a step that always runs over columns, and has no key logic.
@@ -133,40 +152,9 @@ class LogicBuilder:
         raise NotImplementedError(f"{type(self).__name__} has one form, over columns")
 
     @property
-    def progress(self) -> Progress | None:
-        """The measure of stream progress; ``None`` for a step whose logic receives no progress."""
-        return None
-
-    @property
-    def holds(self) -> Progress | None:
-        """The measure by which source partitions that are behind hold the step's watermarks.
-
-        If the step's sources have several partitions, the logic gets each value as `BoundedValue`.
-        """
-        return None
-
-    @property
-    def follows_inputs(self) -> bool:
-        """True if the step's time is the inputs' clock, `Moment.inputs_us`, timers included."""
-        return False
-
-    @property
-    def takes_holds(self) -> bool:
-        """True if the steps in event time whose results the step reads hold its watermarks."""
-        return False
-
-    @property
-    def results(self) -> TimedResults | None:
-        """The times of the step's results; ``None`` for a step that passes holds on.
-
-        Such a step has no event time, or emits the values that it reads at their own timestamps.
-        """
-        return None
-
-    @property
-    def wait_us(self) -> int:
-        """The wait of the step's clock for values out of order, in µs."""
-        return 0
+    def capabilities(self) -> Capabilities:
+        """The capabilities of the step, which the compiler of a flow reads once."""
+        return Capabilities()
 
     def with_wait(self, wait_us: int) -> Self:
         """Return the builder of the same step with another wait; only if it takes holds."""
@@ -175,24 +163,6 @@ class LogicBuilder:
     def keeps_back(self, port: int) -> bool:  # noqa: ARG002
         """Return True if items of a stream may leave in a later epoch than their values arrive."""
         return True
-
-    @property
-    def settings(self) -> str:
-        """The settings that due times depend on, stored with the state; empty for none.
-
-        If a flow resumes with different settings, every key of the step is called once.
-        """
-        return ""
-
-    @property
-    def counter(self) -> StateCounter | None:
-        """The function that counts open windows and buffered values in a snapshot of a key.
-
-        The engine calls it once for each key and epoch that changes the key's state, and stores the
-        counts with the state. The step then has the gauges ``open_windows`` and
-        ``buffered_values``. ``None`` for a step that has neither windows nor buffered values.
-        """
-        return None
 
     def lower(self) -> Lowering:
         """Return the lowering to columns, or the reason for running key by key."""
@@ -238,7 +208,7 @@ class LogicBuilder:
         return None
 
 
-_PLAIN = LogicBuilder()
+_NONE = Capabilities()
 
 _LATER_CALLS = ("on_notify", "on_epoch_end", "on_end")
 """The calls of a `KeyLogic` in which it emits without a value."""
@@ -266,14 +236,10 @@ class Stateful(Operator):
     sides: int = 1
     emits: tuple[str, ...] = ("down",)
 
-    @cached_property
-    def declared(self) -> Capabilities:
-        """The capabilities that the builder declares; a function declares none.
-
-        They are read as the flow is compiled, and travel to workers with the step.
-        """
-        builder = self.builder if isinstance(self.builder, LogicBuilder) else _PLAIN
-        return Capabilities(*(getattr(builder, name) for name in Capabilities._fields))
+    @property
+    def capabilities(self) -> Capabilities:
+        """The capabilities that the builder declares; a function declares none."""
+        return self.builder.capabilities if isinstance(self.builder, LogicBuilder) else _NONE
 
     def keeps_back(self, port: int) -> bool:
         """Return True if items of a stream may leave in a later epoch than their values arrive.

@@ -14,7 +14,7 @@ from flow.keyed.logic import (
     StatefulLogic,
 )
 from flow.keyed.state import StateCounts
-from flow.keyed.step import LogicBuilder
+from flow.keyed.step import Capabilities, LogicBuilder
 from flow.operators.async_calls import CallId, Retry, TTLCache, call_id, enrich_cached, map_async
 from flow.operators.edges import input, output, try_input
 from flow.operators.folds import (
@@ -73,6 +73,7 @@ __all__ = [
     "KEEP",
     "BranchOut",
     "CallId",
+    "Capabilities",
     "Counted",
     "ExpiringOut",
     "ItemError",

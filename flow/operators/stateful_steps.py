@@ -29,7 +29,7 @@ from flow.keyed.logic import (
     StatefulLogic,
     detach,
 )
-from flow.keyed.step import LogicBuilder, Stateful
+from flow.keyed.step import Capabilities, LogicBuilder, Stateful
 
 V = TypeVar("V")
 W = TypeVar("W")
@@ -105,8 +105,8 @@ class ExpiringBuilder(LogicBuilder):
 
     @property
     @override
-    def settings(self) -> str:
-        return f"ttl {self.ttl_us}"
+    def capabilities(self) -> Capabilities:
+        return Capabilities(settings=f"ttl {self.ttl_us}")
 
     @override
     def view(self, snapshot: tuple[Any, int], moment: Moment) -> Any:

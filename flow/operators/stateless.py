@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -83,7 +84,7 @@ class KeyOn(Operator):
 
     key: Callable[[Any], str] | str | tuple[str, ...]
 
-    @property
+    @cached_property
     def paths(self) -> tuple[str, ...]:
         """The paths of the fields that the key is made of; empty for a function."""
         if callable(self.key):

@@ -16,8 +16,8 @@ from typing_extensions import override
 from flow.errors import RAISED, brief
 from flow.instants import NEVER, Moment, from_us
 from flow.keyed.logic import DISCARD, KEEP, Keep, RejectedValue
-from flow.keyed.state import StateCounter, StateCounts
-from flow.keyed.step import KeyByKey, Lowering, TimedResults
+from flow.keyed.state import StateCounts
+from flow.keyed.step import Capabilities, KeyByKey, Lowering, TimedResults
 from flow.operators.stateful_steps import Expirable, TtlFrom
 from flow_windowing.by_key.clocked_driver import ClockedDriver
 from flow_windowing.clocks.clock import Clock, ClockedBuilder, check_clock
@@ -83,18 +83,10 @@ class StateByTime(ClockedBuilder):
 
     @property
     @override
-    def settings(self) -> str:
-        return f"{settings_of('close', self.clock, None)} ttl {self.ttl_us}"
-
-    @property
-    @override
-    def results(self) -> TimedResults | None:
-        return TimedResults() if self.follows_inputs else None
-
-    @property
-    @override
-    def counter(self) -> StateCounter:
-        return _counts_of
+    def capabilities(self) -> Capabilities:
+        settings = f"{settings_of('close', self.clock, None)} ttl {self.ttl_us}"
+        results = TimedResults() if self.clock.follows_inputs else None
+        return super().capabilities._replace(settings=settings, counter=_counts_of, results=results)
 
     @override
     def lower(self) -> Lowering:

@@ -33,7 +33,6 @@ from flow_windowing.rules.triggers import (
     Emission,
     Timestamp,
     owes_updates,
-    settings_of,
     timestamp_of,
 )
 from flow_windowing.rules.watermark import is_behind
@@ -90,11 +89,6 @@ class WindowingConfig:
     def reach_us(self) -> int:
         """The greatest time before a value at which the result of its window may lie, in µs."""
         return self.windower.reach_us(self.result_timestamp)
-
-    @cached_property
-    def settings(self) -> str:
-        """The settings that determine the times at which windows close and emit, as text."""
-        return settings_of(self.emit, self.clock, self.windower)
 
     @cached_property
     def retracts(self) -> bool:

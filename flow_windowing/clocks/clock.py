@@ -19,7 +19,7 @@ from flow.checks import KnownArguments
 from flow.errors import FlowTypeError, shorten
 from flow.instants import MAX_US, MIN_US, NEVER, Moment, datetime_us, from_us
 from flow.keyed.logic import Progress
-from flow.keyed.step import LogicBuilder
+from flow.keyed.step import Capabilities, LogicBuilder
 from flow_windowing.rules.metadata import LateReason
 from flow_windowing.rules.watermark import NO_WATERMARK
 
@@ -203,28 +203,11 @@ class ClockedBuilder(LogicBuilder):
 
     @property
     @override
-    def progress(self) -> Progress | None:
-        return self.clock.progress
-
-    @property
-    @override
-    def holds(self) -> Progress | None:
-        return self.clock.holds
-
-    @property
-    @override
-    def follows_inputs(self) -> bool:
-        return self.clock.follows_inputs
-
-    @property
-    @override
-    def takes_holds(self) -> bool:
-        return self.clock.takes_holds
-
-    @property
-    @override
-    def wait_us(self) -> int:
-        return self.clock.wait_us
+    def capabilities(self) -> Capabilities:
+        clock = self.clock
+        return Capabilities(
+            *(clock.progress, clock.holds, clock.follows_inputs, clock.takes_holds, clock.wait_us)
+        )
 
     @override
     def with_wait(self, wait_us: int) -> Self:

@@ -15,7 +15,7 @@ from flow.dataflow import KeyedStream, add_step
 from flow.durations import Duration
 from flow.errors import FlowTypeError, shorten
 from flow.instants import MAX_US, MIN_US, Moment, from_us
-from flow.keyed.step import OverColumns, Stateful
+from flow.keyed.step import Capabilities, OverColumns, Stateful
 from flow.operators.stateful_steps import check_ttl
 from flow_windowing.clocks.clock import Clock, ClockedBuilder, check_clock
 from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
@@ -50,8 +50,9 @@ class DedupBuilder(ClockedBuilder):
 
     @property
     @override
-    def settings(self) -> str:
-        return f"{settings_of('close', self.clock, None)} ttl {self.ttl_us}"
+    def capabilities(self) -> Capabilities:
+        settings = f"{settings_of('close', self.clock, None)} ttl {self.ttl_us}"
+        return super().capabilities._replace(settings=settings)
 
     @override
     def keeps_back(self, port: int) -> bool:

@@ -23,7 +23,7 @@ from flow.fields import field_path
 from flow.instants import NEVER
 from flow.keyed.logic import RejectedValue
 from flow.keyed.shard_logic import KeyFailure
-from flow.keyed.step import OverColumns, TimedResults
+from flow.keyed.step import Capabilities, OverColumns, TimedResults
 from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.columnar.admission.admitted_rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
@@ -85,15 +85,12 @@ class AsofJoin(TimeJoinBuilder):
         tolerance_us = GREATEST_US if self.tolerance is None else duration_us(self.tolerance)
         return AsOf(self.direction, min(tolerance_us, GREATEST_US))
 
-    @cached_property
-    def settings(self) -> str:
-        """The settings that determine the times at which values leave, as text."""
-        return settings_of("close", self.clock, self.as_of)
-
     @property
     @override
-    def results(self) -> TimedResults | None:
-        return TimedResults(leave_early=self.emit == "now") if self.follows_inputs else None
+    def capabilities(self) -> Capabilities:
+        of_clock, settings = super().capabilities, settings_of("close", self.clock, self.as_of)
+        results = TimedResults(leave_early=self.emit == "now") if of_clock.follows_inputs else None
+        return of_clock._replace(settings=settings, results=results)
 
     @override
     def lower(self) -> OverColumns:

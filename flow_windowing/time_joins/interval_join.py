@@ -22,7 +22,7 @@ from flow.columns.arrays import Ints, Mask
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, shorten
 from flow.instants import NEVER
-from flow.keyed.step import OverColumns, TimedResults
+from flow.keyed.step import Capabilities, OverColumns, TimedResults
 from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.columnar.admission.admitted_rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock, shard_clock_of
@@ -87,17 +87,14 @@ class IntervalJoin(TimeJoinBuilder):
         grace_us = 0 if self.grace is None else _limited(self.grace)
         return Interval(_limited(self.before), _limited(self.after), grace_us)
 
-    @cached_property
-    def settings(self) -> str:
-        """The settings that determine the times at which values expire, as text."""
-        return settings_of("close", self.clock, self.interval)
-
     @property
     @override
-    def results(self) -> TimedResults | None:
-        if not self.follows_inputs:
-            return None
-        return TimedResults(self.interval.grace_us, leave_early=True, rule=self.how)
+    def capabilities(self) -> Capabilities:
+        of_clock, settings = super().capabilities, settings_of("close", self.clock, self.interval)
+        results = TimedResults(self.interval.grace_us, leave_early=True, rule=self.how)
+        return of_clock._replace(
+            settings=settings, results=results if of_clock.follows_inputs else None
+        )
 
     @override
     def lower(self) -> OverColumns:

@@ -18,8 +18,8 @@ from flow.columns.arrays import Ints, Mask, distinct
 from flow.columns.chunks import KeyedRecords, Pairs, pick
 from flow.columns.record_batches import RowView, SidedRecords, register, rows_as_dicts, with_view
 from flow.instants import Moment
-from flow.keyed.state import BlockReader, StateCounter
-from flow.keyed.step import OverColumns
+from flow.keyed.state import BlockReader
+from flow.keyed.step import Capabilities, OverColumns
 from flow_windowing.clocks.clock import ClockedBuilder
 from flow_windowing.columnar.admission.admitted_rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
@@ -140,8 +140,8 @@ class TimeJoinBuilder(ClockedBuilder, ABC):
 
     @property
     @override
-    def counter(self) -> StateCounter:
-        return counts_of
+    def capabilities(self) -> Capabilities:
+        return super().capabilities._replace(counter=counts_of)
 
     @override
     def snapshots_in(

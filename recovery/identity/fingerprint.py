@@ -145,7 +145,7 @@ def _keyed_step(plan: Plan, step: Step, operator: Stateful, level: int) -> Json:
         "level": level,
         "sides": operator.sides,
         "config": describe(operator.builder),
-        "counted": operator.declared.counter is not None,
+        "counted": operator.capabilities.counter is not None,
         "from": sides_of(plan, step) if operator.sides > 1 else [],
     }
 

@@ -112,11 +112,8 @@ def _snapshot(step_id: str, operator: Stateful, key: str, state: Any) -> KeySnap
     try:
         logic = operator.builder(state)
         made, due_us = logic.snapshot(), int(logic.notify_at_us())
-        counts = (
-            None
-            if operator.declared.counter is None
-            else StateCounts(*operator.declared.counter(made))
-        )
+        counter = operator.capabilities.counter
+        counts = None if counter is None else StateCounts(*counter(made))
         return KeySnapshot(key, pickle.dumps(made, 5), due_us, 0, counts)
     except Exception as error:
         problem = f"cannot continue from a state that it is seeded with: {brief(error)}"

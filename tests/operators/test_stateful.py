@@ -341,8 +341,8 @@ class Punctually(op.LogicBuilder):
     """Builds them; it is made anew with other minutes, as a flow is that goes on changed."""
 
     @property
-    def settings(self) -> str:
-        return f"{Punctual.minutes} minutes"
+    def capabilities(self) -> op.Capabilities:
+        return op.Capabilities(settings=f"{Punctual.minutes} minutes")
 
     def __call__(self, state: Any) -> Punctual:
         return Punctual(state)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import Progress, StampedValue
-from flow.keyed.step import LogicBuilder
+from flow.keyed.step import Capabilities, LogicBuilder
 from flow.operators import DISCARD, KEEP, Keep, StatefulBatchLogic, StatefulLogic
 
 
@@ -115,8 +115,8 @@ class Journey(LogicBuilder):
     mileage: Mileage = Mileage()
 
     @property
-    def progress(self) -> Mileage:
-        return self.mileage
+    def capabilities(self) -> Capabilities:
+        return Capabilities(progress=self.mileage)
 
     def __call__(self, state: int | None) -> Traveller:
         return Traveller(NEVER if state is None else state)

@@ -14,7 +14,7 @@ from flow.engine.plan.plan import Edge, EdgeKind, Hop, Plan, Reads
 from flow.errors import FlowBuildError, UnusedStepWarning
 from flow.fields import field_path, paths_named
 from flow.keyed.logic import LATE_PORT
-from flow.keyed.step import LogicBuilder, OverColumns, Stateful, TimedResults
+from flow.keyed.step import Capabilities, LogicBuilder, OverColumns, Stateful, TimedResults
 from flow.operators.edges import Input, Output
 from flow.operators.keyed_tables import Table, TableReader
 from flow.operators.stateless import Bucket, Inspect, KeyOn, Raises, Redistribute
@@ -217,19 +217,22 @@ def find_reads(plan: Plan) -> Plan:
     of_streams: dict[StreamId, Reads] = {}
     of_steps: dict[str, Reads] = {}
     waits: dict[str, int] = {}
+    capabilities: dict[str, Capabilities] = {}
     for name, step in plan.steps.items():
         ups = [of_streams[up] for up in step.ups if up.step_id not in plan.tables]
         own = frozenset({name}) if isinstance(step.operator, Input) else frozenset[str]()
         reads = reduce(or_, ups, Reads(plain=own))
-        if isinstance(step.operator, Stateful) and step.operator.declared.follows_inputs:
-            if not step.operator.declared.takes_holds:
+        if isinstance(step.operator, Stateful):
+            of = step.operator.capabilities
+            if of.follows_inputs and not of.takes_holds:
                 reads = Reads(plain=frozenset(plan.feeds[name]), ignored=reads.results)
-            step, wait_us = _with_wait(step, step.operator, reads)
-            waits |= {name: wait_us} if wait_us else {}
+            step, of = _with_wait(step, step.operator, of, reads)
+            waits |= {name: of.wait_us} if step is not plan.steps[name] else {}
+            capabilities[name] = of
         steps[name], of_steps[name] = step, reads
         for port, stream in enumerate(step.downs):
-            of_streams[stream] = _emitted(step, reads, port, stream)
-    found = replace(plan, steps=steps, reads=of_steps, waits=waits)
+            of_streams[stream] = _emitted(step, capabilities.get(name), reads, port, stream)
+    found = replace(plan, steps=steps, reads=of_steps, waits=waits, capabilities=capabilities)
     holding: dict[str, frozenset[int]] = {}
     for name in found.timed:
         for stream in of_steps[name].results:
@@ -239,29 +242,27 @@ def find_reads(plan: Plan) -> Plan:
     return replace(found, holding=holding)
 
 
-def _with_wait(step: Step, operator: Stateful, reads: Reads) -> tuple[Step, int]:
-    """Return a step in event time whose wait is at least the spread of its inputs' lags.
-
-    Returns:
-        The step, and this wait in µs, 0 if that of its clock is long enough.
-    """
-    builder, declared = operator.builder, operator.declared
-    wait_us = reads.wait_us(declared.wait_us) if declared.takes_holds else 0
-    if wait_us <= declared.wait_us or not isinstance(builder, LogicBuilder):
-        return step, 0
-    return replace(step, operator=replace(operator, builder=builder.with_wait(wait_us))), wait_us
+def _with_wait(
+    step: Step, operator: Stateful, of: Capabilities, reads: Reads
+) -> tuple[Step, Capabilities]:
+    """Return a step whose wait is at least the spread of its inputs' lags, and its capabilities."""
+    wait_us = reads.wait_us(of.wait_us) if of.follows_inputs and of.takes_holds else 0
+    if wait_us <= of.wait_us or not isinstance(operator.builder, LogicBuilder):
+        return step, of
+    longer = replace(operator, builder=operator.builder.with_wait(wait_us))
+    return replace(step, operator=longer), longer.capabilities
 
 
-def _emitted(step: Step, reads: Reads, port: int, stream: StreamId) -> Reads:
+def _emitted(
+    step: Step, of: Capabilities | None, reads: Reads, port: int, stream: StreamId
+) -> Reads:
     """Return the origins of the items of one of a step's streams."""
-    operator = step.operator
-    if not isinstance(operator, Stateful):
+    if of is None or not isinstance(step.operator, Stateful):
         return reads
-    results, wait_us = operator.declared.results, operator.declared.wait_us
-    if results is not None:
-        lags_us = _lags_us(reads, wait_us, results, stream.port == LATE_PORT)
+    if of.results is not None:
+        lags_us = _lags_us(reads, of.wait_us, of.results, stream.port == LATE_PORT)
         return Reads(frozenset({stream}), frozenset(), frozenset(), True, *lags_us)
-    if operator.declared.follows_inputs or not operator.keeps_back(port):
+    if of.follows_inputs or not step.operator.keeps_back(port):
         return reads
     return replace(reads, is_moment=True)
 

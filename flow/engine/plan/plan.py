@@ -18,7 +18,7 @@ from flow.dataflow import Step, StreamId
 from flow.engine.tables.table_files import TableStore
 from flow.errors import EngineError
 from flow.instants import NEVER
-from flow.keyed.step import Lowering, Stateful
+from flow.keyed.step import Capabilities, Lowering, Stateful
 from flow.operators.edges import Input
 from flow.operators.keyed_tables import LookupTable, Table
 
@@ -137,6 +137,7 @@ class Plan:
             late values.
         waits: the wait in µs of each step that waits longer than its clock says, as its inputs lag
             behind the sources by different times.
+        capabilities: the capabilities of each keyed step.
         lowered: the lowering of each keyed step.
         samples_late: True if keyed steps report a sample of their late values.
         checks_items: True if it is an error that a function changes an item that it was given.
@@ -161,6 +162,7 @@ class Plan:
     reads: Mapping[str, Reads] = field(default_factory=dict)
     holding: Mapping[str, frozenset[int]] = field(default_factory=dict)
     waits: Mapping[str, int] = field(default_factory=dict)
+    capabilities: Mapping[str, Capabilities] = field(default_factory=dict)
     lowered: Mapping[str, Lowering] = field(default_factory=dict)
     samples_late: bool = False
     checks_items: bool = False
@@ -186,7 +188,7 @@ class Plan:
     @property
     def timed(self) -> tuple[str, ...]:
         """The steps whose time is the clock of their inputs."""
-        return tuple(name for name, step in self.steps.items() if follows_inputs(step))
+        return tuple(name for name, of in self.capabilities.items() if of.follows_inputs)
 
     @property
     def compared_inputs(self) -> list[tuple[str, ...]]:
@@ -224,8 +226,7 @@ class Plan:
             many: the inputs whose sources have several partitions; ``None`` if that is unknown,
                 and then a step that reads plain items has a bound if several inputs feed it.
         """
-        operator = self.steps[step_id].operator
-        if not isinstance(operator, Stateful) or operator.declared.holds is None:
+        if not self._has_measure(step_id):
             return False
         if self.is_moment(step_id):
             return True
@@ -236,20 +237,22 @@ class Plan:
         """Return True if a step has a bound, or needs one for the hold of its results."""
         if self.has_bound(step_id, many):
             return True
-        return step_id in self.holding and self.keyed(step_id).declared.holds is not None
+        return step_id in self.holding and self._has_measure(step_id)
+
+    def _has_measure(self, step_id: str) -> bool:
+        return step_id in self.capabilities and self.capabilities[step_id].holds is not None
 
     def is_moment(self, step_id: str) -> bool:
         """Return True if all items of an epoch are one moment for a step in event time.
 
         The step reads results of another such step, or items that a step has kept back.
         """
-        operator = self.steps[step_id].operator
-        is_held = isinstance(operator, Stateful) and operator.declared.takes_holds
+        is_held = step_id in self.capabilities and self.capabilities[step_id].takes_holds
         return is_held and self.reads[step_id].is_moment
 
     def hold_rule(self, step_id: str) -> str:
         """Return the rule of the holds in a step's state; empty for a step without holds."""
-        results, ports = self.keyed(step_id).declared.results, self.holding.get(step_id)
+        results, ports = self.capabilities[step_id].results, self.holding.get(step_id)
         return f"{results.rule} {sorted(ports)}" if results is not None and ports else ""
 
     def sources_of(self, read: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
@@ -312,8 +315,3 @@ class Plan:
 
 def _is_frame(step: Step) -> bool:
     return isinstance(step.operator, Input) and step.operator.source.is_frame
-
-
-def follows_inputs(step: Step) -> bool:
-    """Return True if the time of a step is the clock of its inputs."""
-    return isinstance(step.operator, Stateful) and step.operator.declared.follows_inputs

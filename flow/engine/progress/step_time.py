@@ -26,7 +26,6 @@ from flow.engine.state.step_state import StepState
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.keyed.logic import BoundedValue, StampedValue
 from flow.keyed.state import DueLimit
-from flow.keyed.step import Stateful
 
 
 class Bounds(NamedTuple):
@@ -56,11 +55,11 @@ class StepTime:
 
     def __init__(
         self,
-        operator: Stateful,
         moment: Moment,
         timeline: Timeline | None = None,
         bound: Bound | None = None,
         *,
+        follows_inputs: bool = False,
         is_bounded: bool = False,
         is_moment: bool = False,
     ) -> None:
@@ -77,7 +76,7 @@ class StepTime:
             moment = replace(moment, progress_us=timeline.after_us)
             self.due_before = DueLimit(timeline.before_us)
             self.due_after = DueLimit(timeline.after_us)
-        elif operator.declared.follows_inputs:
+        elif follows_inputs:
             self.due_before = DueLimit(start.inputs_now_us, start.bound_us)
             self.due_after = DueLimit(moment.inputs_now_us, moment.bound_us)
         else:
@@ -150,14 +149,13 @@ def step_time(
         holds: the holds of steps at earlier levels.
     """
     name = step.step_id
-    operator = plan.keyed(name)
+    of = plan.capabilities[name]
     feeds = plan.feeds.get(name, ())
-    moment = _moment(control, feeds) if operator.declared.follows_inputs else control.moment
+    moment = _moment(control, feeds) if of.follows_inputs else control.moment
     is_bounded, is_moment = plan.has_bound(name, control.many), plan.is_moment(name)
-    progress = operator.declared.progress
     is_measured = plan.measures_bound(name, control.many)
-    if progress is None and not is_measured:
-        return StepTime(operator, moment, is_moment=is_moment)
+    if of.progress is None and not is_measured:
+        return StepTime(moment, follows_inputs=of.follows_inputs, is_moment=is_moment)
     ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
     decoded = [(packet.origin, Marks.decode(packet.payload)) for packet in ordered]
     kept = StepProgress.decode(states.progress(), name)
@@ -173,7 +171,7 @@ def step_time(
             *(kept.bound, marks, control, reads.plain, feeds, results), applies=is_bounded
         )
     timeline, after = None, StepProgress()
-    if progress is not None:
+    if of.progress is not None:
         sides = {edge.dest: edge.side for edge in edges}
         sent = [
             Sent(origin, sides[marks.dest], marks)
@@ -181,13 +179,18 @@ def step_time(
             if marks.last is None
         ]
         applied = bound if is_bounded else None
-        timeline = Timeline(progress, kept, sent, moment, applied, control.first)
+        timeline = Timeline(of.progress, kept, sent, moment, applied, control.first)
         after = timeline.kept
     if bound is not None:
         after = replace(after, bound=bound.kept)
     if after != kept:
         states.keep_progress(after.encode())
-    return StepTime(operator, moment, timeline, bound, is_bounded=is_bounded, is_moment=is_moment)
+    return StepTime(
+        *(moment, timeline, bound),
+        follows_inputs=of.follows_inputs,
+        is_bounded=is_bounded,
+        is_moment=is_moment,
+    )
 
 
 def _moment(control: Control, inputs: Sequence[str]) -> Moment:

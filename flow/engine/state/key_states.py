@@ -86,7 +86,7 @@ class SegmentedStates(StoredState, KeyStates):
         hold_rule: str = "",
         holding: frozenset[int] = frozenset(),
     ) -> None:
-        counter = builder.counter if isinstance(builder, LogicBuilder) else None
+        counter = builder.capabilities.counter if isinstance(builder, LogicBuilder) else None
         super().__init__(store, step_id, settings, counter is not None, hold_rule)
         self._builder, self._counter, self.holding = builder, counter, holding
         if self._changed_from is not None:

@@ -252,7 +252,7 @@ class StoredState(StepState):
     Args:
         store: the store.
         step_id: the step.
-        settings: the step's settings, see `flow.keyed.step.LogicBuilder.settings`.
+        settings: the step's settings, see `flow.keyed.step.Capabilities.settings`.
         is_counted: True for a step whose open windows and buffered values are counted.
         hold_rule: the rule of the step's holds; empty for a step without holds.
 

@@ -294,7 +294,7 @@ class KeyedStep:
         No value on time lies below the bound of the step's watermarks, so late values have it as
         their hold.
         """
-        step_id, results = self.step.step_id, self.plan.keyed(self.step.step_id).declared.results
+        step_id, results = self.step.step_id, self.plan.capabilities[self.step.step_id].results
         ports = self.plan.holding.get(step_id)
         if ports is None or results is None:
             return {}
@@ -327,7 +327,7 @@ class KeyedStep:
                 stats.bounds[step_id] = StepBound(time.bound.after_us, *name)
         stats.gauges[step_id, "keys"] += self.state.header.keys
         stats.gauges[step_id, "state_bytes"] += self.state.header.weight
-        if self.plan.keyed(step_id).declared.counter is not None:
+        if self.plan.capabilities[step_id].counter is not None:
             counts = self.state.header.total
             stats.gauges[step_id, OPEN_WINDOWS] += counts.windows
             stats.gauges[step_id, BUFFERED_VALUES] += counts.values
@@ -366,21 +366,18 @@ def counted_as(step: Step, down: StreamId) -> str:
 
 def states_in(store: StateStore, plan: Plan, step_id: str) -> KeyStates | ShardTable:
     """Return the state of a keyed step in a store."""
-    operator, lowering = plan.keyed(step_id), plan.lowered[step_id]
-    rule, settings = plan.hold_rule(step_id), operator.declared.settings
+    lowering, of = plan.lowered[step_id], plan.capabilities[step_id]
     if isinstance(lowering, OverColumns):
-        is_counted = operator.declared.counter is not None
-        return SegmentedTable(store, step_id, lowering.shard_logic, settings, is_counted, rule)
+        is_counted, rule = of.counter is not None, plan.hold_rule(step_id)
+        return SegmentedTable(store, step_id, lowering.shard_logic, of.settings, is_counted, rule)
     return key_states_in(store, plan, step_id)
 
 
 def key_states_in(store: StateStore, plan: Plan, step_id: str) -> SegmentedStates:
     """Return the state of a keyed step in a store, key by key."""
-    operator, rule = plan.keyed(step_id), plan.hold_rule(step_id)
+    builder, settings = plan.keyed(step_id).builder, plan.capabilities[step_id].settings
     holding = plan.holding.get(step_id, frozenset())
-    return SegmentedStates(
-        store, step_id, operator.builder, operator.declared.settings, rule, holding
-    )
+    return SegmentedStates(store, step_id, builder, settings, plan.hold_rule(step_id), holding)
 
 
 def live_states(plan: Plan, step_id: str) -> KeyStates | ShardTable:

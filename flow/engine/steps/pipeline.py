@@ -33,7 +33,7 @@ from flow.engine.steps.kernels import run_step
 from flow.engine.steps.key_by_key import without_stamps
 from flow.errors import RAISED, shorten, step_error
 from flow.keyed.logic import CONSTANTS
-from flow.keyed.step import OverColumns, Stateful
+from flow.keyed.step import Capabilities, OverColumns
 
 
 @dataclass(eq=False)
@@ -191,31 +191,27 @@ class Pipeline:
     def _meters_of(self, edge: Edge) -> tuple[Meter | None, HoldMeter | None]:
         """Return the meters of an edge, for its step's stream progress and for its bound."""
         if edge.dest not in self._meters:
-            operator, made = self.plan.steps[edge.step_id].operator, self._meters
-            if isinstance(operator, Stateful):
-                made[edge.dest] = self._meter(edge, operator), self._hold_meter(edge, operator)
-            else:
-                made[edge.dest] = None, None
+            of = self.plan.capabilities.get(edge.step_id, Capabilities())
+            self._meters[edge.dest] = self._meter(edge, of), self._hold_meter(edge, of)
         return self._meters[edge.dest]
 
-    def _hold_meter(self, edge: Edge, operator: Stateful) -> HoldMeter | None:
-        control, holds = self.context.control, operator.declared.holds
-        if holds is None or not self.plan.measures_bound(edge.step_id, self._many):
+    def _hold_meter(self, edge: Edge, of: Capabilities) -> HoldMeter | None:
+        control = self.context.control
+        if of.holds is None or not self.plan.measures_bound(edge.step_id, self._many):
             return None
         # The source partitions by the numbers that positions carry.
         sources = self.plan.sources_of(()) if control is None else control.sources or ()
-        return HoldMeter(edge, holds, self.context.moment, sources)
+        return HoldMeter(edge, of.holds, self.context.moment, sources)
 
-    def _meter(self, edge: Edge, operator: Stateful) -> Meter | None:
-        progress = operator.declared.progress
-        if progress is None:
+    def _meter(self, edge: Edge, of: Capabilities) -> Meter | None:
+        if of.progress is None:
             return None
         in_columns = isinstance(self.plan.lowered[edge.step_id], OverColumns)
         run_bits = SOURCE_BITS if self.plan.has_source_numbers(self._many) else 0
         growth = Growth.of(self.partition, run_bits)
         if self.partition.made_by:
             growth = self._growths.setdefault(edge.step_id, growth)
-        return Meter(edge, progress, self.partition, self.context.moment, in_columns, growth)
+        return Meter(edge, of.progress, self.partition, self.context.moment, in_columns, growth)
 
     @property
     def _many(self) -> frozenset[str] | None:

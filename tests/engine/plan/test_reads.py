@@ -103,8 +103,8 @@ WAITS: dict[str, tuple[Wire, float]] = {
 def test_a_reader_waits_for_the_spread_of_its_lags(name: str) -> None:
     wire, seconds = WAITS[name]
     plan = plan_of(wire)
-    builder: Any = plan.keyed("reader").builder
-    assert builder.wait_us == pytest.approx(seconds * SECOND)
+    wait_us = plan.keyed("reader").capabilities.wait_us
+    assert plan.capabilities["reader"].wait_us == wait_us == pytest.approx(seconds * SECOND)
     assert plan.waits.get("reader", seconds * SECOND) == seconds * SECOND
 
 

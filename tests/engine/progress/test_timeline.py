@@ -22,7 +22,7 @@ from flow.engine.progress.stream_progress import ProgressAt, Sent, StepProgress,
 from flow.engine.state.key_states import SegmentedStates
 from flow.engine.state.store import PROGRESS_SEGMENT, MemoryStore
 from flow.instants import NO_PROGRESS, Moment
-from flow.keyed.step import Stateful
+from flow.keyed.step import Capabilities, Stateful
 from flow.testing import TestingSource
 from tests.support.logics import Journey, Mileage, Traveller
 from tests.support.segments import CountingStore
@@ -139,14 +139,15 @@ def open_timeline(
     store: MemoryStore, *marks: tuple[int, int], now_us: int = 0, by_time: bool = False
 ) -> Timeline:
     """An epoch's timeline of the step, from what the store remembers, kept there again."""
-    step = travel_step(Journey(Mileage(by_time=by_time)))
+    journey = Journey(Mileage(by_time=by_time))
+    step = travel_step(journey)
     packets = [
         Packet(PROGRESS, 0, one.origin, 0, one.marks.encode())
         for one in [sent_progress(0, 0, marks)]
         if marks
     ]
     states = SegmentedStates(store, "travel", Journey())
-    plan = Plan("example", "", {"travel": step})
+    plan = Plan("example", "", {"travel": step}, capabilities={"travel": journey.capabilities})
     timeline = step_time(plan, step, (EDGE,), packets, states, Control(Moment(now_us))).timeline
     states.flush()
     assert timeline is not None
@@ -168,7 +169,7 @@ def test_a_step_without_progress_reads_none() -> None:
     store = CountingStore()
     states = SegmentedStates(store, "travel", Traveller)
     step = travel_step(Traveller)
-    plan = Plan("example", "", {"travel": step})
+    plan = Plan("example", "", {"travel": step}, capabilities={"travel": Capabilities()})
     assert step_time(plan, step, (EDGE,), [], states, Control(Moment(0))).timeline is None
     assert store.read == []
 

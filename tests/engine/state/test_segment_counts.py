@@ -14,7 +14,8 @@ from flow.engine.state.segment import Segment
 from flow.engine.state.step_state import Header
 from flow.engine.state.store import MemoryStore
 from flow.instants import NEVER
-from flow.keyed.state import StateCounter, StateCounts
+from flow.keyed.state import StateCounts
+from flow.keyed.step import Capabilities
 from tests.support.sampling import sampled
 from tests.support.segments import segments_of
 
@@ -36,8 +37,8 @@ class Counting(op.LogicBuilder):
         return Held(snapshot)
 
     @property
-    def counter(self) -> StateCounter:
-        return counted
+    def capabilities(self) -> Capabilities:
+        return Capabilities(counter=counted)
 
 
 def counted(state: tuple[int, int, str]) -> StateCounts:

@@ -146,7 +146,7 @@ def test_a_run_resumes_with_the_state_in_another_layout(
     }
     windows = compile_flow(case.flow).steps["windows"].operator
     assert isinstance(windows, Stateful)
-    assert settings == {("counts", ""), ("windows", windows.declared.settings)}
+    assert settings == {("counts", ""), ("windows", windows.capabilities.settings)}
     with key_by_key() if is_key_by_key else nullcontext():
         case.run(path)
     assert case.sorted() == golden
