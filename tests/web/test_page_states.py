@@ -181,6 +181,8 @@ def test_a_phone_shows_the_run_and_covers_it_with_the_details_of_a_step(
     show(make, PHONE)
     assert facts(browser)["behind by"][0] == ("37 min 45 s" if make is behind_report else "0 s")
     assert is_inside_window(browser, "#facts")
+    graph = "const at = document.getElementById('graph'); return at.scrollWidth <= at.clientWidth"
+    assert browser.run(graph), "the whole graph fits"
     browser.screenshot(tmp_path / f"phone-{make.__name__}.png")
     assert_sound(browser)
     browser.click_step("daily")

@@ -5,6 +5,8 @@ import { bytes, cut, duration, rate, short } from "/format.js";
 
 // A layout with less than this scale has small boxes, with a name and a figure.
 const READABLE = 0.75;
+// On a narrow page, which a hand enlarges, the whole graph comes first from this scale on.
+const LEGIBLE = 0.55;
 const NARROW = 700;
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -115,7 +117,7 @@ export class FlowGraph {
     this.graph = graph;
     this.isNarrow = window.innerWidth <= NARROW;
     this.layout = best(graph, ...this.space(true));
-    this.isWhole = !this.isNarrow || this.wholeScale() >= READABLE;
+    this.isWhole = !this.isNarrow || this.wholeScale() >= LEGIBLE;
     const { width: across, height: down } = this.layout.made.graph();
     this.root = svg("svg", { viewBox: `0 0 ${across} ${down}`, role: "img" });
     const arrow = svg("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, markerUnits: "userSpaceOnUse", orient: "auto" });

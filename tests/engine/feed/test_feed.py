@@ -28,6 +28,7 @@ from flow.engine.feed.offsets import EpochOffset, Origin
 from flow.engine.feed.slices import batch_plan, plan_everything
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.steps.reading import Reading
+from flow.execution import report_of
 from flow.instants import Moment
 from flow.testing import TestingSink, TestingSource
 from tests.support.clock import Clock
@@ -162,6 +163,19 @@ def test_the_feed_reports_the_lag_of_each_source() -> None:
     feed = make_feed(Script(slices(3)))
     feed.next(START)
     assert feed.finish_epoch(Stats()).lag == {"in": "2 slices to go"}
+
+
+#  seconds   0         5                 8
+#  reads     piece 0   piece 1           piece 2, the last
+def test_an_input_is_behind_by_the_time_since_it_had_read_all() -> None:
+    clock = Clock(NOON)
+    feed = make_feed(Script([*slices(2, behind=(0,)), Slice(3, [Split("piece 2")])]), clock)
+    found, offset = [], START
+    for seconds in (0, 5, 3):
+        clock.now += seconds * SECOND
+        offset = feed.next(offset)
+        found.append(report_of(1, Stats(), feed.finish_epoch(Stats())).behind_by)
+    assert found == [{"in": 0.0}, {"in": 5.0}, {}]
 
 
 # --- system time ------------------------------------------------------------------------------
