@@ -166,8 +166,8 @@ def windows(stream: KeyedStream[Any], records: KeyedStream[Any]) -> dict[str, An
 def make_flow(items: list[Any]) -> Dataflow:
     """Return the flow over the items, and over `ROWS` in columns."""
     flow = Dataflow("every_state")
-    stream = op.input("stream", flow, TestingSource(items, batch_size=100))
-    rows = op.input("rows", flow, Rows(ROWS, batch_size=40))
+    stream = op.input("stream", flow, TestingSource(items, batch_size=200))
+    rows = op.input("rows", flow, Rows(ROWS, batch_size=100))
     records = op.key_on("records", rows, "key")
     clicks, views = op.branch("clicks_views", stream, is_click)
     numbers = op.map_value("numbers", stream, number_of)
