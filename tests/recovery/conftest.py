@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +17,20 @@ from tests.recovery.kept_flow import run_on
 
 @pytest.fixture(scope="session")
 def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint of `tests.recovery.kept_flow` after epoch 3; not to be changed."""
-    return run_on(tmp_path_factory.mktemp("kept"))
+    """The checkpoint of `tests.recovery.kept_flow` after epoch 3; not to be changed.
+
+    The first process of a run that needs it makes it for all.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    kept = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "kept"
+    kept.mkdir(exist_ok=True)
+    with (kept / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (kept / "made").exists():
+            shutil.rmtree(kept / "checkpoint", ignore_errors=True)
+            run_on(kept)
+            (kept / "made").touch()
+    return kept / "checkpoint"
 
 
 @pytest.fixture
