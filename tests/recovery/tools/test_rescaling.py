@@ -96,24 +96,23 @@ def make_stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     return make
 
 
-@pytest.mark.parametrize("ordered", [True, False])  # Unordered values are in lists of windows.
-def test_values_in_blocks_move_to_another_layout(ordered: bool, tmp_path: Path) -> None:
+def test_values_in_blocks_move_to_another_layout(tmp_path: Path) -> None:
+    """Values that wait, of an ordered step, and values in lists of windows, of one that is not."""
     waiting = [("key", number * 7919 % 5_000) for number in range(5_000)]
-    flow, received = Dataflow("blocks"), list[Any]()
+    flow, received = Dataflow("blocks"), {"ordered": list[Any](), "unordered": list[Any]()}
     source = TestingSource([*waiting, EOF(), ("key", 5_000)], batch_size=1_000)
     clock = win.EventClock(float, "10000s", on_idle="hold")
-    hours = win.TumblingWindower("1h")
-    up = op.input("in", flow, source)
-    out = win.collect_window("windows", up, clock, hours, ordered=ordered)
-    op.output("out", out.down, TestingSink(received))
+    up, hours = op.input("in", flow, source), win.TumblingWindower("1h")
+    for name, items in received.items():
+        out = win.collect_window(name, up, clock, hours, ordered=name == "ordered")
+        op.output(f"{name}_out", out.down, TestingSink(items))
     run_flow(tmp_path / "checkpoint", flow)
     assert list(verify(tmp_path / "checkpoint")) == []
     rescale(tmp_path / "checkpoint", shards=3)
     run_flow(tmp_path / "checkpoint", flow, drain=True, shards=3)
-    assert [values if ordered else sorted(values) for _, (_, values) in received] == [
-        list(range(3_600)),
-        list(range(3_600, 5_001)),
-    ]
+    for name, items in received.items():
+        found = [values if name == "ordered" else sorted(values) for _, (_, values) in items]
+        assert found == [list(range(3_600)), list(range(3_600, 5_001))], name
 
 
 @pytest.mark.parametrize(
