@@ -17,6 +17,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "sphinx_copybutton",
     "docs.pages.code_blocks",
     "docs.pages.outside",
     "docs.pages.public_names",
@@ -44,8 +45,7 @@ autodoc_default_options = {
 }
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented_params"
+autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
@@ -57,6 +57,10 @@ html_theme = "furo"
 html_title = "flow-windows"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["tables.js"]
+# The button copies the code of an example, without prompts and output.
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 html_show_copyright = False
 html_show_sourcelink = False
 html_copy_source = False
