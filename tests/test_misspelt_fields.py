@@ -20,7 +20,8 @@ from flow import Dataflow, FlowBuildError, StepError, run
 from flow.connectors.files import CsvSource, JsonLinesSource, ParquetSource
 from flow.connectors.kafka import KafkaSink
 from flow.connectors.sql import SqliteSink
-from flow.engine.epoch.seen_fields import FieldWarnings, SeenFields
+from flow.engine.epoch.seen_fields import FieldWarnings
+from flow.engine.epoch.statistics import SeenFields
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.declared_columns import check_fields
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key, run_once

@@ -80,7 +80,7 @@ class EpochStatus:
         epoch: the epoch's number in the checkpoint.
         committed_at: the time of the commit, in seconds since 1970.
         items: the number of items that inputs have read.
-        phases: the duration of each phase in seconds, in order, see `flow.engine.epoch.phases`.
+        phases: the duration of each phase in seconds, in order, see `flow.engine.spark.epochs`.
         behind: the number of items not read yet, of all inputs that know it; ``None`` if none does.
     """
 

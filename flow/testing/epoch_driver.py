@@ -21,8 +21,8 @@ from flow.dataflow import Dataflow, Stream
 from flow.durations import Duration, duration_us
 from flow.engine.epoch.context import Control, ReadUpTo
 from flow.engine.epoch.failures import with_brief_errors
-from flow.engine.epoch.seen_fields import merge_seen, missing_fields
-from flow.engine.epoch.statistics import SourcePartition, Stats
+from flow.engine.epoch.seen_fields import missing_fields
+from flow.engine.epoch.statistics import SourcePartition, Stats, merge_seen
 from flow.engine.feed.slices import plan_everything
 from flow.engine.local import LocalEngine, Part
 from flow.engine.packets.shards import DEFAULT_SHARDS

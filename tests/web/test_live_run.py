@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, EpochReport, Summary, run
-from flow.engine.epoch.phases import PHASES
 from flow.engine.epoch.summary import WatermarkLag
+from flow.engine.spark.epochs import PHASES
 from flow.errors import FlowBuildError
 from flow.testing import TestingSink, TestingSource
 from flow.views import ViewSink

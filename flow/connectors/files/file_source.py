@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args
 
 from typing_extensions import override
@@ -26,7 +26,7 @@ from flow.connectors.files.filesystems import (
     without_passwords,
 )
 from flow.connectors.source import Batch, Dataset, Json, Planner, Source, SourceLog, Split
-from flow.durations import Duration, duration_us, natural_us
+from flow.durations import Duration, natural_us
 
 X = TypeVar("X")
 
@@ -59,10 +59,15 @@ class FileSource(Source[X]):
         object.__setattr__(self, "path", as_paths(self.path))
         check_flag("follow", self.follow)
         check_choice("order", self.order, get_args(FileOrder))
-        natural_us(self.late_files, "late_files")
+        _ = self.late_us
         object.__setattr__(self, "bounded", not self.follow)
 
     __repr__ = repr_without_credentials
+
+    @cached_property
+    def late_us(self) -> int:
+        """`late_files` in microseconds."""
+        return natural_us(self.late_files, "late_files")
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -103,7 +108,7 @@ class FileSource(Source[X]):
             find,
             follow=self.follow,
             fixed=self.has_fixed_files,
-            late_us=duration_us(self.late_files),
+            late_us=self.late_us,
         )
         return PLANNERS[self.order](
             files,

@@ -8,18 +8,16 @@ Other steps fail at the first record that lacks a field.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Any
 
 from flow.columns.chunks import Chunk, Items, Pairs
 from flow.columns.record_batches import view_of
+from flow.engine.epoch.statistics import SeenFields, merge_seen
 from flow.errors import printable
 from flow.fields import FieldPath, field_path, is_known_to_lack, names_in, nearest
 
 logger = logging.getLogger("flow")
-
-SeenFields: TypeAlias = dict[tuple[str, str], "tuple[str, ...] | None"]
-"""By step and path: ``None`` if a record had the field, else the fields that records had."""
 
 
 def see_fields(seen: SeenFields, step_id: str, paths: frozenset[str], chunk: Chunk) -> None:
@@ -48,14 +46,6 @@ def _record_of(item: Any) -> Any:
     """Return the value of a pair, or the item."""
     is_pair = type(item) is tuple and len(item) == 2 and isinstance(item[0], str)
     return item[1] if is_pair else item
-
-
-def merge_seen(total: SeenFields, other: Mapping[tuple[str, str], tuple[str, ...] | None]) -> None:
-    """Add what another task, or an earlier epoch, has seen."""
-    for name, names in other.items():
-        before = total.get(name, ())
-        is_seen = names is None or before is None
-        total[name] = None if is_seen else tuple(dict.fromkeys((*(before or ()), *(names or ()))))
 
 
 def missing_fields(seen: SeenFields) -> Iterator[tuple[str, str]]:

@@ -22,13 +22,15 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checka
 
 from flow.columns.chunks import Chunk, Pairs
 from flow.dataflow import Step
-from flow.engine.epoch.seen_fields import SeenFields, merge_seen
 from flow.errors import shorten
 from flow.instants import NEVER, datetime_us
 from flow.keyed.logic import LATE_PORT
 
 K = TypeVar("K")
 T = TypeVar("T")
+
+SeenFields: TypeAlias = dict[tuple[str, str], "tuple[str, ...] | None"]
+"""By step and path: ``None`` if a record had the field, else the fields that records had."""
 
 SourcePartition: TypeAlias = tuple[str, int]
 """A partition of a source: the input's step, and the partition's number."""
@@ -382,6 +384,14 @@ def _keep_newest(total: list[LateItem], other: Iterable[LateItem]) -> None:
     total[:] = [item for of_step in by_step.values() for item in of_step[-MAX_ITEMS:]]
 
 
+def merge_seen(total: SeenFields, other: Mapping[tuple[str, str], tuple[str, ...] | None]) -> None:
+    """Add what another task, or an earlier epoch, has seen."""
+    for name, names in other.items():
+        before = total.get(name, ())
+        is_seen = names is None or before is None
+        total[name] = None if is_seen else tuple(dict.fromkeys((*(before or ()), *(names or ()))))
+
+
 _SUM = {"merge": Counter.update}
 _LEAST = {"merge": _keep_least}
 _GREATEST = {"merge": _keep_greatest}
@@ -417,7 +427,7 @@ class Stats:
         late_items: a sample of the late values of each step, of a plan that samples them.
         seen: the fields that steps name, see `flow.engine.epoch.seen_fields`.
         phases: the duration of each phase of the epoch, in seconds; set in the driver only, see
-            `flow.engine.epoch.phases`.
+            `flow.engine.spark.epochs`.
     """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter, metadata=_SUM)

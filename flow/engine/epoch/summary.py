@@ -79,7 +79,7 @@ class EpochReport:
         phases: the duration of each phase of the epoch in seconds, in order: ``waiting``,
             ``planning``, ``starting``, ``reading``, ``levels``, ``sinks``, ``spark``, ``commit``.
             The sum of ``reading``, ``levels``, ``sinks`` and ``spark`` is the duration of Spark's
-            job, see ``flow.engine.epoch.phases``.
+            job, see ``flow.engine.spark.epochs``.
         busy: the time that workers worked in each step, in seconds, summed over workers; a keyed
             step's time has that of its state, an input's that of its source.
         lags: the lag of watermarks behind system time, by step; of the keys that the epoch touched.

@@ -28,7 +28,6 @@ from flow.connectors.dataframe import to_arrow
 from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.dataflow import Step
 from flow.engine.epoch.context import Control
-from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.statistics import SourcePartition, Stats
 from flow.engine.epoch.summary import Summary, late_sources, source_name
 from flow.engine.feed.clocks import SystemTime, wall_time
@@ -39,7 +38,7 @@ from flow.engine.packets.packets import CONTROL, PACKET_DDL, PRINTED, SLICE_BITS
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.engine.progress.step_time import HoldRelay, KnownHolds
-from flow.engine.spark.epochs import EpochOutputs, frame_schema
+from flow.engine.spark.epochs import EpochOutputs, EpochTimer, frame_schema
 from flow.engine.spark.input_frames import with_frames
 from flow.engine.spark.session.jvm import SPARK_LOG
 from flow.engine.spark.session.session import query_conf

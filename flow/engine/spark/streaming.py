@@ -21,7 +21,6 @@ from flow.engine.checkpoint.identity import Recovery
 from flow.engine.checkpoint.lock import CheckpointLock, CheckpointWatch
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.checkpoint.stored_log import StoredLog
-from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.statistics import Stats
 from flow.engine.epoch.summary import Summary
 from flow.engine.feed.clocks import EpochClocks
@@ -40,7 +39,7 @@ from flow.engine.feed.slices import InputSlices, planners_of
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.batch import BatchSettings
-from flow.engine.spark.epochs import EpochOutputs
+from flow.engine.spark.epochs import EpochOutputs, EpochTimer
 from flow.engine.spark.input_frames import (
     check_frames_with_tables,
     keep_static_frames,

@@ -31,10 +31,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from flow.connectors.source import Json
 from flow.engine.epoch.context import Control
-from flow.engine.epoch.phases import EpochTimer
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
+from flow.engine.spark.epochs import EpochTimer
 from flow.engine.spark.session.versions import forget_zip_importers, installed_version
 from flow.engine.spark.shipping import Layout, ShippedPlan
 from flow.engine.state.store import read_seeds, seed_files

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import flow.operators as op
 import flow_windowing as win
 from flow.engine.epoch.context import Control
-from flow.engine.epoch.phases import PHASES, EpochTimer, split_job
 from flow.engine.epoch.statistics import Stats, TaskWork, Work, WorkPhase
 from flow.engine.epoch.summary import WatermarkLag, watermark_lags
 from flow.engine.local import LocalEngine, Part
+from flow.engine.spark.epochs import PHASES, EpochTimer, split_job
 from flow.instants import Moment
 from flow.testing import TestDriver, key_by_key
 from tests.support.monitored import Clock
