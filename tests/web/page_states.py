@@ -48,7 +48,8 @@ def shop_flow() -> Dataflow:
         n=win.Count(),
     )
     op.output("hours", records, TestingSink([]))
-    op.output("days", daily.down, TestingSink([]))
+    # A stream that passes most ranks of the graph.
+    op.output("days", op.merge("all_days", scored, daily.down), TestingSink([]))
     op.output("late", hourly.late, TestingSink([]))
     op.output("rejected", checked.falses, TestingSink([]))
     return flow
