@@ -506,11 +506,16 @@ class FieldAggregator(Aggregator[Any, S, R]):
         """Return the field of a value, or what takes its place; ``None`` to skip the value."""
         if self.where is not None and not self._selects(value):
             return None
-        found = value if self.field is None else self._read(value, "reading the value", self.field)
+        field = self.field
+        if type(field) is str and type(value) is dict and field in value:  # Most values are.
+            found = value[field]
+        else:
+            found = value if field is None else self._read(value, "reading the value", field)
         if found is not None or self.missing is None or self.missing == "skip":
             return found
         if self.missing == "fail":
-            raise UnfitError(value, "found no value: the field is absent or None")
+            problem = f"{self!r} found no value: the field is absent or None"
+            raise RejectedValue(value, problem)
         return self.missing
 
     def _selects(self, value: Any) -> bool:
@@ -526,18 +531,11 @@ class FieldAggregator(Aggregator[Any, S, R]):
 
     def _read(self, value: Any, what: str, getter: Any) -> Any:
         try:
-            return _at_path(value, getter) if isinstance(getter, str) else getter(value)
+            return field_path(getter).find(value) if isinstance(getter, str) else getter(value)
         except RejectedValue:
             raise
         except RAISED as error:
             raise RejectedValue(value, f"{self!r}: {what} raised {brief(error)}") from error
-
-
-def _at_path(value: Any, path: str) -> Any:
-    # Most values are dicts, for which the check is far cheaper than for a Mapping.
-    if (type(value) is dict or isinstance(value, Mapping)) and path in value:
-        return value[path]
-    return field_path(path).find(value)
 
 
 def _typed(value: object) -> str:

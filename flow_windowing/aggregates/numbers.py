@@ -53,7 +53,7 @@ class Count(FieldAggregator[int, int]):
     @override
     def add_at(self, state: int, value: Any, at: Arrival) -> int:
         if self.field is not None:
-            return super().add_at(state, value, at)
+            return state if self._find(value) is None else state + 1
         return state + 1 if self.where is None or self._selects(value) else state
 
     @override
