@@ -309,7 +309,7 @@ class FlowConfig:
         drain: True to close open windows when the run ends by itself, False to leave them in the
             checkpoint; by default, True if all sources have an end.
         shards: the number of shards of the key space; fixed for a checkpoint's life.
-        partitions: the number of partitions of each level; fixed for a checkpoint's life; by
+        partitions: the number of partitions of the steps with state; fixed for a checkpoint's life; by
             default `parallelism`.
         parallelism: the number of parts into which inputs are read; by default the cores that
             `master` gives.
@@ -369,7 +369,7 @@ class FlowConfig:
     partitions: int | None = _declared(
         None,
         _COUNT,
-        "the number of partitions of each level; fixed for a checkpoint's life",
+        "the number of partitions of the steps with state; fixed for a checkpoint's life",
         "`parallelism`",
     )
     parallelism: int | None = _declared(
