@@ -309,8 +309,8 @@ class FlowConfig:
         drain: True to close open windows when the run ends by itself, False to leave them in the
             checkpoint; by default, True if all sources have an end.
         shards: the number of shards of the key space; fixed for a checkpoint's life.
-        partitions: the number of partitions of the steps with state; fixed for a checkpoint's life; by
-            default `parallelism`.
+        partitions: the number of partitions of the steps with state; fixed for a checkpoint's
+            life; by default `parallelism`.
         parallelism: the number of parts into which inputs are read; by default the cores that
             `master` gives.
         master: Spark's master URL; by default ``local[*]``.

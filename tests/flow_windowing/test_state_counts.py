@@ -18,9 +18,7 @@ from flow.engine.epoch.statistics import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.engine.state.step_state import Header
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing.by_key.state_by_time import TimedState
-from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.key_state import DriverState, IntervalState, WaitQueue
-from flow_windowing.time_joins.join_shard import TimeJoinBuilder
 from recovery.reading.epoch_state import decode_segment, load_snapshot
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -261,8 +259,8 @@ def test_a_step_that_gets_a_counter_counts_all_its_keys(
         TestDriver(flow_of(kind), now=START, shards=SHARDS) as t,
     ):
         with monkeypatch.context() as earlier:
-            earlier.setattr(DriverBuilder, "counter", None)
-            earlier.setattr(TimeJoinBuilder, "counter", None)
+            for room in ("lowering", "time_joins.join_shard"):
+                earlier.setattr(f"flow_windowing.{room}.counts_of", None)
             t.send("left", records(random.Random(kind), 0, 25))
             assert {name for _, name in t.stats.gauges} == {"keys", "state_bytes"}
         t.send("right", [])
