@@ -6,7 +6,7 @@ The retained values are `ShardState.buffered`, with tags in the place of arrival
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,11 +18,14 @@ from flow.columns.arrays import Ints, Mask, distinct
 from flow.columns.chunks import KeyedRecords, Pairs, pick
 from flow.columns.record_batches import RowView, SidedRecords, register, rows_as_dicts, with_view
 from flow.instants import Moment
+from flow.keyed.state import BlockReader
 from flow.keyed.step import Capabilities, OverColumns
 from flow_windowing.clocks.clock import ClockedBuilder
 from flow_windowing.columnar.admission.admitted_rows import ArrivingRows, EnteringRows
 from flow_windowing.columnar.admission.shard_clocks import ShardClock
+from flow_windowing.columnar.state.segments import SegmentContent, without_blocks
 from flow_windowing.columnar.state.shard_state import StateForm
+from flow_windowing.columnar.state.snapshots import snapshots_of_content
 from flow_windowing.columnar.step.clocked_shard import ClockedShard
 from flow_windowing.columnar.values.blocks import TAGS, least_of_blocks_us
 from flow_windowing.columnar.values.buffered_values import BufferedValues, RetainedValues
@@ -139,6 +142,12 @@ class TimeJoinBuilder(ClockedBuilder, ABC):
     @override
     def capabilities(self) -> Capabilities:
         return super().capabilities._replace(counter=counts_of)
+
+    @override
+    def snapshots_in(
+        self, content: bytes, take: BlockReader
+    ) -> Iterable[tuple[str, IntervalState, int]]:
+        return snapshots_of_content(without_blocks(SegmentContent.decode(content), take))
 
     @override
     def view(self, snapshot: IntervalState, moment: Moment) -> dict[str, Any]:
