@@ -100,6 +100,7 @@ def test_a_new_session_logs_advice(
 def test_a_function_in_the_place_of_a_field_s_name_is_a_warning(
     sessions: Sessions, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    (tmp_path / "in.jsonl").write_text('{"shop": "a"}\n')
     flow = Dataflow("orders")
     source = JsonLinesSource(tmp_path / "*.jsonl", schema={"shop": pa.string()})
     keyed = op.key_on("by_shop", op.input("orders", flow, source), lambda order: order["shop"])

@@ -57,7 +57,7 @@ def test_a_notebook_runs(
     notebook = read(ROOT / "notebooks" / f"{name}.ipynb")
     client_of(notebook, tmp_path, monkeypatch).execute()
     shown = list(data(notebook))
-    assert any("image/svg+xml" in forms for forms in shown), "the graph of the flow"
+    assert any("```mermaid" in forms.get("text/markdown", "") for forms in shown), "the graph"
     assert any("items/s (batch)" in forms.get("text/html", "") for forms in shown), "the summary"
     assert sum("image/png" in forms for forms in shown) == plots
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -278,7 +279,12 @@ def test_records_of_two_schemas_can_be_merged(
     made = Dataflow("merged")
     inputs = [op.input(name, made, TestingSource([])) for name in ("in", "narrow")]
     keyed = op.key_on("key", op.merge("both", *inputs), "user")
-    add_outputs(win.aggregate_window("w", keyed, step.clock, step.windower, **step.aggregates))
+    # There may be no record of the schema with all fields.
+    aggregates = {
+        name: replace(one, missing="skip") if getattr(one, "field", None) else one
+        for name, one in step.aggregates.items()
+    }
+    add_outputs(win.aggregate_window("w", keyed, step.clock, step.windower, **aggregates))
 
     def result(narrow: Any, wide: Any) -> dict[str, Any]:
         with TestDriver(made, now=START, shards=2) as t:
