@@ -218,7 +218,7 @@ class Progress(ABC):
     """The measure of stream progress, which all keys of a step share.
 
     A measure is configuration: frozen, and pickled with the flow. A step's builder declares it
-    (`flow.keyed.step.Capabilities.progress`). The progress of a *source partition* is the greatest
+    (`flow.operators.Capabilities`). The progress of a *source partition* is the greatest
     measure of its values. The progress of the stream is the least progress of the partitions that
     have sent a value, and never decreases. In a step with a measure
 
