@@ -228,8 +228,10 @@ def _quiet_state_server(spark: SparkSession) -> None:
     missing header made the log grow by gigabytes in a month.
     """
     jvm: Any = spark._jvm
-    log4j = jvm.org.apache.logging.log4j
-    log4j.core.config.Configurator.setLevel(_STATE_SERVER, log4j.Level.ERROR)
+    # The JVM may have ended, which the run explains, or have another logging library.
+    with contextlib.suppress(TypeError, *JVM_ERRORS):
+        log4j = jvm.org.apache.logging.log4j
+        log4j.core.config.Configurator.setLevel(_STATE_SERVER, log4j.Level.ERROR)
 
 
 def _quiet_accumulators(spark: SparkSession) -> None:
@@ -376,12 +378,14 @@ def check_driver_python(python: str, folder: str) -> None:
 
 @contextlib.contextmanager
 def ready_for_a_run(spark: SparkSession) -> Iterator[None]:
-    """Prepare the workers of a session for the runs of the block.
+    """Prepare the log and the workers of a session for the runs of the block.
 
     Local workers run in the Python of this process, as the flow's functions are in its packages;
     without a setting, Spark starts the ``python3`` on the path. Workers of a cluster, or of a
     server of Spark Connect, get the packages of this project.
     """
+    if not is_remote(spark):
+        _quiet_state_server(spark)
     if not is_local(spark):
         send_packages(spark)
         yield
