@@ -10,6 +10,7 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pyspark
 import pytest
@@ -68,7 +69,9 @@ def test_a_stopped_session_is_refused() -> None:
 
 
 def session_with(**context: Any) -> SparkSession:
-    return cast("SparkSession", SimpleNamespace(sparkContext=SimpleNamespace(**context)))
+    """Return what `ready_for_a_run` reads of a session; its JVM accepts every call."""
+    of_session = SimpleNamespace(sparkContext=SimpleNamespace(**context), _jvm=MagicMock())
+    return cast("SparkSession", of_session)
 
 
 def test_local_workers_run_in_this_python_during_a_run() -> None:
