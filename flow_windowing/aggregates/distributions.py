@@ -140,11 +140,12 @@ class Quantile(FieldAggregator["array[float]", float | None]):
     def result(self, state: array[float]) -> float | None:
         if not state:
             return None
-        numbers = np.sort(state).tolist()  # NaN is sorted last.
+        numbers = np.array(state)
+        numbers.sort()  # NaN is sorted last.
         rank = (len(numbers) - 1) * self.q
         below = math.floor(rank)
         above = min(below + 1, len(numbers) - 1)
-        return _between(numbers[below], numbers[above], rank - below)
+        return _between(float(numbers[below]), float(numbers[above]), rank - below)
 
     @override
     def _take(self, state: array[float], found: Any, at: Arrival) -> array[float]:
