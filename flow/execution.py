@@ -217,7 +217,7 @@ def run_configured(
         check_session(session, is_batch=is_batch)
         on_start()
         if page is not None:
-            page.start(_state_reader(config.recovery, session))
+            page.start(_state_reader(config.recovery, flow, session))
         report = EpochReports(plan, on_epoch, None if page is None else page.report)
         start = time.monotonic()
         with ready_for_a_run(session):
@@ -247,11 +247,13 @@ def _page(config: FlowConfig, plan: Plan, is_batch: bool) -> Iterator[LivePage |
         yield page
 
 
-def _state_reader(recovery: Recovery | None, session: SparkSession) -> StateReader | None:
+def _state_reader(
+    recovery: Recovery | None, flow: Dataflow, session: SparkSession
+) -> StateReader | None:
     """Return the reader of a run's state, in a session of its own; ``None`` without checkpoint."""
     if recovery is None:
         return None
-    return lambda step_id, key: recovery.state(step_id, key, session.newSession())
+    return lambda step_id, key: recovery.state(step_id, key, flow, session.newSession())
 
 
 def _check_arguments(

@@ -24,6 +24,7 @@ from flow.cli.command_line import (
 )
 from flow.cli.loading import load_flow
 from flow.config.flow_config import DEFAULT_WEB
+from flow.dataflow import Dataflow
 from flow.errors import FlowError, brief, package_of_extra, printable
 from flow.process import print_text
 from recovery import export, inspect, relocate, rescale, rewind, seed, status, verify
@@ -107,16 +108,20 @@ def _add_readers(add: Callable[..., None]) -> None:
     add("status", "show the contents of a checkpoint", status, _JSON)
     key = _option("--key", "the one key to show")
     text = "show the state of a step, or a table, key by key"
-    add("inspect", text, inspect, _STEP, key, _EPOCH, _LIMIT, _JSON)
+    of_flow = (
+        "the flow, for results of your own aggregates; by default their accumulators are shown"
+    )
+    flow = _option("--flow", of_flow, metavar=FLOW_FORM, type=load_flow)
+    add("inspect", text, inspect, _STEP, key, _EPOCH, _LIMIT, flow, _JSON)
     text = "serve the page of a run that has ended or crashed, on its checkpoint"
     place = f"the address, HOST:PORT; by default {DEFAULT_WEB}, and port 0 is a free one"
     address = _option("--address", place, default=DEFAULT_WEB)
     shown = "show keys, the contents of windows and other state"
-    add("web", text, _web, address, _option("--values", shown, action="store_true"))
+    add("web", text, _web, address, _option("--values", shown, action="store_true"), flow)
     add("verify", "check that all files that the next run needs exist and can be read", _verify)
     file = _option("file", "the Parquet file to write", metavar="FILE")
     text = "write the state of a step, or a table, to a Parquet file"
-    add("export", text, export, file, _STEP, _EPOCH)
+    add("export", text, export, file, _STEP, _EPOCH, flow)
 
 
 def _add_changes(add: Callable[..., None]) -> None:
@@ -137,10 +142,10 @@ def _add_changes(add: Callable[..., None]) -> None:
     add("seed", text, _seed, flow, file, _STEP, trust, _SHARDS, _PARTITIONS)
 
 
-def _web(path: str, *, address: str, values: bool) -> int:
+def _web(path: str, *, address: str, values: bool, flow: Dataflow | None) -> int:
     with package_of_extra("web", "prometheus-client", "the live page"):
         from recovery.checkpoint_page import serve
-    serve(path, address, values, _print)
+    serve(path, address, values, _print, flow=flow)
     return 0
 
 

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from flow.config.flow_config import web_address
+from flow.dataflow import Dataflow
 from flow.engine.checkpoint.lock import Claim, Lease
 from flow.engine.epoch.statistics import BUFFERED_VALUES, OPEN_WINDOWS
 from flow.monitoring.run_status import ErrorStatus, RunState, RunStatus, StepStatus, graph_from_json
@@ -39,6 +40,7 @@ def serve(
     shows_values: bool,
     say: Callable[[str], None],
     wait: Callable[[float], object] = time.sleep,
+    flow: Dataflow | None = None,
 ) -> None:
     """Serve the page of a checkpoint until `wait` raises, and follow a run that still adds to it.
 
@@ -48,6 +50,7 @@ def serve(
         shows_values: True to show keys, the contents of windows and other state.
         say: called with the URL of the page.
         wait: waits for a number of seconds.
+        flow: the flow, for results of the user's own aggregates.
 
     Raises:
         CheckpointError: if the directory is not a checkpoint.
@@ -57,7 +60,9 @@ def serve(
     checkpoint = open_checkpoint(path)
     spark = checkpoint.spark
     inside = Inside(shows_values, HOW_TO_SHOW)
-    inside.reader = lambda step_id, key: asdict(inspect(path, step_id, key=key, spark=spark))
+    inside.reader = lambda step_id, key: asdict(
+        inspect(path, step_id, key=key, flow=flow, spark=spark)
+    )
     lease = Lease(checkpoint.files)
     mark = _mark(checkpoint, lease)
     hub = Hub(run_status(checkpoint, *mark[2:]))

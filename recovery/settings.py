@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flow.checks import check_choice, check_whole, checked_texts
+from flow.dataflow import Dataflow
 from flow.engine.checkpoint.identity import Admission
 from flow.engine.plan.plan import Plan
 from recovery.identity.admitting import admit
@@ -107,15 +108,16 @@ class RecoveryConfig:
         """
         verifying.check(self.path, spark)
 
-    def state(self, step_id: str, key: str | None, spark: SparkSession) -> Any:
+    def state(self, step_id: str, key: str | None, flow: Dataflow, spark: SparkSession) -> Any:
         """Return the state of a step's first keys, or of one key, as JSON; called by the live page.
 
         Args:
             step_id: the step.
             key: the only key; ``None`` for the first keys.
+            flow: the flow that runs.
             spark: the session that reads the checkpoint.
 
         Raises:
             CheckpointError: if the checkpoint has no epoch, or no state of the step or the key.
         """
-        return asdict(inspecting.inspect(self.path, step_id, key=key, spark=spark))
+        return asdict(inspecting.inspect(self.path, step_id, key=key, flow=flow, spark=spark))

@@ -8,20 +8,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import flow_windowing
 from flow.connectors.source import Json
+from flow.dataflow import Dataflow
 from flow.durations import duration_text, duration_us
 from flow.engine.progress.stream_progress import StepProgress
 from flow.errors import FlowError
 from flow.instants import MAX_US, MIN_US, NEVER, NO_PROGRESS, Moment, datetime_us, from_us
 from flow.keyed.state import held_watermark_us
 from flow_windowing import Aggregator, Windower
-from flow_windowing.aggregates.folding import by_side
+from flow_windowing.aggregates.folding import FoldingBuilder, aggregators_of, by_side
 from flow_windowing.rules.key_state import (
     DriverState,
     IntervalState,
@@ -184,6 +185,10 @@ def _is_plain_text(text: str) -> bool:
     return bool(text) and text == text.strip() and text.isprintable() and text != "-"
 
 
+Aggregates: TypeAlias = Mapping[str | None, Aggregator[Any, Any, Any]]
+"""Aggregates by name; the only one of a step has the name ``None``."""
+
+
 class OpenWindow(NamedTuple):
     """An open window.
 
@@ -206,21 +211,24 @@ class WindowingStep:
         config: the step's configuration in the fingerprint; empty if the fingerprint has none.
         moment: the system time of the epoch.
         progress: the stream progress and the hold of watermarks, for a step that has them.
+        aggregates: the step's aggregates in the flow by name; empty without the flow.
     """
 
     config: Mapping[str, Json]
     moment: Moment
     progress: StepProgress | None = None
+    aggregates: Aggregates = field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: EpochState, step_id: str) -> WindowingStep:
-        """Return the description of a step that may be a windowing step."""
+    def of(cls, state: EpochState, step_id: str, flow: Dataflow | None = None) -> WindowingStep:
+        """Return the description of a step that may be a windowing step; of the flow, if given."""
         checkpoint = state.checkpoint
         config = checkpoint.fingerprint["keyed"].get(step_id, {}).get("config")
         return cls(
             config if isinstance(config, dict) else {},
             checkpoint.log(state.epoch).moment,
             state.progress(checkpoint.state_name(step_id)),
+            aggregates_in(flow, step_id),
         )
 
     def watermark_us(self, state: DriverState | IntervalState, due_us: int) -> int | None:
@@ -296,7 +304,7 @@ class WindowingStep:
         if not isinstance(builder, dict):
             return snapshot
         if builder.get("type") in ("FoldingBuilder", "DiscardingBuilder"):
-            return _folded(snapshot, builder.get("aggregator") or {})
+            return _folded(snapshot, builder.get("aggregator") or {}, self.aggregates)
         if builder.get("type") == "JoinBuilder":  # It emits before the close.
             return [[value for _, value in side] for side in snapshot]
         return snapshot
@@ -344,7 +352,16 @@ def _built(config: Json, base: type[Built]) -> Built | None:
         return None
 
 
-def _folded(snapshot: Any, aggregator: Json) -> Any:
+def aggregates_in(flow: Dataflow | None, step_id: str) -> Aggregates:
+    """Return the aggregates of a flow's step by name; empty if it has none."""
+    for step in () if flow is None else flow.steps:
+        folding = getattr(getattr(step.operator, "builder", None), "builder", None)
+        if step.step_id == step_id and isinstance(folding, FoldingBuilder):
+            return aggregators_of(folding.aggregator)
+    return {}
+
+
+def _folded(snapshot: Any, aggregator: Json, aggregates: Aggregates) -> Any:
     """Return the result of a folding window so far: by name if there are several."""
     if not isinstance(snapshot, tuple) or len(snapshot) not in {1, 2}:
         return snapshot
@@ -359,13 +376,22 @@ def _folded(snapshot: Any, aggregator: Json) -> Any:
     if isinstance(names, list) and isinstance(state, list) and len(names) == len(state):
         parts = parts if isinstance(parts, list) else [None] * len(names)
         accumulators = (unpack_list(one, load_inert) for one in state)
-        return dict(zip(names, map(_result, parts, accumulators), strict=True))
-    return _result(described, state)
+        own = map(aggregates.get, names)
+        return dict(zip(names, map(_result, parts, accumulators, own), strict=True))
+    return _result(described, state, aggregates.get(None))
 
 
-def _result(aggregator: Json, accumulator: Any) -> Any:
-    """Return the result of an accumulator; the accumulator itself for an aggregate of a user's."""
+def _result(aggregator: Json, accumulator: Any, own: Aggregator[Any, Any, Any] | None) -> Any:
+    """Return the result of an accumulator; the accumulator itself if the aggregate is unknown.
+
+    Args:
+        aggregator: the aggregate in the fingerprint.
+        accumulator: the accumulator.
+        own: the aggregate in the flow, for one of a class of the user's.
+    """
     built = _built(aggregator, Aggregator)  # type: ignore[type-abstract]  # It makes a subclass.
+    if built is None and isinstance(aggregator, dict):
+        built = own if aggregator.get("type") == type(own).__qualname__ else None
     try:
         return accumulator if built is None else built.result(accumulator)
     except Exception:  # Stand-ins for values may lack what the aggregate needs, such as an order.

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flow.connectors.files.filesystems import locate, raise_as
+from flow.dataflow import Dataflow
 from flow.errors import CheckpointError
 from flow.instants import NEVER, from_us
 from flow.keyed.state import WINDOWS, held_watermark_us, kind_of
@@ -87,6 +88,7 @@ def export(
     file: PathLike,
     *,
     epoch: int | None = None,
+    flow: Dataflow | None = None,
     spark: SparkSession | None = None,
 ) -> Export:
     """Write a step's state, or a table, to a Parquet file; an existing file is replaced.
@@ -108,6 +110,8 @@ def export(
         step: the id of a keyed step, or of a table.
         file: the file to write, a path or a URI.
         epoch: a retained epoch, at whose end to read the state; by default the newest.
+        flow: the flow, which computes the results of open windows of your own aggregates; by
+            default their accumulators are written.
         spark: the session that reads it; by default the active one, else a new local one.
 
     Raises:
@@ -119,7 +123,7 @@ def export(
     table = state.table(step)
     if table is None:
         total = state.key_count(step)
-        rows, schema = _step_rows(state, step)
+        rows, schema = _step_rows(state, step, flow)
     else:
         total = len(table.contents)
         rows, schema = _table_rows(table)
@@ -127,9 +131,11 @@ def export(
     return Export(step, state.epoch, total, written, str(file))
 
 
-def _step_rows(state: EpochState, step_id: str) -> tuple[Iterator[Row], pa.Schema]:
+def _step_rows(
+    state: EpochState, step_id: str, flow: Dataflow | None
+) -> tuple[Iterator[Row], pa.Schema]:
     """Return the rows of a keyed step, and the schema of the file, after a read of all keys."""
-    name, windowing = state.checkpoint.state_name(step_id), WindowingStep.of(state, step_id)
+    name, windowing = state.checkpoint.state_name(step_id), WindowingStep.of(state, step_id, flow)
     kinds = {_kind(load_snapshot(kept, step_id)) for kept in state.keys(name)}
     is_windowed = kinds == {DriverState}
     kind = _column_type(kinds)

@@ -8,6 +8,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from flow.connectors.source import Json
+from flow.dataflow import Dataflow
 from flow.errors import CheckpointError
 from flow_windowing.rules.key_state import DriverState, IntervalState
 from recovery.reading.checkpoint_reader import open_checkpoint
@@ -72,6 +73,7 @@ def inspect(
     key: str | None = None,
     epoch: int | None = None,
     limit: int = LIMIT,
+    flow: Dataflow | None = None,
     spark: SparkSession | None = None,
 ) -> StepState:
     """Return a step's state, without running code that pickles name or importing their classes.
@@ -82,6 +84,8 @@ def inspect(
         key: the only key to show; by default, all keys up to `limit`.
         epoch: a retained epoch, at whose end to read the state; by default the newest.
         limit: the greatest number of keys to return.
+        flow: the flow, which computes the results of open windows of your own aggregates; by
+            default their accumulators are shown.
         spark: the session that reads it; by default the active one, else a new local one.
 
     Raises:
@@ -92,7 +96,7 @@ def inspect(
     table = state.table(step)
     if table is None:
         total, number = state.key_count(step), None
-        found = _step_keys(state, step, key)
+        found = _step_keys(state, step, key, flow)
     else:
         total, number = len(table.contents), table.version.number
         found = _table_keys(table, key)
@@ -103,9 +107,11 @@ def inspect(
     return StepState(step, state.epoch, now, total, keys, number)
 
 
-def _step_keys(state: EpochState, step_id: str, key: str | None) -> Iterator[KeyState]:
+def _step_keys(
+    state: EpochState, step_id: str, key: str | None, flow: Dataflow | None
+) -> Iterator[KeyState]:
     """Yield the keys of a step with their states; a given key alone."""
-    windowing = WindowingStep.of(state, step_id)
+    windowing = WindowingStep.of(state, step_id, flow)
     for kept in state.keys(state.checkpoint.state_name(step_id), key):
         snapshot = load_snapshot(kept, step_id)
         if isinstance(snapshot, DriverState):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from flow.connectors.source import Json
+from flow.dataflow import Dataflow
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError
@@ -232,12 +233,13 @@ class Recovery(Protocol):
             CheckpointError: when a file is missing or damaged.
         """
 
-    def state(self, step_id: str, key: str | None, spark: SparkSession) -> Json:
+    def state(self, step_id: str, key: str | None, flow: Dataflow, spark: SparkSession) -> Json:
         """Return the state of a step's first keys, or of one key, after the last epoch, as JSON.
 
         Args:
             step_id: the step.
             key: the only key; ``None`` for the first keys.
+            flow: the flow that runs.
             spark: the session that reads the checkpoint.
 
         Raises:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
+import flow.operators as op
+from flow import Dataflow
 from flow.instants import NEVER, Moment
+from flow.testing import TestingSink, TestingSource
 from flow_windowing import (
     Aggregator,
     ApproxCountDistinct,
@@ -15,6 +20,7 @@ from flow_windowing import (
     Collect,
     Count,
     CountDistinct,
+    EventClock,
     Latest,
     MaxK,
     Mean,
@@ -23,6 +29,8 @@ from flow_windowing import (
     StdDev,
     Sum,
     TopK,
+    TumblingWindower,
+    aggregate_window,
 )
 from flow_windowing.aggregates.folding import FoldingBuilder, NamedAggregates
 from flow_windowing.rules.key_state import (
@@ -38,7 +46,7 @@ from flow_windowing.rules.window_logic import Arrival
 from flow_windowing.time_joins.interval_matching import LEFT, RIGHT
 from recovery.identity.fingerprint import describe
 from recovery.reading.inert import load_inert
-from recovery.reading.rendering import WindowingStep, waiting_values, windower_of
+from recovery.reading.rendering import WindowingStep, aggregates_in, waiting_values, windower_of
 
 
 def driver_state(**changes: Any) -> DriverState:
@@ -187,12 +195,60 @@ def test_the_windows_of_aggregates_show_the_results_so_far() -> None:
     }
 
 
-def test_the_accumulator_of_an_aggregate_of_the_users_is_shown_as_it_is() -> None:
-    config = {"type": "FoldingBuilder", "aggregator": {"type": "Product"}}
-    (only,) = WindowingStep({"builder": config}, Moment(0)).windows(
-        driver_state(windows={7: ([2, 3],)})
-    )
-    assert only.value == [2, 3]
+class Product(Aggregator[int, list[int], int]):
+    """The product of ints, whose accumulator is the list of them."""
+
+    @override
+    def initialize(self) -> list[int]:
+        return []
+
+    @override
+    def add(self, state: list[int], value: int) -> list[int]:
+        return [*state, value]
+
+    @override
+    def merge(self, state: list[int], other: list[int]) -> list[int]:
+        return state + other
+
+    @override
+    def result(self, state: list[int]) -> int:
+        return math.prod(state)
+
+
+def product_flow(**aggregates: Aggregator[Any, Any, Any]) -> Dataflow:
+    """Return a flow with a step of aggregates."""
+    flow = Dataflow("products")
+    keyed = op.input("in", flow, TestingSource(()))
+    clock, windower = EventClock("at", "0s"), TumblingWindower("1h")
+    out = aggregate_window("hourly", keyed, clock, windower, **aggregates)
+    op.output("out", out.down, TestingSink([]))
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("flow", "value"),
+    [
+        (None, {"product": [2, 3], "n": 2}),
+        (product_flow(product=Product(), n=Count()), {"product": 6, "n": 2}),
+        (product_flow(product=Mean("x"), n=Count()), {"product": [2, 3], "n": 2}),
+    ],
+)
+def test_the_flow_computes_the_result_of_an_aggregate_of_the_users(
+    flow: Dataflow | None, value: dict[str, Any]
+) -> None:
+    """Without the flow, or with another aggregate in it, the accumulator is shown as it is."""
+    named = NamedAggregates(("product", "n"), (Product(), Count()))
+    config = describe(FoldingBuilder(named, "close"))
+    step = WindowingStep({"builder": config}, Moment(0), None, aggregates_in(flow, "hourly"))
+    (only,) = step.windows(driver_state(windows={7: ([[2, 3], 2],)}))
+    assert only.value == value
+
+
+def test_the_flow_computes_the_result_of_the_only_aggregate_of_a_step() -> None:
+    config = describe(FoldingBuilder(Product(), "close"))
+    step = WindowingStep({"builder": config}, Moment(0), None, {None: Product()})
+    (only,) = step.windows(driver_state(windows={7: ([2, 3],)}))
+    assert only.value == 6
 
 
 @pytest.mark.parametrize("builder", ["FoldingBuilder", "DiscardingBuilder"])
