@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 from html import escape
-from importlib.metadata import version
 from typing import TypeAlias
 
 from typing_extensions import override
@@ -87,7 +86,7 @@ class BackgroundRun(NotebookObject):
         self._is_awaited = False
         self._status = RunState.STARTING
         if self._progress is not None:
-            self._progress.begin_spark(version("pyspark"))
+            self._progress.begin_spark()
         self._began = time.monotonic()
         # Python 3.11 takes a thread for ended once an interrupt has ended a join.
         self._ended = threading.Event()

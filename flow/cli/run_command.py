@@ -16,12 +16,10 @@ import contextlib
 import logging
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from flow.cli.command_line import (
@@ -42,7 +40,7 @@ from flow.engine.feed.feed import StopFlag
 from flow.errors import FlowBuildError, FlowError, UnusedStepWarning, printable
 from flow.execution import run_configured
 from flow.process import print_text, stopping_on_signals
-from flow.reports.failure_text import describe_failure, users_trace
+from flow.reports.failure_text import describe_failure, users_trace, whole_trace
 from flow.reports.progress import Progress, StatusLine
 
 if TYPE_CHECKING:
@@ -76,13 +74,13 @@ def main(make_recovery: MakeRecovery, argv: Sequence[str] | None = None) -> int:
             print_error(str(error))
             return 2
         except FlowError as error:
-            whole = "".join(traceback.format_exception(error))
-            print_error(whole if options.verbose else describe_failure(error))
+            print_error(whole_trace(error) if options.verbose else describe_failure(error))
             return 1
         except KeyboardInterrupt:
             return 130
         except Exception as error:
-            print_error(f"the run failed\n{users_trace(error)}")
+            trace = whole_trace(error) if options.verbose else users_trace(error)
+            print_error(f"the run failed\n{trace}")
             return 1
         print_message(str(summary))
     return 0
@@ -131,7 +129,7 @@ def _run(flow: Dataflow, effective: EffectiveConfig, progress: Progress | None) 
         work = partial(work, on_epoch=progress, on_start=progress.begin_reading)
     with stopping_on_signals(stop.ask), ThreadPoolExecutor(1) as pool:
         if progress is not None:
-            progress.begin_spark(version("pyspark"))
+            progress.begin_spark()
         return pool.submit(work).result()
 
 

@@ -36,6 +36,11 @@ def describe_failure(error: FlowError) -> str:
     return f"{message}\n{users_trace(cause)}" if is_users else message
 
 
+def whole_trace(error: BaseException) -> str:
+    """Return a traceback as Python prints it, with all frames."""
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
 def users_trace(error: BaseException) -> str:
     """Return a traceback as Python prints it, with only the frames in the user's files.
 

@@ -15,6 +15,7 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from html import escape
+from importlib.metadata import version
 from typing import Any, Generic, Protocol, TextIO, TypeAlias, TypeVar, cast
 
 from flow.dataflow import Dataflow
@@ -63,9 +64,9 @@ class Progress:
         self._samples = RateWindow[int]()
         self._log_limit = RateLimit(LOG_INTERVAL_SECONDS, clock)
 
-    def begin_spark(self, version: str) -> None:
-        """Show that a version of Spark starts."""
-        self._begin(f"starting Spark {version}")
+    def begin_spark(self) -> None:
+        """Show that Spark starts, in the version of the installed PySpark."""
+        self._begin(f"starting Spark {version('pyspark')}")
 
     def begin_reading(self) -> None:
         """Show the inputs that are read; called as Spark has started."""

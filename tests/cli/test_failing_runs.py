@@ -46,7 +46,7 @@ def test_verbose_shows_all_frames_of_a_failure(runs: Runs, error_output: ErrorOu
     error = error_output(1, "mine:flow", "--verbose")
     assert error.startswith("error: Traceback (most recent call last):\n")
     assert "run_command.py" in error
-    assert error.endswith("StepError: step 'half': the mapper raised ZeroDivisionError\n\n")
+    assert error.endswith("StepError: step 'half': the mapper raised ZeroDivisionError\n")
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,8 @@ def test_an_exception_nobody_foresaw_has_its_frames_shown(
     assert error.startswith("error: the run failed\nTraceback (most recent call last):\n")
     assert set(re.findall(r'File "(.*)", line', error)) == {__file__, inspect.getfile(Runs)}
     assert error.endswith("KeyError: 'inside'\n")
+    whole = error_output(1, "mine:flow", "--verbose")
+    assert "run_command.py" in whole
 
 
 def test_a_flow_without_an_output_is_refused_before_spark_starts(
