@@ -125,6 +125,28 @@ def test_a_field_that_no_column_has_is_an_error_before_the_run(mistake: str) -> 
     )
 
 
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        ("amount", "a column of double"),
+        (["shop", "at"], "a column of timestamp[us, tz=UTC]"),
+        ("user", "a column of struct<id: string>"),
+    ],
+)
+def test_a_key_of_a_column_without_a_text_form_is_an_error_before_the_run(
+    key: Any, kind: str
+) -> None:
+    name = key if isinstance(key, str) else key[-1]
+    with pytest.raises(FlowBuildError) as caught:
+        check(JsonLinesSource("in/", schema=SCHEMA), lambda s: op.key_on("by", s, key))
+    assert str(caught.value).startswith(
+        f"step 'by': the key field {name!r} is {kind}, and a key is made of text, whole numbers, "
+    )
+    kinds = [pa.string(), pa.int8(), pa.bool_(), pa.date32()]
+    keys = pa.schema([(f"k{number}", kind) for number, kind in enumerate(kinds)])
+    check(JsonLinesSource("in/", schema=keys), lambda s: op.key_on("by", s, keys.names))
+
+
 def test_the_columns_of_a_csv_schema_and_of_a_parquet_file_are_known(tmp_path: Path) -> None:
     pq.write_table(SCHEMA.empty_table(), tmp_path / "sales.parquet")
     build = MISTAKES["an aggregate"][0]

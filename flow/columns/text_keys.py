@@ -76,12 +76,36 @@ def _part(path: str, value: Any) -> str | int:
             return str(value)
         case date() if not isinstance(value, datetime):
             return value.isoformat()
-    raise NoTextKey(
-        f"the key field {path!r} is {type(value).__name__} {shorten(value, 80)}, and a key is made "
+    raise _without_key(path, f"{type(value).__name__} {shorten(value, 80)}")
+
+
+def _without_key(path: str, found: str) -> NoTextKey:
+    return NoTextKey(
+        f"the key field {path!r} is {found}, and a key is made "
         "of text, whole numbers, True and False, dates and UUIDs: equal floats, decimals and times "
         "may differ as text. Give a function that returns the text, such as "
         f"lambda item: str(item[{path!r}])"
     )
+
+
+def check_key_type(path: str, kind: pa.DataType | None) -> None:
+    """Check that a field may have keys, by its Arrow type; ``None`` if that is not known.
+
+    Raises:
+        NoTextKey: if no value of the type has a key.
+    """
+    if kind is not None and any(is_of(kind) for is_of in _WITHOUT_KEYS):
+        raise _without_key(path, f"a column of {kind}")
+
+
+_WITHOUT_KEYS: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_timestamp,
+    pa.types.is_time,
+    pa.types.is_duration,
+    pa.types.is_nested,
+)
 
 
 def key_column(paths: tuple[str, ...], batch: pa.RecordBatch) -> pa.Array | None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from flow.columns.arrow_types import entering
 from flow.columns.known_columns import KnownColumns, StreamColumns, UnknownColumns
+from flow.columns.text_keys import NoTextKey, check_key_type
 from flow.connectors.formats.columns import known_columns
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.failures import naming
@@ -64,7 +65,7 @@ def check_fields(plan: Plan) -> None:
     Only where columns are known: a source that cannot be read fails as the flow runs.
 
     Raises:
-        FlowBuildError: when a step names a field that its records do not have.
+        FlowBuildError: when a step names a field that its records do not have, or that has no key.
     """
     known: dict[StreamId, StreamColumns] = {}
     with suppress(SourceError, StepError):
@@ -81,6 +82,15 @@ def check_fields(plan: Plan) -> None:
                     f"step {name!r} names the field {path!r}, which the records that it reads "
                     f"do not have{nearest(path, names_in(schema))}"
                 )
+            if isinstance(step.operator, KeyOn):
+                _check_key(name, path, columns.type_of(path))
+
+
+def _check_key(step_id: str, path: str, kind: Any) -> None:
+    try:
+        check_key_type(path, kind)
+    except NoTextKey as error:
+        raise FlowBuildError(f"step {step_id!r}: {error}") from None
 
 
 def _all_columns(
