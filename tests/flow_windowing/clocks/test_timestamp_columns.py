@@ -117,19 +117,47 @@ LOCAL = {
     "2024-10-27T03:00:00": "2024-10-27T02:00:00Z",
     "2061-07-01T12:00:00": "2061-07-01T10:00:00Z",
 }
-LOCAL_US = [None if utc is None else instant_us(utc) for utc in LOCAL.values()]
+# Clocks on Lord Howe Island show 1:30 to 2 twice on 7 April 2024, and skip 2 to 2:30 on 6 October.
+LORD_HOWE = {
+    "2024-04-07T01:29:59.999999": "2024-04-06T14:29:59.999999Z",
+    "2024-04-07T01:30:00": "2024-04-06T14:30:00Z",
+    "2024-04-07T01:59:59.999999": "2024-04-06T14:59:59.999999Z",
+    "2024-04-07T02:00:00": "2024-04-06T15:30:00Z",
+    "2024-10-06T01:59:59.999999": "2024-10-05T15:29:59.999999Z",
+    "2024-10-06T02:00:00": None,
+    "2024-10-06T02:29:59.999999": None,
+}
+# Samoa left out 30 December 2011.
+APIA = {
+    "2011-12-29T23:59:59.999999": "2011-12-30T09:59:59.999999Z",
+    "2011-12-30T00:00:00": None,
+    "2011-12-30T12:30:00": None,
+    "2011-12-30T23:59:59.999999": None,
+    "2011-12-31T00:00:00": "2011-12-30T10:00:00Z",
+}
+ZONES = {"Europe/Berlin": LOCAL, "Australia/Lord_Howe": LORD_HOWE, "Pacific/Apia": APIA}
 
 
-def test_naive_times_have_the_zone_of_the_clock() -> None:
-    texts, naive = [*LOCAL], [datetime.fromisoformat(text) for text in LOCAL]
-    assert [alone(text, BERLIN) for text in texts] == LOCAL_US
-    assert [alone(time.replace(fold=1), BERLIN) for time in naive] == LOCAL_US
+@pytest.mark.parametrize("zone", ZONES)
+def test_naive_times_have_the_zone_of_the_clock(zone: str) -> None:
+    form, local = TimeForm(zone=ZoneInfo(zone)), ZONES[zone]
+    times = [None if utc is None else instant_us(utc) for utc in local.values()]
+    texts, naive = [*local], [datetime.fromisoformat(text) for text in local]
+    assert [alone(text, form) for text in texts] == times
+    assert [alone(time.replace(fold=1), form) for time in naive] == times
     for unit in ("us", "ns"):
-        assert read(pa.array(naive, pa.timestamp(unit)), BERLIN) == LOCAL_US
-    assert read(pa.array(texts), BERLIN) == LOCAL_US
-    listed = read_times([{"at": time} for time in naive], "at", BERLIN)
+        assert read(pa.array(naive, pa.timestamp(unit)), form) == times
+    assert read(pa.array(texts), form) == times
+    listed = read_times([{"at": time} for time in naive], "at", form)
     assert listed is not None
-    assert [us if known else None for us, known in zip(*listed, strict=True)] == LOCAL_US
+    assert [us if known else None for us, known in zip(*listed, strict=True)] == times
+
+
+def test_a_time_after_the_skipped_part_of_an_hour_is_read_alone() -> None:
+    form = TimeForm(zone=ZoneInfo("Australia/Lord_Howe"))
+    after = datetime(2024, 10, 6, 2, 30)  # noqa: DTZ001  (naive is meant)
+    assert read(pa.array([after], pa.timestamp("us")), form) == [None]
+    assert alone(after, form) == instant_us("2024-10-05T15:30:00Z")
 
 
 def test_times_with_a_zone_of_their_own_keep_it() -> None:
@@ -148,14 +176,3 @@ def test_a_naive_time_is_read_alike_in_columns_and_alone(zone: str, time: dateti
     form = TimeForm(zone=ZoneInfo(zone))
     (found,) = read(pa.array([time], pa.timestamp("us")), form)
     assert found in (alone(time, form), None)
-
-
-def test_an_hour_with_a_change_of_clocks_is_read_one_by_one() -> None:
-    form = TimeForm(zone=ZoneInfo("Australia/Lord_Howe"))  # Clocks go back from 2:00 to 1:30.
-    before, within = datetime(2024, 4, 7, 0, 59), datetime(2024, 4, 7, 2, 10)  # noqa: DTZ001
-    skipped = datetime(2024, 10, 6, 2, 10)  # noqa: DTZ001
-    column = pa.array([before, within, skipped], pa.timestamp("us"))
-    assert read(column, form)[0] == alone(before, form)
-    assert read(column, form)[2] is None
-    assert alone(within, form) == instant_us("2024-04-06T15:40:00Z")
-    assert alone(skipped, form) is None
