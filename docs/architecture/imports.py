@@ -25,6 +25,7 @@ ROOMS: Mapping[str, str] = {
     "flow.frames": "flow.frames",
     **dict.fromkeys(("flow.visualize", "flow.visualize.__main__"), COMMANDS),
     **dict.fromkeys(("flow.doctor", "flow.doctor.__main__", "flow.doctor.findings"), COMMANDS),
+    "flow.doctor.runtimes": COMMANDS,
     **dict.fromkeys(("recovery.__main__", "recovery.checkpoint_page"), COMMANDS),
 }
 """The rooms of modules by role. All other modules directly in ``flow/`` are in the base."""

@@ -4,6 +4,9 @@ Each check prints lines that begin with ``ok``, ``warning`` or ``problem``; the 
 do. The configuration is that of ``python -m flow.run``: environment variables such as
 ``FLOW_MASTER``, and the options of the same names.
 
+With ``--runtime NAME`` it checks nothing here: it prints what works on a platform, what does not
+and why, what to set there, and the facts with their sources (`flow.doctor.runtimes`).
+
 The exit code is 0 without a problem, 1 with one, and 2 if the command line or a variable is wrong.
 """
 
@@ -56,6 +59,7 @@ from flow.doctor.findings import (
     temporary_findings,
     warning,
 )
+from flow.doctor.runtimes import runtime_lines
 from flow.engine.spark.session.session_settings import is_local_master
 from flow.engine.spark.session.versions import installed_version
 from flow.errors import FlowError, brief
@@ -83,6 +87,9 @@ def main(make_recovery: MakeRecovery, argv: Sequence[str] | None = None) -> int:
     """
     try:
         options = _parser().parse_args(argv)
+        if options.runtime is not None:
+            sys.stdout.writelines(f"{line}\n" for line in runtime_lines(options.runtime))
+            return 0
         effective = config_of(options, make_recovery)
         properties = dict(
             read_setting("--kafka-property", text) for text in options.kafka_property or ()
@@ -134,6 +141,13 @@ def _parser() -> CommandParser:
         help="a property of Kafka's client, such as of a login; give it again for more",
     )
     add("--no-spark", action="store_true", help="start no Spark session")
+    add(
+        "--runtime",
+        metavar="NAME",
+        nargs="?",
+        const="",
+        help="check nothing here: print what works on a platform; without a name, list the names",
+    )
     return parser
 
 
