@@ -75,7 +75,7 @@ _LIMIT = _option(
     default=LIMIT,
 )
 _SHARDS = _option("--shards", "the number of shards of the key space", type=count)
-_PARTITIONS = _option("--partitions", "the number of partitions of each level", type=count)
+_PARTITIONS = _option("--partitions", "the number of partitions after each shuffle", type=count)
 _YES = _option("--yes", "make the changes; by default they are only shown", action="store_true")
 _JSON = _option("--json", "print JSON, for programs", action="store_true")
 

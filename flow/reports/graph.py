@@ -84,7 +84,7 @@ class Graph:
     def levels(self) -> Iterator[tuple[str, list[GraphStep]]]:
         """Yield the title and the steps of each level that has steps."""
         for level in sorted({step.level for step in self.steps}):
-            title = f"level {level}, after shuffle {level}" if level else "level 0"
+            title = f"after shuffle {level}" if level else "before any shuffle"
             yield title, [step for step in self.steps if step.level == level]
 
 
@@ -166,7 +166,7 @@ def to_mermaid(flow: Dataflow) -> str:
     >>> small = op.branch("small", numbers, lambda n: n < 2).trues
     >>> print(to_mermaid(op.map("name", small, str).flow))
     flowchart TD
-        subgraph level0["level 0"]
+        subgraph level0["before any shuffle"]
             s0(["numbers<br/>input"])
             s1["small<br/>branch"]
             s2["name<br/>map"]

@@ -161,7 +161,7 @@ def _compare_keyed(before: Json, now: Json) -> Iterator[Change]:
         if name not in before["keyed"]:
             yield Change(name, Effect.STARTS_EMPTY, "is new: it starts without state")
     if before["levels"] not in (None, now["levels"]):
-        had = f"{before['levels']} level{'' if before['levels'] == 1 else 's'} of keyed steps"
+        had = f"{before['levels']} shuffle{'' if before['levels'] == 1 else 's'} by key"
         what = f"the flow had {had}, one after the other, and has {now['levels']}"
         yield Change("", Effect.MOVED, what)
 
@@ -179,7 +179,7 @@ def _compare_step(
     for what in misfits + differences(old["config"], new["config"]):
         yield Change(name, Effect.WRONG_STATE, what)
     if old["level"] not in (None, new["level"]) and old_levels == new_levels:
-        what = f"was at level {old['level']} and is at level {new['level']}"
+        what = f"was after shuffle {old['level']} and is after shuffle {new['level']}"
         yield Change(name, Effect.MOVED, what)
 
 

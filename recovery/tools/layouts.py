@@ -61,7 +61,7 @@ def seed(
             logic: for `stateful_map` the state itself, for `reduce_final` and `fold_final` a tuple
             with the state.
         shards: the number of shards of the key space; by default 16.
-        partitions: the number of partitions of each level; by default the number of Spark's cores.
+        partitions: the number of partitions after each shuffle; by default Spark's cores.
         spark: the session to use; by default the active one, else a new local one.
 
     Returns:
@@ -247,7 +247,7 @@ class Rescaled:
     Attributes:
         epoch: the epoch whose state was moved; the next run continues after this epoch.
         shards: the new number of shards of the key space.
-        partitions: the new number of partitions of each level.
+        partitions: the new number of partitions after each shuffle.
         keys: the number of keys.
         left: the directory of the old state, which is not needed after the next run has started.
     """
@@ -261,8 +261,8 @@ class Rescaled:
     def __str__(self) -> str:
         """Return the result as text for people."""
         return (
-            f"{self.keys:,} keys are in {self.shards} shards and {self.partitions} partitions a "
-            f"level now; the next run continues after epoch {self.epoch}.\n"
+            f"{self.keys:,} keys are in {self.shards} shards now, and each shuffle has "
+            f"{self.partitions} partitions; the next run continues after epoch {self.epoch}.\n"
             f"Once it has, {self.left} is not needed any more."
         )
 
@@ -276,13 +276,13 @@ def rescale(
 ) -> Rescaled:
     """Move a checkpoint's state to another layout, with which the next run continues.
 
-    The next run may have another number of levels as well, because moved state is bound to steps,
-    not to levels. The old state remains in its directory.
+    The next run may have another number of shuffles as well, because moved state is bound to
+    steps, not to shuffles. The old state remains in its directory.
 
     Args:
         path: the checkpoint's directory, a path or a URI.
         shards: the new number of shards of the key space; by default unchanged.
-        partitions: the new number of partitions of each level; by default unchanged.
+        partitions: the new number of partitions after each shuffle; by default unchanged.
         spark: the session to use; by default the active one, else a new local one.
 
     Raises:

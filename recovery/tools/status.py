@@ -90,7 +90,7 @@ class CheckpointStatus:
         flow: the flow's name.
         run_id: the id of the flow in sinks.
         shards: the number of shards of the key space.
-        partitions: the number of partitions of each level.
+        partitions: the number of partitions after each shuffle.
         generation: the number of times that the state has moved to another layout.
         epochs: the finished epochs to which the checkpoint can be set back.
         last: the last finished epoch; ``None`` before the first.

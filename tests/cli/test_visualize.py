@@ -37,17 +37,17 @@ def test_mermaid_has_a_box_a_level_and_thick_arrows_for_shuffles(flow: Dataflow)
         f"{to_mermaid(flow)}\n"
         == """\
 flowchart TD
-    subgraph level0["level 0"]
+    subgraph level0["before any shuffle"]
         s0(["numbers<br/>input"])
         s1["small<br/>branch"]
         s2["key<br/>key_on"]
         s4["large_key<br/>key_on"]
         s5["half<br/>map_value"]
     end
-    subgraph level1["level 1, after shuffle 1"]
+    subgraph level1["after shuffle 1"]
         s3["total<br/>stateful_map<br/>key by key#58; stateful_map calls Python for each key"]
     end
-    subgraph level2["level 2, after shuffle 2"]
+    subgraph level2["after shuffle 2"]
         s6["pair<br/>join<br/>key by key#58; join calls Python for each key"]
         s7[("out<br/>output")]
     end

@@ -185,7 +185,7 @@ export class FlowGraph {
     const lines = rows.map((row, at) => svg("text", { x: isSmall ? 8 : 12, y: (isSmall ? 18 : 21) + at * LINE }, row));
     if (!isSmall) lines[1].textContent = cut(kind, 24);
     const loss = svg("text", { x: width - 10, y: isSmall ? 18 + LINE : 21, "text-anchor": "end" }, "loss");
-    const level = svg("text", { x: width - 10, y: 21 + LINE, "text-anchor": "end" }, "kind", isSmall ? "" : `level ${step.level}`);
+    const level = svg("text", { x: width - 10, y: 21 + LINE, "text-anchor": "end" }, "kind", isSmall ? "" : step.level ? `shuffle ${step.level}` : "");
     const busy = svg("rect", { x: 8, y: tall - 8, height: 4, width: 0, rx: 2 }, "busy");
     group.append(...lines, level, loss, busy);
     group.addEventListener("click", () => this.choose(step.step_id));

@@ -245,7 +245,7 @@ function stepRows(step) {
   const { counts, gauges, busy_seconds: busy, lag, late_advice: advice } = status.steps[chosen];
   const { held_by: by, held_at: at, held_since: since } = status.steps[chosen];
   const named = (name) => shown.units[name] || [name.replaceAll("_", " "), "items", 1];
-  const rows = [["kind", step.operator], ["level", `${step.level}, the number of shuffles before the step`]];
+  const rows = [["kind", step.operator], ["shuffles before it", `${step.level}`]];
   if (step.runs) rows.push(["runs", step.reason ? `${step.runs}: ${step.reason}` : step.runs]);
   rows.push(...Object.entries(counts).map(([name, count]) => [named(name)[0], `${whole(count)} items`]));
   rows.push(...Object.entries(gauges).map(([name, size]) => [named(name)[0], sized(size, named(name))]));

@@ -190,7 +190,7 @@ def test_a_flow_with_another_level_resumes_once_its_state_has_moved(
     case, path = make_stopped(more=True)
     with pytest.raises(CheckpointError, match="python -m recovery rescale") as caught:
         case.run(path)
-    assert "had 1 level of keyed steps, one after the other, and has 3" in str(caught.value)
+    assert "had 1 shuffle by key, one after the other, and has 3" in str(caught.value)
     rescale(path)
     case.run(path)
     assert case.sorted() == golden
