@@ -45,6 +45,16 @@ return [...document.querySelectorAll('#graph .edge')].filter(edge => {
 """
 """The number of edges that lead through a box."""
 
+CUT_OFF = """
+const whole = document.querySelector('#graph svg').viewBox.baseVal;
+return [...document.querySelectorAll('#graph .edge')].filter(edge => {
+  const box = edge.getBBox();
+  return box.x < whole.x || box.x + box.width > whole.x + whole.width
+    || box.y < whole.y || box.y + box.height > whole.y + whole.height;
+}).length
+"""
+"""The number of edges of which a part lies outside the picture."""
+
 Show = Callable[..., Site]
 
 
@@ -119,7 +129,7 @@ def test_a_run_that_keeps_up_with_two_levels_and_the_details_of_a_step(
     assert found["state"] == ["4.2 MB", "12K keys"]
     assert limits(browser) == []
     browser.wait_for("#facts .spark", 5)  # Of a browser that has come after 15 minutes.
-    assert browser.run(BEHIND_BOXES) == 0
+    assert browser.run(BEHIND_BOXES) == browser.run(CUT_OFF) == 0
     whole = "const at = document.getElementById('graph');"
     assert browser.run(f"{whole} return at.scrollHeight <= at.clientHeight + 1")
     assert browser.run(f"{whole} return at.scrollWidth <= at.clientWidth + 1")
@@ -183,6 +193,7 @@ def test_a_phone_shows_the_run_and_covers_it_with_the_details_of_a_step(
     assert is_inside_window(browser, "#facts")
     graph = "const at = document.getElementById('graph'); return at.scrollWidth <= at.clientWidth"
     assert browser.run(graph), "the whole graph fits"
+    assert browser.run(CUT_OFF) == 0
     browser.screenshot(tmp_path / f"phone-{make.__name__}.png")
     assert_sound(browser)
     browser.click_step("daily")

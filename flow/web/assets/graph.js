@@ -54,7 +54,19 @@ function positions(graph, isAcross, isSmall) {
     made.setEdge(`${numbers.get(edge.up)}`, `${numbers.get(edge.down)}`, label, `${number}`);
   });
   layout(made);
+  widen(made);
   return { made, isAcross, isSmall };
+}
+
+// Make room for edges that pass the outermost box: the layout counts boxes and names of edges alone.
+function widen(made) {
+  const whole = made.graph();
+  const points = made.edges().flatMap((edge) => made.edge(edge).points);
+  for (const [axis, start, length] of [["x", "left", "width"], ["y", "top", "height"]]) {
+    const found = points.map((point) => point[axis]);
+    whole[start] = Math.min(0, ...found.map((at) => at - 8));
+    whole[length] = Math.max(whole[length], ...found.map((at) => at + 8)) - whole[start];
+  }
 }
 
 function fit({ made }, width, tall) {
@@ -118,8 +130,8 @@ export class FlowGraph {
     this.isNarrow = window.innerWidth <= NARROW;
     this.layout = best(graph, ...this.space(true));
     this.isWhole = !this.isNarrow || this.wholeScale() >= LEGIBLE;
-    const { width: across, height: down } = this.layout.made.graph();
-    this.root = svg("svg", { viewBox: `0 0 ${across} ${down}`, role: "img" });
+    const { left, top, width: across, height: down } = this.layout.made.graph();
+    this.root = svg("svg", { viewBox: `${left} ${top} ${across} ${down}`, role: "img" });
     const arrow = svg("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, markerUnits: "userSpaceOnUse", orient: "auto" });
     arrow.append(svg("path", { d: "M0,0 L8,4 L0,8 z" }, "arrow"));
     const defs = svg("defs", {});
