@@ -29,7 +29,7 @@ from flow.connectors.files.file_list import LATE_US, LEAST_FILES, SHARE, FileLis
 from flow.connectors.files.filesystems import File, find_files
 from flow.connectors.source import MemoryLog
 from flow.durations import duration_us
-from flow.engine.checkpoint.storage import Storage
+from flow.engine.checkpoint.storage import Storage, open_storage
 from flow.engine.checkpoint.stored_log import PAGE_BYTES, StoredLog
 from flow.engine.spark.session.session import SparkSettings, make_session
 
@@ -101,7 +101,7 @@ def store(storage: Storage, log: MemoryLog) -> None:
 def start(home: str) -> dict[str, float]:
     """Read a list as the start of a run does; called in a process of its own."""
     spark = make_session("followed files", SparkSettings("local[2]"))
-    storage = Storage(spark, home)
+    storage = open_storage(home, spark)
     storage.names("")
     before = _memory()
     begun, busy = time.perf_counter(), time.process_time()
@@ -119,7 +119,7 @@ def measure(files: int, case: str) -> None:
     """Print a line of the table."""
     log, each_us = fill(files, CASES[case])
     with tempfile.TemporaryDirectory(prefix="flow-followed-") as home:
-        store(Storage(make_session("fill", SparkSettings("local[2]")), home), log)
+        store(open_storage(home), log)
         stored = [file for file in Path(home, LOG).iterdir() if file.is_file()]
         size = sum(file.stat().st_size for file in stored)
         command = [sys.executable, __file__, "--home", home]

@@ -105,7 +105,10 @@ def _add_tool(
 
 def _add_readers(add: Callable[..., None]) -> None:
     """Add the tools that only read a checkpoint."""
-    add("status", "show the contents of a checkpoint", status, _JSON)
+    brief = _option(
+        "--brief", "leave out the sizes of steps, which need Spark", action="store_true"
+    )
+    add("status", "show the contents of a checkpoint", status, brief, _JSON)
     key = _option("--key", "the one key to show")
     text = "show the state of a step, or a table, key by key"
     of_flow = (

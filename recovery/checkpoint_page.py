@@ -63,7 +63,7 @@ def serve(
     inside.reader = lambda step_id, key: asdict(
         inspect(path, step_id, key=key, flow=flow, spark=spark)
     )
-    lease = Lease(checkpoint.files)
+    lease = Lease(checkpoint.files.storage)
     mark = _mark(checkpoint, lease)
     hub = Hub(run_status(checkpoint, *mark[2:]))
     server = PageServer(access, hub, inside=inside)

@@ -321,14 +321,15 @@ def _remote_checkpoint_findings(session: Any, recovery: Any) -> Iterator[Finding
     """Try to create, replace and remove a file where the checkpoint is to be."""
     if recovery is None or is_local_path(recovery.path):
         return
-    from flow.engine.checkpoint.storage import Storage
+    from flow.engine.checkpoint.storage import open_storage
 
     name = f".flow-doctor-{uuid.uuid4().hex}"
     try:
-        storage = Storage(session, recovery.path)
+        storage = open_storage(recovery.path, session)
         storage.write(name, "old")
         storage.write(name, "new")
         content = storage.read(name)
+        storage.check_seen_by(session, name)
         storage.remove(name)
     except FlowError as error:
         text = f"{recovery.path}: {error}: check the path, and the file system's settings in conf"

@@ -1,4 +1,4 @@
-"""The files of a checkpoint on any file system that Hadoop supports, and checks of the files."""
+"""The files of a checkpoint: small ones, which need no Spark, and those of Spark's state."""
 
 from __future__ import annotations
 
@@ -6,43 +6,46 @@ import contextlib
 import io
 import json
 import os
+import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from flow.connectors.source import Json
 from flow.engine.checkpoint.checkpoint import CHANGE, check_settled
 from flow.engine.checkpoint.identity import NAME
 from flow.engine.checkpoint.lock import CheckpointLock, Claim, holder_of
-from flow.engine.checkpoint.storage import Storage
+from flow.engine.checkpoint.storage import HadoopStorage, Storage, checksum_name, open_storage
 from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, first_line
 from recovery.reading.file_problems import FileProblem, java_reason
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+_SAME_IN_A_URI = re.compile(r"[\w/.,;:!~*'()&=+$@-]*")
 
 
-class CheckpointFiles(Storage):
-    """The files below a checkpoint's directory; names are relative to it.
-
-    Args:
-        spark: the session whose Hadoop configuration is used.
-        root: the directory, a path or a URI.
+@dataclass(frozen=True)
+class CheckpointFiles:
+    """The small files below a checkpoint's directory; names are relative to it.
 
     Attributes:
+        storage: the directory.
         IDENTITY: the name of the checkpoint's identity.
         CHANGE: the name of the journal of a tool that changes the checkpoint.
     """
 
+    storage: Storage
+
     IDENTITY = NAME
     CHANGE = CHANGE
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
-        super().__init__(spark, root)
-        self.session = spark
-        self._spark_conf: Any = spark._jsc.sc().conf()
+    @property
+    def root(self) -> str:
+        """The checkpoint's directory."""
+        return self.storage.root
 
     def locked(self, *, changes: bool = True) -> AbstractContextManager[object]:
         """Return the lock of the checkpoint, for a block that changes it.
@@ -50,11 +53,12 @@ class CheckpointFiles(Storage):
         Args:
             changes: False for a block that only reads; it needs the lock if a run may hold it.
         """
-        return CheckpointLock(self) if changes or self.holder() else contextlib.nullcontext()
+        needs_lock = changes or self.holder()
+        return CheckpointLock(self.storage) if needs_lock else contextlib.nullcontext()
 
     def holder(self) -> Claim | None:
         """Return the claim that has the lock of the checkpoint; ``None`` without one."""
-        return holder_of(self)
+        return holder_of(self.storage)
 
     def check_settled(self) -> None:
         """Check that no interrupted tool has left the checkpoint changed in part.
@@ -62,7 +66,7 @@ class CheckpointFiles(Storage):
         Raises:
             CheckpointError: if a tool has; the error has the command that finishes the change.
         """
-        check_settled(self)
+        check_settled(self.storage)
 
     def text(self, name: str) -> str:
         """Read a text file.
@@ -70,10 +74,9 @@ class CheckpointFiles(Storage):
         Raises:
             FileProblem: if the file is missing, truncated or changed, or is not text.
         """
-        self.check(name)
         try:
-            return self.read_bytes(name).decode()
-        except (CheckpointError, UnicodeDecodeError) as error:
+            return self.content(name).decode()
+        except UnicodeDecodeError as error:
             raise FileProblem(name, f"is not text: {first_line(error)}") from error
 
     def write_text(self, name: str, text: str) -> None:
@@ -82,12 +85,27 @@ class CheckpointFiles(Storage):
         Raises:
             CheckpointError: if the file cannot be written; the old file is unchanged.
         """
-        self.write_bytes(name, text.encode())
+        self.storage.write_bytes(name, text.encode())
 
-    @property
-    def uri(self) -> str:
-        """The directory's URI with its file system, as Spark writes it into files."""
-        return str(self._fs.makeQualified(self._path("")).toString())
+    def content(self, name: str) -> bytes:
+        """Read a file, and compare it with Hadoop's checksum, which a local file may have.
+
+        Raises:
+            FileProblem: if the file is missing, truncated or changed.
+        """
+        if not self.storage.exists(name):
+            raise FileProblem(name, "is missing")
+        try:
+            content = self.storage.read_bytes(name)
+            checksum = checksum_name(name)
+            has_checksum = self.storage.is_local and self.storage.exists(checksum)
+            kept = self.storage.read_bytes(checksum) if has_checksum else b""
+        except CheckpointError as error:
+            reason = first_line(error).rpartition(" cannot be read: ")[2]
+            raise FileProblem(name, f"cannot be read: {reason}") from error
+        if kept and kept != _checksum(content, kept):
+            raise FileProblem(name, _CHANGED)
+        return content
 
     @contextlib.contextmanager
     def readable_by_spark(self) -> Iterator[str]:
@@ -96,18 +114,48 @@ class CheckpointFiles(Storage):
         The reader converts a path to a URI and opens the URI as a path, so that it looks for
         ``a%20b`` if the directory is ``a b``. A local directory gets a link with a plain name.
         """
-        uri = self._path("").toUri()
-        if not self.is_local or uri.getRawPath() == uri.getPath():
+        path = self.storage.local_path
+        if path is None or _SAME_IN_A_URI.fullmatch(path):
             yield self.root
             return
         with temporary_directory("link-") as folder:
             link = os.path.join(folder, "checkpoint")
-            os.symlink(str(uri.getPath()), link, target_is_directory=True)
+            os.symlink(path, link, target_is_directory=True)
             yield link
+
+    def snapshot_parts(self, name: str) -> list[tuple[str, int]]:
+        """Return the shared files that a snapshot consists of, with their sizes in bytes.
+
+        Raises:
+            FileProblem: if the snapshot cannot be read.
+        """
+        try:
+            with zipfile.ZipFile(io.BytesIO(self.storage.read_bytes(name))) as archive:
+                if archive.testzip() is not None:
+                    raise FileProblem(name, "has changed since it was written")
+                metadata = archive.read("metadata").decode()
+            content = json.loads(metadata.partition("\n")[2])
+            return [(one["dfsSstFileName"], one["sizeBytes"]) for one in content["sstFiles"]]
+        except FileProblem:
+            raise
+        except Exception as error:
+            raise FileProblem(name, f"cannot be read: {first_line(error)}") from error
+
+
+def _checksum(content: bytes, kept: bytes) -> bytes:
+    """Return Hadoop's checksum of a content, in blocks of the size that a kept checksum has."""
+    size = int.from_bytes(kept[4:8]) or 1
+    blocks = [zlib.crc32(content[at : at + size]) for at in range(0, len(content), size)]
+    return kept[:8] + struct.pack(f">{len(blocks)}I", *blocks)
+
+
+class SparkFiles(HadoopStorage):
+    """The files of Spark's state below a checkpoint's directory, which Spark's JVM reads."""
 
     def has(self, uri: str) -> bool:
         """Return True if a file exists at a URI, inside or outside of this directory."""
-        return bool(self._fs.exists(self._jvm.org.apache.hadoop.fs.Path(uri)))
+        folder, _, name = uri.rpartition("/")
+        return open_storage(folder, self._spark).exists(name)
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes."""
@@ -140,7 +188,7 @@ class CheckpointFiles(Storage):
     def _checksum(self, name: str) -> int:
         """Return the CRC32C of a file's content."""
         java: Any = self._jvm.java
-        with contextlib.closing(self._fs.open(self._path(name))) as stream:
+        with self.stream(name) as stream:
             checked = java.util.zip.CheckedInputStream(stream, java.util.zip.CRC32C())
             checked.transferTo(java.io.OutputStream.nullOutputStream())
             return int(checked.getChecksum().getValue())
@@ -164,34 +212,17 @@ class CheckpointFiles(Storage):
             FileProblem: if the changelog cannot be read.
         """
         try:
-            codecs: Any = self._jvm.org.apache.spark.io.CompressionCodec
-            with contextlib.closing(self._fs.open(self._path(name))) as stream:
-                unpacked = codecs.createCodec(self._spark_conf, codec).compressedInputStream(stream)
-                data = self._jvm.java.io.DataInputStream(unpacked)
+            java, spark = self._jvm.java.io, self._spark
+            codec_of = self._jvm.org.apache.spark.io.CompressionCodec.createCodec
+            with self.stream(name) as stream:
+                unpacked = codec_of(spark._jsc.sc().conf(), codec).compressedInputStream(stream)
+                data = java.DataInputStream(unpacked)
                 data.readUTF()  # the format's version
                 entries = json.loads(data.readUTF())
-                unpacked.transferTo(self._jvm.java.io.OutputStream.nullOutputStream())
+                unpacked.transferTo(java.OutputStream.nullOutputStream())
             return sorted((one["version"], one["checkpointUniqueId"]) for one in entries)
         except Exception as error:
             raise FileProblem(name, f"cannot be read: {java_reason(error)}") from error
-
-    def snapshot_parts(self, name: str) -> list[tuple[str, int]]:
-        """Return the shared files that a snapshot consists of, with their sizes in bytes.
-
-        Raises:
-            FileProblem: if the snapshot cannot be read.
-        """
-        try:
-            with zipfile.ZipFile(io.BytesIO(self.read_bytes(name))) as archive:
-                if archive.testzip() is not None:
-                    raise FileProblem(name, "has changed since it was written")
-                metadata = archive.read("metadata").decode()
-            content = json.loads(metadata.partition("\n")[2])
-            return [(one["dfsSstFileName"], one["sizeBytes"]) for one in content["sstFiles"]]
-        except FileProblem:
-            raise
-        except Exception as error:
-            raise FileProblem(name, f"cannot be read: {first_line(error)}") from error
 
 
 _CHANGED = "is not what was written: its checksum is another"

@@ -7,7 +7,6 @@ of a checkpoint from 0; these numbers are *batches* here.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from flow.engine.checkpoint.identity import Identity
     from flow.engine.spark.shipping import Layout
-    from recovery.reading.checkpoint_files import CheckpointFiles
+    from recovery.reading.checkpoint_files import CheckpointFiles, SparkFiles
 
 StateIds: TypeAlias = Mapping[int, tuple[str, ...]]
 """The id of each partition's state, by Spark's number of the level's operator."""
@@ -37,14 +36,26 @@ class CheckpointReader:
     """Reader of a checkpoint, for the tools.
 
     Attributes:
-        spark: the session that reads the checkpoint.
         files: the checkpoint's files.
         identity: the identity in ``flow.json``.
+        session: the session that the caller has given; ``None`` for the active one.
     """
 
-    spark: SparkSession
     files: CheckpointFiles
     identity: Identity
+    session: SparkSession | None = None
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The session that reads Spark's state; a new local one if there is none."""
+        return self.session or new_session()
+
+    @cached_property
+    def spark_files(self) -> SparkFiles:
+        """The files of Spark's state."""
+        from recovery.reading.checkpoint_files import SparkFiles
+
+        return SparkFiles(self.spark, self.root)
 
     @property
     def root(self) -> str:
@@ -152,14 +163,14 @@ class CheckpointReader:
 
     @cached_property
     def _offsets(self) -> list[int]:
-        return self.identity.epochs(self.files, "offsets")
+        return self.identity.epochs(self.files.storage, "offsets")
 
     @cached_property
     def _commits(self) -> list[int]:
-        return self.identity.epochs(self.files, "commits")
+        return self.identity.epochs(self.files.storage, "commits")
 
     def _numbers(self, folder: str) -> list[int]:
-        names = self.files.names(f"{self.identity.spark}/{folder}")
+        names = self.files.storage.names(f"{self.identity.spark}/{folder}")
         return sorted(int(name) for name in names if name.isdecimal())
 
     def _parsed(self, name: str, parse: Callable[[str], T]) -> T:
@@ -175,7 +186,8 @@ def open_checkpoint(path: PathLike, spark: SparkSession | None = None) -> Checkp
 
     Args:
         path: the checkpoint's directory, a path or a URI.
-        spark: the session that reads it; by default the active one, else a new local one.
+        spark: the session that reads state; by default the active one, else a new local one, which
+            starts with the first reading of state.
 
     Raises:
         CheckpointError: if the directory is not a checkpoint, has another format, or was written
@@ -183,11 +195,12 @@ def open_checkpoint(path: PathLike, spark: SparkSession | None = None) -> Checkp
         EnvironmentProblem: if Spark is too old.
     """
     from flow.engine.checkpoint.checkpoint import check_spark_version, read_identity
+    from flow.engine.spark.session.versions import installed_version
 
     files = open_files(path, spark)
-    identity = read_identity(files)
-    check_spark_version(identity, files.session.version, files.root)
-    return CheckpointReader(files.session, files, identity)
+    identity = read_identity(files.storage)
+    check_spark_version(identity, spark.version if spark else installed_version().name, files.root)
+    return CheckpointReader(files, identity, spark)
 
 
 def open_files(path: PathLike, spark: SparkSession | None = None) -> CheckpointFiles:
@@ -198,10 +211,8 @@ def open_files(path: PathLike, spark: SparkSession | None = None) -> CheckpointF
         EnvironmentProblem: if Spark is too old.
     """
     text = directory_path(path, "a checkpoint")
-    if ":" not in text and not os.path.isdir(text):  # An early check, before a JVM starts.
-        raise CheckpointError(f"there is no directory {text}")
     files = files_in(text, spark)
-    if not files.exists(""):
+    if not files.storage.exists(""):
         raise CheckpointError(f"there is no directory {text}")
     return files
 
@@ -212,12 +223,21 @@ def files_in(directory: str, spark: SparkSession | None) -> CheckpointFiles:
     Raises:
         EnvironmentProblem: if Spark is too old.
     """
-    from flow.engine.spark.session.session import SparkSettings, make_session
+    from flow.engine.checkpoint.storage import needs_jvm, open_storage
     from flow.engine.spark.session.versions import check_streaming
     from recovery.reading.checkpoint_files import CheckpointFiles
 
     check_streaming()
-    return CheckpointFiles(spark or make_session("recovery", SparkSettings()), directory)
+    if spark is None and needs_jvm(directory):
+        spark = new_session()
+    return CheckpointFiles(open_storage(directory, spark))
+
+
+def new_session() -> SparkSession:
+    """Return the active session, or a new local one."""
+    from flow.engine.spark.session.session import SparkSettings, make_session
+
+    return make_session("recovery", SparkSettings())
 
 
 def spans(numbers: list[int]) -> str:

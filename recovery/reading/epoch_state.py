@@ -149,7 +149,7 @@ class EpochState:
         changes = [
             change
             for file in files_of(version)
-            for change in decode(file, files.read_unchecked(f"{folder}/{file}"), load_inert)
+            for change in decode(file, files.storage.read_bytes(f"{folder}/{file}"), load_inert)
         ]
         described = self.checkpoint.fingerprint["tables"].get(step_id, {})
         has_history = described.get("as_of") is not None or any(one.at_us for one in changes)

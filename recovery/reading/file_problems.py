@@ -6,6 +6,7 @@ import os
 import shlex
 from typing import Any, TypeAlias
 
+from flow.connectors.files.filesystems import without_credentials, without_passwords
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, first_line, shorten
 
 
@@ -57,7 +58,7 @@ def directory_path(path: object, what: str) -> str:
 
     Raises:
         FlowTypeError: if the path is not text.
-        FlowBuildError: if the path is empty.
+        FlowBuildError: if the path is empty, or has a password.
     """
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
@@ -69,4 +70,7 @@ def directory_path(path: object, what: str) -> str:
             f"{what} needs a directory's path, got an empty one: "
             "name a directory that no other flow uses"
         )
+    if without_passwords(text) != text:
+        shown = f"{what} needs a path without a password, got one in {without_credentials(text)}"
+        raise FlowBuildError(f"{shown}: give credentials to the environment, which no log shows")
     return text

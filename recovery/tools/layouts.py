@@ -30,7 +30,12 @@ from flow.keyed.state import StateCounts
 from flow.keyed.step import Stateful
 from recovery.identity.admitting import admit
 from recovery.identity.fingerprint import without_levels
-from recovery.reading.checkpoint_reader import CheckpointReader, files_in, open_checkpoint
+from recovery.reading.checkpoint_reader import (
+    CheckpointReader,
+    files_in,
+    new_session,
+    open_checkpoint,
+)
 from recovery.reading.epoch_state import EpochState, KeySnapshot, decode_segment
 from recovery.reading.file_problems import PathLike, directory_path
 
@@ -77,22 +82,24 @@ def seed(
     check_layout(shards, partitions)
     root, plan = directory_path(path, "seed"), compile_flow(flow)
     unplaced = [_state_of(plan, step_id, keys) for step_id, keys in states.items()]
-    files = files_in(root, spark)
+    session = spark or new_session()
+    files = files_in(root, session)
     with files.locked():
-        if files.exists(files.IDENTITY) or files.names("spark"):
+        if files.storage.exists(files.IDENTITY) or files.storage.names("spark"):
             raise CheckpointError(f"{files.root} holds a checkpoint already: seed another one")
-        store_seeds(files, _new_identity(files, plan, shards, partitions), unplaced)
+        identity = _new_identity(session, files.root, plan, shards, partitions)
+        store_seeds(files, identity, unplaced)
     return sum(len(state.keys) for state in unplaced)
 
 
 def _new_identity(
-    files: CheckpointFiles, plan: Plan, shards: int | None, partitions: int | None
+    spark: SparkSession, root: str, plan: Plan, shards: int | None, partitions: int | None
 ) -> Identity:
     from flow.engine.checkpoint.identity import Identity
 
-    cores = files.session.sparkContext.defaultParallelism
-    identity = Identity.new(plan.flow_id, cores, shards, partitions, files.session.version)
-    kept = admit(None, plan, files.root, (), drop_removed=False).kept
+    cores = spark.sparkContext.defaultParallelism
+    identity = Identity.new(plan.flow_id, cores, shards, partitions, spark.version)
+    kept = admit(None, plan, root, (), drop_removed=False).kept
     return replace(identity, generation=1, recovery=kept)
 
 
@@ -163,11 +170,11 @@ def store_seeds(files: CheckpointFiles, identity: Identity, states: list[Unplace
     Raises:
         CheckpointError: if a key is missing in the seeds, duplicate or different.
     """
-    files.remove(identity.seed)
+    files.storage.remove(identity.seed)
     root = f"{files.root}/{identity.seed}"
     write_seeds(root, (seed for state in states for seed in seeds_of(state, identity.shards)))
     check_seeds(root, states, identity.shards)
-    files.write(files.IDENTITY, identity.to_json())
+    files.storage.write(files.IDENTITY, identity.to_json())
 
 
 def seeds_of(state: UnplacedState, shards: int) -> Iterator[Seed]:
@@ -318,7 +325,7 @@ def _rescale(kept: CheckpointReader, shards: int | None, partitions: int | None)
         earlier=(),
         recovery={**before.recovery, "fingerprint": without_levels(kept.fingerprint)},
     )
-    kept.files.remove(after.spark)  # An interrupted attempt may have left it.
+    kept.files.storage.remove(after.spark)  # An interrupted attempt may have left it.
     store_seeds(kept.files, after, states)
     keys = sum(len(state.keys) for state in states)
     left = f"{kept.root}/{before.spark}"

@@ -74,7 +74,7 @@ def relocate(path: PathLike, *, yes: bool = False, spark: SparkSession | None = 
     checkpoint = open_checkpoint(path, spark)
     with checkpoint.files.locked(changes=yes):
         checkpoint.files.check_settled()
-        checkpoint = open_checkpoint(path, checkpoint.spark)  # Read again under the lock.
+        checkpoint = open_checkpoint(path, spark)  # Read again under the lock.
         changed = list(rewrites(checkpoint))
         relocation = _planned(checkpoint, changed, yes)
         if yes and changed:
@@ -166,7 +166,7 @@ class Here:
         """Return a path in Spark's metadata, or to a seed, rewritten to this directory."""
         schema = _SCHEMA.fullmatch(path)
         if schema is not None:
-            return self._at(self.files.uri, schema, path)
+            return self._at(self.files.storage.uri, schema, path)
         seed = _SEED.fullmatch(path)
         return path if seed is None else self._at(self.files.root, seed, path)
 
@@ -202,7 +202,7 @@ class Here:
         if other == root:
             return path
         if name not in self._exists:
-            self._exists[name] = self.files.exists(name)
+            self._exists[name] = self.files.storage.exists(name)
         if not self._exists[name]:
             return path
         self.others.append(re.sub(r"^file:/+", "/", other))
@@ -227,21 +227,21 @@ def rewrites(checkpoint: CheckpointReader) -> Iterator[FileRewrite]:
     spark, files = checkpoint.identity.spark, checkpoint.files
     for epoch in checkpoint.logged:
         name = checkpoint.identity.log_file("offsets", epoch)
-        if files.exists(name):
+        if files.storage.exists(name):
             yield from _rewrite_of(checkpoint, name, _offset)
     yield from _rewrite_of(checkpoint, "flow.json", _identity)
     for name in input_lists(files):
         yield from _rewrite_of(checkpoint, name, _list)
     for operator in checkpoint.operators:
-        for name in files.names(f"{spark}/state/{operator}/_metadata/v2"):
+        for name in files.storage.names(f"{spark}/state/{operator}/_metadata/v2"):
             file = f"{spark}/state/{operator}/_metadata/v2/{name}"
             yield from _rewrite_of(checkpoint, file, _metadata)
 
 
 def input_lists(files: CheckpointFiles) -> Iterator[str]:
     """Yield the names of the lists of files of static data frames."""
-    for frame in files.names("inputs"):
-        names = files.names(f"sources/{frame}")
+    for frame in files.storage.names("inputs"):
+        names = files.storage.names(f"sources/{frame}")
         yield from (f"sources/{frame}/{name}" for name in names if name.endswith(".json"))
 
 
@@ -280,7 +280,7 @@ def _lost_input(files: CheckpointFiles, name: str) -> str | None:
     from flow.engine.checkpoint.stored_log import entries_of
 
     here = Here(files)
-    entries = entries_of(name, files.read(name))
+    entries = entries_of(name, files.storage.read(name))
     for entry in (file for page in entries for file in page["files"]):
         store, path, _ = entry
         if here.input(entry) != entry and not here.has_input(store, path):

@@ -99,7 +99,7 @@ def rewind(
     _check_resumable(checkpoint, epoch)
     files = checkpoint.files
     with files.locked(changes=yes):
-        if files.exists(files.CHANGE):
+        if files.storage.exists(files.CHANGE):
             begun = _begun(files, yes)
             if begun.epoch == epoch:
                 return begun
@@ -136,7 +136,7 @@ def _begun(files: CheckpointFiles, yes: bool) -> Rewind:
 
 
 def _journal(files: CheckpointFiles) -> Json:
-    journal = files.read(files.CHANGE)
+    journal = files.storage.read(files.CHANGE)
     check_format(f"{files.root}/{files.CHANGE}", journal.get("version"))
     return journal
 
@@ -176,7 +176,7 @@ def _logs(checkpoint: CheckpointReader, undone: list[int]) -> Iterator[str]:
     for epoch in reversed(undone):
         for kind in ("commits", "offsets"):
             name = checkpoint.identity.log_file(kind, epoch)
-            if checkpoint.files.exists(name):
+            if checkpoint.files.storage.exists(name):
                 yield name
 
 
@@ -187,7 +187,7 @@ def _snapshots(checkpoint: CheckpointReader, epoch: int) -> Iterator[str]:
     for operator in checkpoint.operators:
         for partition in range(checkpoint.identity.partitions):
             folder = f"{state}/{operator}/{partition}"
-            for name in checkpoint.files.names(folder):
+            for name in checkpoint.files.storage.names(folder):
                 match = _SNAPSHOT.fullmatch(name)
                 if match and int(match[1]) > version:
                     yield f"{folder}/{name}"
@@ -207,7 +207,7 @@ def _begin(checkpoint: CheckpointReader, planned: Rewind) -> None:
         "rewind": asdict(planned),
         "identity": identity.to_json(),
     }
-    files.write(files.CHANGE, journal)
+    files.storage.write(files.CHANGE, journal)
 
 
 def _plans(checkpoint: CheckpointReader, planned: Rewind) -> tuple[Json, ...]:
@@ -229,14 +229,12 @@ def _finish(files: CheckpointFiles) -> None:
     for name in planned.moved:
         kept = f"{planned.backup}/{name}"
         if name == files.IDENTITY:
-            if not files.exists(kept):
+            if not files.storage.exists(kept):
                 files.write_text(kept, files.text(name))
-            files.write(name, journal["identity"])
-        elif files.exists(name):
-            files.move(name, kept)
-        else:
-            files.remove_checksum(name)  # A kill may have moved the file and not its checksum.
-    files.remove(files.CHANGE)
+            files.storage.write(name, journal["identity"])
+        elif files.storage.exists(name):
+            files.storage.move(name, kept)
+    files.storage.remove(files.CHANGE)
 
 
 def _note(planned: Rewind) -> str:

@@ -99,7 +99,7 @@ class CheckpointStatus:
         begun: the epoch that began and did not finish; the next run replays it.
         in_use: the process that holds the lock, in words; ``None`` without a lock.
         sources: the offset of each input.
-        steps: the size of each keyed step's state.
+        steps: the size of each keyed step's state; none in a brief status.
         tables: the size of each table.
     """
 
@@ -124,11 +124,14 @@ class CheckpointStatus:
         return "\n".join(_lines(self))
 
 
-def status(path: PathLike, *, spark: SparkSession | None = None) -> CheckpointStatus:
+def status(
+    path: PathLike, *, brief: bool = False, spark: SparkSession | None = None
+) -> CheckpointStatus:
     """Return the status of a checkpoint.
 
     Args:
         path: the checkpoint's directory, as given to `RecoveryConfig`.
+        brief: True to leave out the sizes of steps, which alone need Spark.
         spark: the session that reads it; by default the active one, else a new local one.
 
     Raises:
@@ -154,7 +157,7 @@ def status(path: PathLike, *, spark: SparkSession | None = None) -> CheckpointSt
         begun=checkpoint.begun,
         in_use=None if holder is None else str(holder),
         sources=tuple(_sources(checkpoint, log)),
-        steps=() if last is None else tuple(_steps(EpochState(checkpoint, last))),
+        steps=() if brief or last is None else tuple(_steps(EpochState(checkpoint, last))),
         tables=() if last is None else tuple(_tables(EpochState(checkpoint, last))),
     )
 

@@ -74,11 +74,11 @@ def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem
         CheckpointError: when the directory is not a checkpoint.
     """
     files = open_files(path, spark)
-    if not files.exists("flow.json") and not files.names("spark/offsets"):
+    if not files.storage.exists("flow.json") and not files.storage.names("spark/offsets"):
         raise CheckpointError(f"{files.root} is not a flow's checkpoint: it has no flow.json")
     try:
-        checkpoint = open_checkpoint(path, files.session)
-        if checkpoint.files.exists("flow.json"):
+        checkpoint = open_checkpoint(path, spark)
+        if checkpoint.files.storage.exists("flow.json"):
             checkpoint.files.text("flow.json")
     except CheckpointError as error:
         way_out = "put it back from a copy of the checkpoint; it says which flow this is"
@@ -95,9 +95,9 @@ def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem
 
 def _journal(files: CheckpointFiles) -> Iterator[Problem]:
     """Yield a problem if a tool was interrupted and has to finish its plan."""
-    if files.exists(files.CHANGE):
+    if files.storage.exists(files.CHANGE):
         problem = "says that a tool was cut off while it changed the checkpoint"
-        way_out = f"do the rest with: {files.read(files.CHANGE)['finish']}"
+        way_out = f"do the rest with: {files.storage.read(files.CHANGE)['finish']}"
         yield Problem(files.CHANGE, problem, way_out)
 
 
@@ -175,10 +175,10 @@ def _log_problem(checkpoint: CheckpointReader, error: Any, epoch: int, newest: i
 
 def _beside(files: CheckpointFiles) -> Iterator[Problem]:
     """Yield the problems of the files of sources and inputs."""
-    for source in files.names("sources"):
+    for source in files.storage.names("sources"):
         yield from _source_log(files, f"sources/{source}")
-    for name in files.names("inputs"):
-        for part in files.names(f"inputs/{name}"):
+    for name in files.storage.names("inputs"):
+        for part in files.storage.names(f"inputs/{name}"):
             yield from _checked(files, f"inputs/{name}/{part}")
     yield from _lost(files)
 
@@ -194,7 +194,7 @@ def _seed(checkpoint: CheckpointReader) -> Iterator[Problem]:
     identity = checkpoint.identity
     if identity.start is None or checkpoint.committed:
         return
-    names = checkpoint.files.names(identity.seed)
+    names = checkpoint.files.storage.names(identity.seed)
     if not names:
         yield Problem(identity.seed, "is missing", FROM_A_COPY)
     for name in names:
@@ -209,7 +209,7 @@ def _tables(checkpoint: CheckpointReader, epochs: list[int]) -> Iterator[Problem
     """
 
     def read(files: CheckpointFiles, name: str) -> None:
-        SEAL.open(name, files.read_unchecked(name))
+        SEAL.open(name, files.storage.read_bytes(name))
 
     identity = checkpoint.identity
     starts = [] if checkpoint.logged else [identity.start, identity.begun]
@@ -230,7 +230,7 @@ def _tables(checkpoint: CheckpointReader, epochs: list[int]) -> Iterator[Problem
 
 def _source_log(files: CheckpointFiles, folder: str) -> Iterator[Problem]:
     """Yield the problems of a source's log: of its summary, and of the pages after the summary."""
-    log = LogFiles.of(files.names(folder))
+    log = LogFiles.of(files.storage.names(folder))
     if log.summary is not None:
         yield from _checked(files, f"{folder}/{log.summary.name}", _read_summary)
     number: int | None = log.start
@@ -243,11 +243,11 @@ def _source_log(files: CheckpointFiles, folder: str) -> Iterator[Problem]:
 
 
 def _read_summary(files: CheckpointFiles, name: str) -> None:
-    summary_of(name, files.read_bytes(name))
+    summary_of(name, files.storage.read_bytes(name))
 
 
 def _count_entries(files: CheckpointFiles, name: str) -> int:
-    return len(entries_of(name, files.read(name)))
+    return len(entries_of(name, files.storage.read(name)))
 
 
 def _checked(
@@ -257,7 +257,7 @@ def _checked(
 ) -> Generator[Problem, None, int | None]:
     """Yield the problems of a file; return the result of `read`, ``None`` if it fails."""
     try:
-        files.check(name)
+        files.content(name)
         return read(files, name)
     except FileProblem as problem:
         yield Problem(name, problem.problem, FROM_A_COPY)
@@ -378,7 +378,7 @@ class StateFiles:
     def _operator(self, operator: int) -> Iterator[FileProblem]:
         """Yield the problems of an operator's metadata."""
         folder = f"{self.checkpoint.identity.spark}/state/{operator}/_metadata/v2"
-        names = [f"{folder}/{name}" for name in self.checkpoint.files.names(folder)]
+        names = [f"{folder}/{name}" for name in self.checkpoint.files.storage.names(folder)]
         return self._found(names or [f"{folder}/0"], self._schema_problem)
 
     def _schema_problem(self, name: str) -> FileProblem | None:
@@ -391,7 +391,7 @@ class StateFiles:
             content = json.loads(files.text(name).partition("\n")[2])
             for store in content["stateStoreInfo"]:
                 for uri in store["stateSchemaFilePaths"]:
-                    if not files.has(uri):
+                    if not self.checkpoint.spark_files.has(uri):
                         return lost(files, name, uri, moved=Here(files).path(uri) != uri)
         except FileProblem as problem:
             return problem
@@ -413,15 +413,15 @@ class StateFiles:
             return f"{folder}/{version[0]}_{version[1]}.zip"
 
         files = self.checkpoint.files
-        if files.exists(snapshot(wanted)):
+        if files.storage.exists(snapshot(wanted)):
             return self._with_parts(folder, snapshot(wanted), codec)
         for problem in self._seen([changelog(wanted)], codec):
             raise problem
-        lineage = files.changelog_lineage(changelog(wanted), codec)
+        lineage = self.checkpoint.spark_files.changelog_lineage(changelog(wanted), codec)
         before = [version for version in lineage if version[0] < wanted[0]]
         changes = [changelog(wanted)]
         for version in reversed(before):
-            if files.exists(snapshot(version)):
+            if files.storage.exists(snapshot(version)):
                 return [*self._with_parts(folder, snapshot(version), codec), *reversed(changes)]
             changes.append(changelog(version))
         # Changelogs back to version 1 are not enough: only snapshots hold the ids of variables.
@@ -431,11 +431,11 @@ class StateFiles:
         """Return a snapshot and the files that it lists, after a check of their sizes."""
         for problem in self._seen([snapshot], codec):
             raise problem
-        files, needed = self.checkpoint.files, [snapshot]
+        files, sparks, needed = self.checkpoint.files, self.checkpoint.spark_files, [snapshot]
         for part, size in files.snapshot_parts(snapshot):
             name = f"{folder}/SSTs/{part}"
-            if files.exists(name) and files.size(name) != size:
-                raise FileProblem(name, f"has {files.size(name)} bytes, and had {size}")
+            if files.storage.exists(name) and sparks.size(name) != size:
+                raise FileProblem(name, f"has {sparks.size(name)} bytes, and had {size}")
             needed.append(name)
         return needed
 
@@ -454,13 +454,13 @@ class StateFiles:
                 yield problem
 
     def _problem_of(self, name: str, codec: str) -> FileProblem | None:
-        files = self.checkpoint.files
+        files = self.checkpoint.spark_files
         try:
             files.check(name)
             if name.endswith(".changelog"):
                 files.changelog_lineage(name, codec)
             elif name.endswith(".zip"):
-                files.snapshot_parts(name)
+                self.checkpoint.files.snapshot_parts(name)
         except FileProblem as problem:
             return problem
         return None

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from flow import Dataflow, Summary, run
 from flow.engine.checkpoint.lock import CheckpointLock
-from flow.engine.checkpoint.storage import Storage
+from flow.engine.checkpoint.storage import open_storage
 from recovery import RecoveryConfig
 from tests.recovery.damage import replace
 
@@ -62,4 +62,4 @@ def change_identity(checkpoint: Path, **changes: Any) -> None:
 
 def used_by_a_run(checkpoint: Path) -> CheckpointLock:
     """Return the lock of a checkpoint, as a run holds it."""
-    return CheckpointLock(Storage(SparkSession.active(), str(checkpoint)))
+    return CheckpointLock(open_storage(str(checkpoint)))

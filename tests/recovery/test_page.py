@@ -44,7 +44,7 @@ def get(url: str) -> Any:
 
 def status_of(path: Path) -> RunStatus:
     checkpoint = open_checkpoint(path)
-    lease = Lease(checkpoint.files)
+    lease = Lease(checkpoint.files.storage)
     is_over = lease.is_over() is True
     return run_status(checkpoint, lease.holder, is_over)
 

@@ -1,66 +1,37 @@
-"""Stores of checkpoint files without a JVM: a local directory, and one that no machine has."""
+"""Stores of checkpoint files: one in memory, and a server of objects on this machine."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+import socket
+import subprocess
+import sys
 import threading
-from contextlib import ExitStack, suppress
-from typing import Any
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
-from flow.engine.checkpoint.storage import Storage, create_local_file, replace_local_file
-from flow.errors import CheckpointError
+from flow.engine.checkpoint.storage import Storage
 
-
-class LocalStore(Storage):
-    """Files of a local directory, written as those of a checkpoint are."""
-
-    is_local, local_path = True, ""
-
-    def __init__(self, root: Any) -> None:
-        self.root = self.local_path = str(root)
-
-    def exists(self, name: str) -> bool:
-        return os.path.exists(f"{self.root}/{name}")
-
-    def names(self, name: str) -> list[str]:
-        found = os.listdir(f"{self.root}/{name}") if self.exists(name) else []
-        return sorted(one for one in found if not one.startswith("."))
-
-    def read(self, name: str) -> Any:
-        try:
-            with open(f"{self.root}/{name}", "rb") as file:
-                return json.load(file)
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{self.root}/{name} cannot be read") from error
-
-    def write(self, name: str, content: Any) -> None:
-        self._put(name, json.dumps(content).encode(), overwrite=True)
-
-    def remove(self, name: str) -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(f"{self.root}/{name}")
-
-    def _put(self, name: str, data: bytes, overwrite: bool) -> ExitStack:
-        os.makedirs(self.root, exist_ok=True)
-        if not overwrite:
-            return create_local_file(f"{self.root}/{name}", data)
-        replace_local_file(f"{self.root}/{name}", data)
-        return ExitStack()
+WEED = shutil.which("weed", path=os.path.dirname(sys.executable))
+"""The program of SeaweedFS, which has the protocol of S3; ``None`` where it is not installed."""
+KEY, SECRET = "some-key", "some-secret"
 
 
-class RemoteStore(LocalStore):
+class RemoteStore(Storage):
     """Files in memory, which have no locks.
 
     Args:
         is_exclusive: False if of several calls of `create` at a time more than one succeeds.
     """
 
-    is_local = False
-
     def __init__(self, is_exclusive: bool = True) -> None:
         super().__init__("store://checkpoint")
-        self.files: dict[str, Any] = {}
+        self.files: dict[str, bytes] = {}
         self._is_exclusive, self._creating = is_exclusive, threading.Lock()
 
     def exists(self, name: str) -> bool:
@@ -69,20 +40,92 @@ class RemoteStore(LocalStore):
     def names(self, name: str) -> list[str]:
         return sorted(self.files)
 
-    def read(self, name: str) -> Any:
-        if name not in self.files:
-            raise CheckpointError(f"{self.root}/{name} cannot be read")
+    def _read(self, name: str) -> bytes:
         return self.files[name]
 
-    def write(self, name: str, content: Any) -> None:
-        self.files[name] = content
+    def _write(self, name: str, data: bytes) -> None:
+        self.files[name] = data
 
-    def create(self, name: str, content: Any) -> ExitStack | None:
+    def _create(self, name: str, data: bytes) -> ExitStack:
         with self._creating:
             if self._is_exclusive and self.exists(name):
-                return None
-            self.files[name] = content
+                raise FileExistsError(name)
+            self.files[name] = data
             return ExitStack()
 
-    def remove(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         self.files.pop(name, None)
+
+    def _move(self, name: str, target: str) -> None:
+        self.files[target] = self.files.pop(name)
+
+
+@contextlib.contextmanager
+def s3_server(folder: Path) -> Iterator[dict[str, str]]:
+    """Run SeaweedFS with a bucket ``bucket``; yield the variables by which clients find it."""
+    identity = {
+        "name": "test",
+        "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+        "actions": ["Admin", "Read", "Write", "List"],
+    }
+    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    parts = [f"{part}.port{kind}" for part in PARTS for kind in ("", ".grpc")]
+    ports = dict(zip(parts, free_ports(len(parts)), strict=True))
+    command = [str(WEED), "server", "-s3", f"-s3.config={folder}/s3.json", f"-dir={folder}"]
+    command += [*OPTIONS, *(f"-{part}={port}" for part, port in ports.items())]
+    variables = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{ports['s3.port']}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+    }
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        make_bucket(variables)
+        yield variables
+    finally:
+        server.kill()
+        server.wait()
+
+
+PARTS = ("s3", "master", "volume", "filer")
+OPTIONS = (
+    "-ip=127.0.0.1",
+    "-ip.bind=127.0.0.1",
+    "-filer.saveToFilerLimit=65536",
+    "-master.telemetry=false",
+    "-master.volumeSizeLimitMB=16",
+    "-s3.port.iceberg=0",
+    "-s3.port.lance=0",
+    "-volume.max=100",
+)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of this machine that nobody uses."""
+    with ExitStack() as sockets:
+        found = [sockets.enter_context(socket.socket()) for _ in range(count)]
+        for each in found:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in found]
+
+
+def make_bucket(variables: dict[str, str], seconds: float = 60) -> None:
+    """Make the bucket once the server answers; an upload by the administrator makes one."""
+    import obstore
+    from obstore.store import S3Store
+
+    config = {name.lower(): value for name, value in variables.items() if name != "AWS_ALLOW_HTTP"}
+    options = {"allow_http": True}
+    store = S3Store("bucket", config=config, client_options=options)  # type: ignore[arg-type]
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            obstore.put(store, "made", b"")
+            return
+        except Exception:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)

@@ -150,6 +150,11 @@ class CheckpointLock:
         self._released = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name="flow-lock", daemon=True)
 
+    @property
+    def file(self) -> str:
+        """Name of the file of this run's claim."""
+        return self._claim.name
+
     def __enter__(self) -> CheckpointLock:
         """Take the lock; wait for a holder's next renewal, or the end of its lease, if need be.
 

@@ -141,7 +141,7 @@ class StoredLog:
         if self._files.summary is None:
             return None
         name = f"{self._name}/{self._files.summary.name}"
-        return summary_of(f"{self._storage.root}/{name}", self._storage.read_unchecked(name))
+        return summary_of(f"{self._storage.root}/{name}", self._storage.read_bytes(name))
 
     def entries(self) -> list[Json]:
         """Return all entries since the last `compact`, in order.

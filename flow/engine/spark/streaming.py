@@ -19,7 +19,7 @@ from flow.engine.checkpoint.checkpoint import Checkpoint, Upkeep
 from flow.engine.checkpoint.identity import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.identity import Recovery
 from flow.engine.checkpoint.lock import CheckpointLock, CheckpointWatch
-from flow.engine.checkpoint.storage import Storage
+from flow.engine.checkpoint.storage import Storage, open_storage
 from flow.engine.checkpoint.stored_log import StoredLog
 from flow.engine.epoch.statistics import Stats
 from flow.engine.epoch.summary import Summary
@@ -108,9 +108,11 @@ class StreamingRun:
         with temporary_directory("checkpoint-") as scratch, jvm_needed(self.spark):
             refuse_stateful_frames(self.plan)
             check_python_of(self.spark)
-            storage = Storage(self.spark, scratch if recovery is None else str(recovery.path))
+            storage = open_storage(str(recovery.path) if recovery else scratch, self.spark)
             self._lock = None if recovery is None else CheckpointLock(storage)
             with self._lock or contextlib.nullcontext():
+                if self._lock is not None:
+                    storage.check_seen_by(self.spark, self._lock.file)
                 self._run_on(self._open(storage))
         return self._summary
 

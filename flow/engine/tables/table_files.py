@@ -279,7 +279,7 @@ class TableLog:
         if version.number != self.version.number and self.files is not None:
             self.contents, self.size = empty_contents(self.operator), 0
             self._bytes_since_base = 0
-            for changes in read_version(self.name, version, self.files.read_unchecked):
+            for changes in read_version(self.name, version, self.files.read_bytes):
                 self.size += self.contents.apply(changes)
         self.version = version
 

@@ -15,37 +15,18 @@ from flow.connectors.source import Json
 from flow.engine.checkpoint.checkpoint import check_spark_version
 from flow.engine.checkpoint.identity import Identity
 from flow.engine.checkpoint.lock import CheckpointLock, holder_of
-from flow.engine.checkpoint.storage import Storage
+from flow.engine.checkpoint.storage import LocalStorage, Storage
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
 from tests.support.one_stream import a_flow, as_read
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture
-def storage(spark: SparkSession, tmp_path: Path) -> Storage:
-    return Storage(spark, str(tmp_path / "checkpoint"))
+def storage(tmp_path: Path) -> Storage:
+    return LocalStorage(str(tmp_path / "checkpoint"))
 
 
-def test_a_path_may_begin_with_two_slashes(spark: SparkSession, tmp_path: Path) -> None:
-    Storage(spark, f"/{tmp_path}").write("a.json", 1)
-    assert (tmp_path / "a.json").exists()
-
-
-def test_a_directory_that_this_user_may_not_read_is_no_new_checkpoint(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The test may run as root, who may read any directory."""
-
-    def refuse(path: str) -> list[str]:
-        raise PermissionError(13, "Permission denied", path)
-
-    monkeypatch.setattr(os, "listdir", refuse)
-    with pytest.raises(CheckpointError, match=f"{tmp_path} cannot be opened: .*Permission denied"):
-        Storage(spark, str(tmp_path))
-
-
+@pytest.mark.spark
 @pytest.mark.extended
 def test_a_run_that_lost_its_lock_cannot_commit(spark: SparkSession, storage: Storage) -> None:
     """As one does that was suspended for longer than others waited for it."""
@@ -64,23 +45,8 @@ def test_a_run_that_lost_its_lock_cannot_commit(spark: SparkSession, storage: St
     assert holder.content["token"] == "other"
 
 
-def test_files_are_written_atomically_without_leftovers(storage: Storage, tmp_path: Path) -> None:
-    storage.write("a/b.json", {"n": 1})
-    storage.write("a/b.json", {"n": 2})
-    assert storage.read("a/b.json") == {"n": 2}
-    assert storage.create("a/b.json", {"n": 3}) is None
-    lock = storage.create("a/c.json", {"n": 4})
-    assert lock is not None
-    assert (storage.is_locked("a/c.json"), storage.is_locked("a/b.json")) == (True, False)
-    lock.close()
-    assert storage.is_locked("a/c.json") is False
-    assert storage.read("a/b.json") == {"n": 2}
-    names = {path.name for path in (tmp_path / "checkpoint/a").iterdir()}
-    assert names == {"b.json", "c.json"}
-
-
-def test_nobody_else_can_enter_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    storage = Storage(spark, str(tmp_path / "a/checkpoint"))
+def test_nobody_else_can_enter_a_checkpoint(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path / "a/checkpoint"))
     before = os.umask(0o022)
     try:
         with CheckpointLock(storage):

@@ -29,19 +29,19 @@ from flow.engine.checkpoint.lock import (
     Claim,
     holder_of,
 )
-from flow.engine.checkpoint.storage import Storage
+from flow.engine.checkpoint.storage import LocalStorage, Storage
 from flow.engine.feed.clocks import wall_time
 from flow.engine.feed.offsets import EpochOffset
 from flow.testing import TestingSource
 from tests.support.feeding import feed_of
-from tests.support.stores import LocalStore, RemoteStore
+from tests.support.stores import RemoteStore
 
 PROJECT = Path(__file__).parents[3]
 
 
 @pytest.fixture(params=["local", "remote"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    return LocalStore(tmp_path / "checkpoint") if request.param == "local" else RemoteStore()
+    return LocalStorage(str(tmp_path / "checkpoint")) if request.param == "local" else RemoteStore()
 
 
 @pytest.fixture
@@ -122,9 +122,9 @@ def test_a_foreign_holder_has_the_lock_while_it_renews_it(changes: Any, waits: A
 def test_a_claim_without_a_living_holder_is_taken_over_at_once(
     boot: Any, is_on_disk: bool, seconds: float, tmp_path: Path, waits: Any, monkeypatch: Any
 ) -> None:
-    storage = LocalStore(tmp_path)
+    storage = LocalStorage(str(tmp_path))
     storage.write("lock.1.json", claim_of(boot=boot))
-    monkeypatch.setattr(LocalStore, "is_on_disk", is_on_disk)
+    monkeypatch.setattr(LocalStorage, "is_on_disk", is_on_disk)
     with CheckpointLock(storage):
         assert waits[0]() >= seconds
         assert waits[0]() <= seconds + 2
@@ -222,7 +222,7 @@ def test_of_runs_that_start_together_on_an_empty_checkpoint_one_gets_the_lock(
     sys.setswitchinterval(1e-6)
     try:
         for number in range(300):
-            storage = LocalStore(tmp_path / str(number))
+            storage = LocalStorage(str(tmp_path / str(number)))
             refused, got = winners([CheckpointLock(storage), CheckpointLock(storage)])
             assert got == "got it"
             assert f"is in use by another run: process {os.getpid()} on" in refused
@@ -234,10 +234,10 @@ def test_on_a_store_without_an_exclusive_create_the_last_start_gets_the_lock(
     waits: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = RemoteStore(is_exclusive=False)
-    waits.append(lambda: storage.files.update({"lock.1.json": claim_of()}))
+    waits.append(lambda: storage.write("lock.1.json", claim_of()))
     with pytest.raises(CheckpointError, match="is in use by another run: process 7 on box"):
         CheckpointLock(storage).__enter__()
-    assert storage.files == {"lock.1.json": claim_of()}
+    assert {name: storage.read(name) for name in storage.files} == {"lock.1.json": claim_of()}
 
 
 def test_a_slow_start_yields_to_a_run_that_began_anew_meanwhile(waits: Any) -> None:
@@ -259,9 +259,9 @@ CHILD = """
 import sys
 from flow.engine.checkpoint.lock import CheckpointLock
 from flow.errors import CheckpointError
-from tests.support.stores import LocalStore
+from flow.engine.checkpoint.storage import LocalStorage
 try:
-    with CheckpointLock(LocalStore(sys.argv[1])):
+    with CheckpointLock(LocalStorage(sys.argv[1])):
         print("got it", flush=True)
         sys.stdin.read()
 except CheckpointError as error:

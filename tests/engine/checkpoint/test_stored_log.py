@@ -32,8 +32,6 @@ class Disk:
     def read_bytes(self, name: str) -> bytes:
         return self.files[name]
 
-    read_unchecked = read_bytes
-
     def read(self, name: str) -> Any:
         return json.loads(self.files[name])
 

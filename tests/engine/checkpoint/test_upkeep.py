@@ -12,7 +12,7 @@ import flow.operators as op
 from flow import run
 from flow.engine.checkpoint import checkpoint
 from flow.engine.checkpoint.checkpoint import MAX_CHANGES, Upkeep, changes_since_snapshot
-from flow.engine.checkpoint.storage import Storage
+from flow.engine.checkpoint.storage import LocalStorage
 from flow.engine.spark.session.jvm import SPARK_LOG
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
@@ -75,14 +75,13 @@ def settings_of_epochs(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
     return found
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(("newest", "overdue"), [(MAX_CHANGES, False), (MAX_CHANGES + 1, True)])
 def test_maintenance_is_overdue_by_the_files_of_the_first_store(
-    spark: SparkSession, tmp_path: Path, newest: int, overdue: bool
+    tmp_path: Path, newest: int, overdue: bool
 ) -> None:
     store = tmp_path / "spark" / "state" / "0" / "0"
     store.mkdir(parents=True)
     for name in ("1_a.zip", *(f"{version}_a.changelog" for version in range(1, newest + 1))):
         (store / name).touch()
-    conf = Upkeep(Storage(spark, str(tmp_path)), "spark").conf
+    conf = Upkeep(LocalStorage(str(tmp_path)), "spark").conf
     assert conf == ({UNLOAD: "true"} if overdue else {})

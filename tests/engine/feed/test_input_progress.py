@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from flow.engine.checkpoint.storage import Storage
+from flow.engine.checkpoint.storage import LocalStorage
 from flow.engine.feed.input_progress import InputProgress, ProgressLog
 
 SECOND = 1_000_000
@@ -70,11 +69,10 @@ def test_progress_survives_json() -> None:
 
 
 @pytest.fixture
-def log(spark: SparkSession, tmp_path: Path) -> ProgressLog:
-    return ProgressLog(Storage(spark, str(tmp_path)), kept_epochs=2)
+def log(tmp_path: Path) -> ProgressLog:
+    return ProgressLog(LocalStorage(str(tmp_path)), kept_epochs=2)
 
 
-@pytest.mark.spark
 def test_the_log_has_the_progress_after_retained_epochs(log: ProgressLog, tmp_path: Path) -> None:
     for epoch in range(5):
         log.write(epoch, InputProgress({("in", 0): epoch}))
@@ -87,7 +85,6 @@ def test_the_log_has_the_progress_after_retained_epochs(log: ProgressLog, tmp_pa
     assert log.read(1) == log.read(9) == log.read(-1) == InputProgress()
 
 
-@pytest.mark.spark
 def test_the_log_removes_progress_of_epochs_no_longer_kept(
     log: ProgressLog, tmp_path: Path
 ) -> None:
@@ -98,7 +95,6 @@ def test_the_log_removes_progress_of_epochs_no_longer_kept(
     assert {path.name for path in (tmp_path / "progress").iterdir()} == {"2.json", "notes.txt"}
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("content", ["", "[]", '{"reached": [[1]], "gained": {}}', "null"])
 def test_a_damaged_file_is_reported_and_counts_as_no_progress(
     log: ProgressLog, tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str

@@ -36,7 +36,7 @@ class Folder:
     def names(self, name: str) -> list[str]:
         return sorted(path.name for path in (self.root / name).glob("*"))
 
-    def read_unchecked(self, name: str) -> bytes:
+    def read_bytes(self, name: str) -> bytes:
         self.read.append(Path(name).name)
         return (self.root / name).read_bytes()
 

@@ -16,6 +16,10 @@ class Logs:
 
     root = "here"
 
+    @property
+    def storage(self) -> Logs:
+        return self
+
     def names(self, folder: str) -> list[str]:
         return ["0", "1"]
 
@@ -25,7 +29,7 @@ class Logs:
 
 def test_epochs_of_a_later_generation_go_on_counting() -> None:
     identity = Identity("f", "r", 4, 1, "4.3.0", generation=1, first_epoch=40)
-    checkpoint = CheckpointReader(cast("Any", None), cast("Any", Logs()), identity)
+    checkpoint = CheckpointReader(cast("Any", Logs()), identity)
     assert (checkpoint.committed, checkpoint.batch(41)) == ([40, 41], 1)
     assert checkpoint.identity.log_file("commits", 41) == "spark-1/commits/1"
     with pytest.raises(CheckpointError, match="epoch 1 is not kept in here; kept are 40 to 41"):

@@ -13,18 +13,12 @@ import pytest
 from flow import CheckpointError
 from flow.engine.checkpoint.storage import Storage
 from recovery import relocate, rescale, rewind, status, verify
-from recovery.reading.checkpoint_files import CheckpointFiles
 from tests.recovery.checkpoints import tree, used_by_a_run
 from tests.recovery.kept_flow import run_on
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-CHANGING = (
-    (Storage, "write"),
-    (Storage, "move"),
-    (Storage, "remove"),
-    (CheckpointFiles, "write_text"),
-)
+CHANGING = ("write_bytes", "move", "remove")
 LOCKS = "lock"
 
 
@@ -37,8 +31,8 @@ class Killer:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
         self.steps_left, self.struck = at, False
-        for owner, name in CHANGING:
-            monkeypatch.setattr(owner, name, self._fatal(getattr(owner, name)))
+        for name in CHANGING:
+            monkeypatch.setattr(Storage, name, self._fatal(getattr(Storage, name)))
 
     def _fatal(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def changed(files: Any, name: str, *arguments: Any) -> Any:

@@ -19,6 +19,10 @@ class Files:
     root = "/new"
     uri = "file:/new"
 
+    @property
+    def storage(self) -> Files:
+        return self
+
     def exists(self, name: str) -> bool:
         return name in {SCHEMA, PART, "seed-1"}
 

@@ -35,6 +35,10 @@ class Files:
         self._there |= {f"{FOLDER}/SSTs/{part}.sst" for part in ("five", "eight")} - {missing}
         self._there.add("spark/state/0/_metadata/v2/0")
 
+    @property
+    def storage(self) -> Files:
+        return self
+
     def exists(self, name: str) -> bool:
         return name in self._there
 
@@ -67,6 +71,10 @@ class Files:
 class StubReader(CheckpointReader):
     """A checkpoint with valid logs."""
 
+    @property
+    def spark_files(self) -> Any:  # type: ignore[override]
+        return self.files
+
     def log(self, epoch: int) -> EpochLog:
         return EpochLog(cast("Any", None), (), "zstd")
 
@@ -75,7 +83,7 @@ class StubReader(CheckpointReader):
 
 
 def kept(files: Files) -> StubReader:
-    return StubReader(cast("Any", None), cast("Any", files), Identity("f", "r", 4, 1, "4.3.0"))
+    return StubReader(cast("Any", files), Identity("f", "r", 4, 1, "4.3.0"))
 
 
 @pytest.mark.parametrize(

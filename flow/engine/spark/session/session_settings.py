@@ -117,15 +117,16 @@ def java_of(spark: Any, purpose: str) -> Any:
     """Return the entry to the Java classes of a session's JVM, by Py4J.
 
     Args:
-        spark: the session.
+        spark: the session; ``None`` without one.
         purpose: for the error: what needs the JVM, such as "a checkpoint".
 
     Raises:
-        EnvironmentProblem: if the session is one of Spark Connect.
+        EnvironmentProblem: if there is no session, or one of Spark Connect.
     """
-    if is_remote(spark):
+    if spark is None or is_remote(spark):
+        who = "a program without a session" if spark is None else "a session of Spark Connect"
         raise EnvironmentProblem(
-            f"{purpose} needs Spark's JVM, which a session of Spark Connect does not reach: run "
+            f"{purpose} needs Spark's JVM, which {who} does not reach: run "
             "the program with spark-submit, or on a session without remote()"
         )
     return spark._jvm

@@ -272,7 +272,7 @@ except PySparkException as error:
 flow, numbers = of_frame(1)
 attempt(lambda: run(flow, spark=spark))
 attempt(lambda: run(hourly()[0], recovery=RecoveryConfig(sys.argv[1])))
-attempt(lambda: status(sys.argv[1], spark=spark))
+attempt(lambda: status(sys.argv[1] + "/none", spark=spark))
 spark.stop()
 attempt(lambda: run(flow, spark=spark))
 """
@@ -310,7 +310,7 @@ def test_a_batch_runs_over_spark_connect(tmp_path: Path, monkeypatch: pytest.Mon
         [f"{ERROR}: the mapper raised ZeroDivisionError: integer division or modulo by zero"],
         ["StepError", step_error],
         ["EnvironmentProblem", f"a streaming flow {no_jvm}"],
-        ["EnvironmentProblem", f"a checkpoint {no_jvm}"],
+        ["CheckpointError", f"there is no directory {tmp_path}/none"],
         ["FlowBuildError", stopped],
     ]
     assert "'ratio'" in step_error
