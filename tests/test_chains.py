@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -143,10 +144,23 @@ def by_hour(items: Iterable[Any]) -> dict[float, int]:
     return {meta.open_time.timestamp() / HOUR: int(result) for _, (meta, result) in items}
 
 
-@pytest.mark.parametrize("scope", ["key", "stream"])
-@pytest.mark.parametrize("pace", PACES)
-@pytest.mark.parametrize("build", FLOWS)
-@pytest.mark.parametrize("in_columns", [True, False], ids=["columns", "key by key"])
+def cases() -> list[Any]:
+    """Return each flow in columns and key by key, at each pace and of each scope.
+
+    A live flow has an epoch for each value: an ordinary run has each flow, form and scope live, but
+    not all of their combinations.
+    """
+    forms = {"columns": True, "key by key": False}
+    found = []
+    for form, build, pace, scope in product(forms, FLOWS, PACES, ("key", "stream")):
+        is_ordinary = pace != "live" or forms[form] == (scope == "key")
+        marks = [] if is_ordinary else [pytest.mark.extended]
+        name = f"{form}-{build.__name__}-{pace}-{scope}"
+        found.append(pytest.param(build, pace, scope, forms[form], id=name, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("build", "pace", "scope", "in_columns"), cases())
 def test_two_levels_of_windows_lose_nothing(
     build: Callable[..., Any], pace: str, scope: str, in_columns: bool
 ) -> None:

@@ -92,7 +92,9 @@ def scattered(seed: int) -> list[list[tuple[str, tuple[int, int]]]]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.extended) for seed in (1, 2))]
+)
 @pytest.mark.parametrize("name", [*steps(MINUTE), *LISTS])
 def test_blocks_change_no_result(name: str, seed: int) -> None:
     epochs, step = scattered(seed), {**steps(MINUTE), **LISTS}[name]
