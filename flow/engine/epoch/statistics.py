@@ -12,7 +12,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import Enum
@@ -295,6 +295,16 @@ class Work(NamedTuple):
     phase: WorkPhase
 
 
+@contextmanager
+def _timed(total_ns: Counter[K], key: K) -> Iterator[None]:
+    """Add the duration of the block to the total of a key."""
+    start_ns = time.perf_counter_ns()
+    try:
+        yield
+    finally:
+        total_ns[key] += time.perf_counter_ns() - start_ns
+
+
 class TaskWork:
     """The time that a task has worked in each phase, measured for each chunk of items.
 
@@ -306,14 +316,9 @@ class TaskWork:
         self._stage = stage
         self._ns: Counter[WorkPhase] = Counter()
 
-    @contextmanager
-    def timed(self, phase: WorkPhase) -> Iterator[None]:
+    def timed(self, phase: WorkPhase) -> AbstractContextManager[None]:
         """Add the duration of the block to a phase; blocks must not contain each other."""
-        start_ns = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            self._ns[phase] += time.perf_counter_ns() - start_ns
+        return _timed(self._ns, phase)
 
     def iterated(self, phase: WorkPhase, elements: Iterable[T]) -> Iterator[T]:
         """Yield elements, and add the time that they take to make to a phase."""
@@ -452,14 +457,9 @@ class Stats:
         """The least due time of a step, in µs."""
         return min(self.dues.values(), default=NEVER)
 
-    @contextmanager
-    def timed(self, step_id: str) -> Iterator[None]:
+    def timed(self, step_id: str) -> AbstractContextManager[None]:
         """Add the duration of the block to the time that the task worked in a step."""
-        start_ns = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            self.busy_ns[step_id] += time.perf_counter_ns() - start_ns
+        return _timed(self.busy_ns, step_id)
 
     def due(self, step_id: str, due_us: int) -> None:
         """Record the due time of a step."""
