@@ -104,11 +104,6 @@ def graph_of(plan: Plan) -> Graph:
     return Graph(tuple(_graph_step(step, levels[step.step_id]) for step in steps), edges)
 
 
-def graph_of_flow(flow: Dataflow) -> Graph:
-    """Return the graph of a flow, which need not be complete."""
-    return graph_of(_drawn_plan(flow))
-
-
 def _drawn_plan(flow: Dataflow) -> Plan:
     """Return a plan with levels, and the results that steps read, of a flow without an end too."""
     steps = {step.step_id: step for step in flow.steps}

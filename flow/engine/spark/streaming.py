@@ -48,7 +48,7 @@ from flow.engine.spark.input_frames import (
 )
 from flow.engine.spark.level_processor import LevelProcessor, SparkLevel
 from flow.engine.spark.session.jvm import SPARK_LOG
-from flow.engine.spark.session.session import check_python_of, query_conf
+from flow.engine.spark.session.session import check_python_of, query_conf, quiet_query
 from flow.engine.spark.session.session_settings import cores_of
 from flow.engine.spark.session.spark_failures import (
     JVM_ERRORS,
@@ -110,7 +110,7 @@ class StreamingRun:
             check_python_of(self.spark)
             storage = open_storage(str(recovery.path) if recovery else scratch, self.spark)
             self._lock = None if recovery is None else CheckpointLock(storage)
-            with self._lock or contextlib.nullcontext():
+            with self._lock or contextlib.nullcontext(), quiet_query(self.spark):
                 if self._lock is not None:
                     storage.check_seen_by(self.spark, self._lock.file)
                 self._run_on(self._open(storage))

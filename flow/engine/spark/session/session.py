@@ -6,8 +6,10 @@ import contextlib
 import marshal
 import os
 import re
+import shlex
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -49,9 +51,9 @@ from flow.engine.spark.session.session_settings import (
     java_of,
     local_tasks,
 )
-from flow.engine.spark.session.spark_failures import JVM_ERRORS, is_stopped
+from flow.engine.spark.session.spark_failures import JVM_ENDED, JVM_ERRORS, is_stopped
 from flow.engine.spark.session.versions import cause_in, check_java, check_same_version
-from flow.engine.temporary import new_directory
+from flow.engine.temporary import new_directory, process_directory
 from flow.errors import EngineError, EnvironmentProblem, FlowBuildError, first_line
 
 PACKAGES = ("flow", "flow_windowing", "recovery")
@@ -116,6 +118,18 @@ _IN_WORKERS = (
 _STATE_SERVER = (
     "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
 )
+"""The logger of reads of missing headers: a line for each shard and step without keys, and epoch,
+which made the log grow by gigabytes in a month."""
+_NOISY = (
+    _STATE_SERVER,
+    # At the start of a query with state, also if adaptive execution is off.
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    # At the end of a query between two epochs.
+    "org.apache.spark.scheduler.DAGScheduler",
+)
+_DRIVERS_WORKERS = "pyspark.sql.streaming.*"
+"""The modules of workers that run no step and report their errors to Spark: one prints five lines
+as Spark prepares a step with state, one a traceback as Spark closes its connection."""
 
 _ON_THIS_MACHINE: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -180,7 +194,7 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     level = _log_level(settings)
     spark.sparkContext.setLogLevel(level)
     if level in QUIET_LEVELS:
-        _quiet_state_server(spark)
+        _silence(spark, _STATE_SERVER)
     else:
         SPARK_LOG.keep()
     _quiet_accumulators(spark)
@@ -221,17 +235,61 @@ def _start(name: str, settings: SparkSettings) -> SparkSession:
     return spark
 
 
-def _quiet_state_server(spark: SparkSession) -> None:
-    """Silence Spark's log of reads of missing keys.
+def _silence(spark: SparkSession, *names: str) -> list[str]:
+    """Silence warnings of loggers of Spark that have no level of their own, and return the names.
 
-    Each epoch reads the header of each shard and step, also of shards without keys. A line for each
-    missing header made the log grow by gigabytes in a month.
+    The level of a logger without one does not tell the level of the session's lines: a filter of
+    Spark's shells hides lines below WARN.
     """
     jvm: Any = spark._jvm
-    # The JVM may have ended, which the run explains, or have another logging library.
-    with contextlib.suppress(TypeError, *JVM_ERRORS):
+    silenced: list[str] = []
+    with contextlib.suppress(TypeError):  # The session may have another logging library.
         log4j = jvm.org.apache.logging.log4j
-        log4j.core.config.Configurator.setLevel(_STATE_SERVER, log4j.Level.ERROR)
+        config = log4j.LogManager.getContext(False).getConfiguration()
+        silenced += [name for name in names if config.getLoggerConfig(name).getName() != name]
+        for name in silenced:
+            log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
+    return silenced
+
+
+@contextlib.contextmanager
+def quiet_query(spark: SparkSession) -> Iterator[None]:
+    """Silence lines about a streaming query in the block that a user cannot act on.
+
+    They are warnings of Spark's loggers, and what Python workers of the driver print in a local
+    session. The lines of a session of `make_session` go to a file.
+    """
+    if SPARK_LOG.size():
+        yield
+        return
+    context: Any = spark.sparkContext
+    before, silenced = context.pythonExec, _silence(spark, *_NOISY)
+    if is_local(spark):
+        context.pythonExec = _quiet_python()
+    try:
+        yield
+    finally:
+        context.pythonExec = before
+        if silenced:
+            time.sleep(0.2)  # Spark logs the end of a query in a thread of its own.
+            # If the JVM has ended, the original failure must stay visible.
+            with contextlib.suppress(*JVM_ERRORS):
+                jvm: Any = spark._jvm
+                log4j = jvm.org.apache.logging.log4j.LogManager.getContext(False)
+                for name in silenced:
+                    log4j.getConfiguration().removeLogger(name)
+                log4j.updateLoggers()
+
+
+def _quiet_python() -> str:
+    """Return a script that starts the Python of this process; that Python if no script can run."""
+    script = process_directory().path / "python"
+    if not script.exists():
+        command = f'exec {shlex.quote(sys.executable)} "$@"'
+        quiet = f'case "$2" in {_DRIVERS_WORKERS}) {command} >/dev/null 2>&1 ;; esac'
+        script.write_text(f"#!/bin/sh\n{quiet}\n{command}\n")
+        script.chmod(0o700)
+    return str(script) if os.access(script, os.X_OK) else sys.executable
 
 
 def _quiet_accumulators(spark: SparkSession) -> None:
@@ -304,7 +362,10 @@ def active_session() -> Any | None:
         except PySparkException:
             pass  # The program has no session of Spark Connect.
     if SparkContext._active_spark_context is not None:
-        return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+        try:
+            return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+        except JVM_ERRORS as error:
+            raise EngineError(JVM_ENDED) from error
     return SparkSession.builder.getOrCreate() if os.environ.get("SPARK_REMOTE") else None
 
 
@@ -378,14 +439,12 @@ def check_driver_python(python: str, folder: str) -> None:
 
 @contextlib.contextmanager
 def ready_for_a_run(spark: SparkSession) -> Iterator[None]:
-    """Prepare the log and the workers of a session for the runs of the block.
+    """Prepare the workers of a session for the runs of the block.
 
     Local workers run in the Python of this process, as the flow's functions are in its packages;
     without a setting, Spark starts the ``python3`` on the path. Workers of a cluster, or of a
     server of Spark Connect, get the packages of this project.
     """
-    if not is_remote(spark):
-        _quiet_state_server(spark)
     if not is_local(spark):
         send_packages(spark)
         yield

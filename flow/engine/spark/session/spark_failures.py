@@ -90,6 +90,10 @@ _MUCH_MORE = 16
 """The ratio of free space between two disks above which only the disk with less may be full."""
 _FILE = "file:"
 
+JVM_ENDED = (
+    "Spark's JVM has ended; was it killed, or out of memory? Start the program, or the notebook's "
+    "kernel, again"
+)
 SESSION_STOPPED = (
     "the Spark session was stopped while the flow ran on it, by spark.stop() or the like: let "
     "run() return first, or ask it to (stop=StopFlag()); run again, the flow continues from its "
@@ -300,9 +304,7 @@ def jvm_needed(spark: SparkSession) -> Iterator[None]:
             yield
         except Exception as error:
             if _is_of_the_jvm(error) and not _answers(spark):
-                log = f"its log: {SPARK_LOG}"
-                problem = f"Spark's JVM has ended; was it killed, or out of memory? ({log})"
-                raise EngineError(problem) from error
+                raise EngineError(f"{JVM_ENDED} (Spark's log: {SPARK_LOG})") from error
             if str(error) != SESSION_STOPPED and _is_of_spark(error) and is_stopped(spark):
                 raise EngineError(SESSION_STOPPED) from error
             raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import subprocess
 import sys
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
@@ -210,6 +212,52 @@ def test_a_session_with_another_python_runs_flows_until_it_is_stopped(
     lines = printed_by("-c", OTHER_PYTHON, tmp_path / "checkpoint", **variables).splitlines()
     printed = [json.loads(line) for line in lines if line.startswith(("[", '"'))]
     assert printed == [expected, expected, other, stopped]
+
+
+OWN_SESSION = """
+import os, signal, sys, time
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from flow import FlowError, run
+from recovery import RecoveryConfig
+from tests.engine.spark.session.test_given import hourly
+
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+log4j = spark._jvm.org.apache.logging.log4j
+loggers = lambda: sorted(log4j.LogManager.getContext(False).getConfiguration().getLoggers())
+before = loggers(), spark.sparkContext.pythonExec
+print("the session's own lines end here", file=sys.stderr, flush=True)
+for recovery in (None, RecoveryConfig(sys.argv[1])):
+    flow, out = hourly()
+    run(flow, spark=spark, recovery=recovery, drain=True, shards=2, partitions=1)
+time.sleep(0.5)  # The JVM forwards the output of workers in threads of its own.
+print("the run's lines end here", file=sys.stderr, flush=True)
+print(before == (loggers(), spark.sparkContext.pythonExec))
+os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+for options in ({"spark": spark}, {}):
+    try:
+        run(hourly()[0], **options)
+    except FlowError as error:
+        print(error)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_session_of_the_users_prints_no_line_that_they_cannot_act_on(tmp_path: Path) -> None:
+    """Runs leave its loggers and its Python as they were; without its JVM they name the remedy."""
+    command = [sys.executable, "-c", OWN_SESSION, str(tmp_path / "checkpoint")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = re.sub(r"\r?\[Stage .*?\][ \r]*|\r +\r", "", done.stderr).splitlines()
+    assert done.returncode == 0, lines
+    start = lines.index("the session's own lines end here")
+    assert lines[start + 1 : lines.index("the run's lines end here")] == []
+    ended = (
+        "Spark's JVM has ended; was it killed, or out of memory? Start the program, or the "
+        "notebook's kernel, again"
+    )
+    given = f"{ended} (Spark's log: that of the session that the run was given)"
+    assert done.stdout.splitlines() == ["True", given, ended]
 
 
 # --- Spark Connect ---
