@@ -46,6 +46,7 @@ def test_verify(copied: Path, capsys: Capture) -> None:
         (["rewind", "dir"], "the following arguments are required: --epoch"),
         (["rewind", "dir", "--epoch", "-1"], "argument --epoch: "),
         (["inspect", "dir", "--step=a", "--limit=0"], "a whole number of at least 1, got '0'"),
+        (["inspect", "dir", "--step=a", "--flow=nix:flow"], "there is no module 'nix'"),
         (["status", "/nowhere"], "there is no directory /nowhere"),
         (["verify", "/"], "/ is not a flow's checkpoint"),
     ],
