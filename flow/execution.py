@@ -194,10 +194,11 @@ def run_configured(
         on_start: called as Spark has started.
         stop: the flag that stops the run.
     """
-    from flow.engine.spark.session.versions import check_streaming, installed_version
+    from flow.engine.spark.session.versions import installed_version
 
     installed_version()
     from flow.engine.spark.session.session import check_session, ready_for_a_run
+    from flow.engine.spark.session.spark_capabilities import check_streaming
 
     plan = compile_flow(flow)
     check_fields(plan)

@@ -18,7 +18,7 @@ from flow.cli.command_line import CommandError, CommandParser, print_error
 from flow.config.effective_config import EffectiveConfig, of_arguments
 from flow.connectors.files import JsonLinesSource, ParquetSink, TextSink
 from flow.dataflow import Dataflow
-from flow.engine.spark.session.versions import installed_version
+from flow.engine.spark.session.spark_capabilities import spark_capabilities
 from flow.engine.temporary import temporary_directory
 from flow.errors import FlowError
 from flow.execution import run_configured
@@ -57,7 +57,7 @@ def _run_flows() -> None:
             (folder / "in" / f"{number}.jsonl").write_text(lines)
         checkpoint = of_arguments({"recovery": RecoveryConfig(folder / "checkpoint")})
         # Environment variables configure the user's flows, not these two.
-        if installed_version().has_streaming:
+        if spark_capabilities().adapters:
             run_configured(_flow(folder, "stream"), EffectiveConfig(checkpoint))
         run_configured(_flow(folder, "batch"), EffectiveConfig())
 

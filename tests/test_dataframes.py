@@ -21,14 +21,10 @@ from flow import Dataflow, run, to_dataframe
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
 from flow.connectors.files import ParquetSink, ParquetSource
 from flow.dataflow import Stream
-from flow.engine.spark.session.versions import installed_version
 from flow.errors import FlowBuildError, FlowTypeError, SourceError
 from flow.testing import TestingSink, TestingSource
 
 pytestmark = pytest.mark.spark
-streaming = pytest.mark.skipif(
-    not installed_version().has_streaming, reason="Spark 4.0 runs flows as batches only"
-)
 HOURS = win.TumblingWindower("1h")
 SMALL: dict[str, Any] = {"shards": 4, "partitions": 2}
 
@@ -287,9 +283,7 @@ def test_values_that_a_frame_leaves_out_are_warned_of_once(
 
 
 @pytest.mark.each_spark
-@pytest.mark.parametrize(
-    "engine", ["batch", pytest.param("streaming", marks=[streaming, pytest.mark.extended])]
-)
+@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=pytest.mark.extended)])
 def test_a_data_frame_sink_finds_its_columns(spark: SparkSession, engine: Any) -> None:
     handed: list[Any] = []
 

@@ -122,6 +122,7 @@ def test_a_checkpoint_of_another_flow_is_refused(folder: Path) -> None:
         **{"version": 1, "flow_id": "g", "run_id": "r", "shards": 4, "partitions": 2},
         **{"generation": 0, "first_epoch": 0, "start": None, "begun": None, "recovery": None},
         **{"dropping": [], "rewinds": 0, "earlier": [], "undone": [], "spark_version": "4.3.0"},
+        "adapter": "transformWithState",
     }
     (folder / "cp").mkdir()
     (folder / "cp" / "flow.json").write_text(json.dumps(content))

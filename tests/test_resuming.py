@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import CheckpointError, Dataflow, EngineError, StopFlag, run
 from flow.connectors.dataframe import DataFrameSource
+from flow.engine.spark.session.spark_capabilities import ADAPTER_VARIABLE, LevelAdapter
 from flow.instants import Moment
 from flow.operators import KEEP, StatefulLogic
 from flow.testing import ABORT, EOF, Advance, TestingSink, TestingSource
@@ -127,6 +128,27 @@ def test_a_run_without_drain_keeps_windows_open_and_a_draining_one_closes_them(
     ):
         case.run(drain=drain)
         assert (case.totals, case.finals) == (received, finals)
+
+
+#  run       1                         2
+#  items     1 1 │ 1 1 ABORT           1 1 │ 1 1, the end
+#  adapter   data frames, by variable  data frames, by the checkpoint
+def test_a_checkpoint_keeps_the_adapter_that_it_was_made_with(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On each Spark, levels can run on pandas data frames, as they do on 4.0."""
+    monkeypatch.setenv(ADAPTER_VARIABLE, LevelAdapter.FRAMES.value)
+    case = Case(spark, tmp_path, [*ones(4), ABORT(), *ones(2)])
+    assert (case.run().aborted, case.totals) == (True, totals(1, 2))
+    monkeypatch.delenv(ADAPTER_VARIABLE)
+    assert not case.run(drain=True).aborted
+    assert (case.totals, case.finals) == (totals(1, 2, 3, 4, 5, 6), [("all", 6)])
+    assert case.kept()["adapter"] == "transformWithStateInPandas"
+    metadata = (tmp_path / "checkpoint/spark/state").glob("*/_metadata/v2/*")
+    assert [b'"transformWithStateInPandasExec"' in file.read_bytes() for file in metadata] == [
+        True,
+        True,
+    ]
 
 
 #  run       1                     2

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from flow.engine.spark.session.versions import installed_version
 from tests.support.playing import ENGINES, Engine, Played, check, play, play_in_process
 from tests.support.transcript import Transcript, builders, parse_transcript, read_transcripts
 
@@ -54,9 +53,7 @@ def marks_on(engine: Engine, *, is_first: bool) -> list[pytest.MarkDecorator]:
         return [] if engine.is_ordinary else [pytest.mark.extended]
     if not is_first:
         return [pytest.mark.spark, pytest.mark.extended]
-    has_engine = engine.on_spark == "batch" or installed_version().has_streaming
-    only_batches = pytest.mark.skipif(not has_engine, reason="Spark 4.0 runs flows as batches only")
-    return [pytest.mark.spark, pytest.mark.each_spark, only_batches]
+    return [pytest.mark.spark, pytest.mark.each_spark]
 
 
 @pytest.fixture(scope="module")

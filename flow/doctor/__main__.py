@@ -61,7 +61,7 @@ from flow.doctor.findings import (
 )
 from flow.doctor.runtimes import runtime_lines
 from flow.engine.spark.session.session_settings import is_local_master
-from flow.engine.spark.session.versions import installed_version
+from flow.engine.spark.session.spark_capabilities import spark_capabilities
 from flow.errors import FlowError, brief
 from flow.execution import run_configured
 
@@ -267,6 +267,7 @@ def spark_findings(effective: EffectiveConfig) -> Iterator[Finding]:
     try:
         started = time.monotonic()
         yield _start_finding(session.version, started - start)
+        yield _session_finding(session)
         yield _flow_finding(session, effective)
         yield from _remote_checkpoint_findings(session, effective.value("recovery"))
     finally:
@@ -281,9 +282,17 @@ def _start_finding(version: str, seconds: float) -> Finding:
     return ok("Spark", text)
 
 
+def _session_finding(session: Any) -> Finding:
+    from flow.engine.spark.session.session import session_capabilities
+
+    found = session_capabilities(session)
+    judged = ok if found.has_jvm and not found.refused else warning
+    return judged("Session", str(found))
+
+
 def _flow_finding(session: Any, effective: EffectiveConfig) -> Finding:
     """Run a flow with a keyed step, as a stream if this Spark can, and report its time."""
-    name = "streaming" if installed_version().has_streaming else "batch"
+    name = "streaming" if spark_capabilities().adapters else "batch"
     layout = {field: effective.value(field) for field in ("shards", "partitions")}
     config = EffectiveConfig(of_arguments({"engine": name, **layout}))
     try:

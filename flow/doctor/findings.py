@@ -25,10 +25,12 @@ from urllib.parse import unquote, urlsplit
 from flow.config.machine import size_text
 from flow.connectors.kafka.client import LastProblem, Properties, errors, make_admin
 from flow.engine.spark.session.session_settings import is_local_master
+from flow.engine.spark.session.spark_capabilities import check_streaming, spark_capabilities
 from flow.engine.spark.session.versions import (
-    SUPPORTED,
+    WAY_OUT,
     check_java,
     installed_version,
+    is_supported,
     parse_version,
 )
 from flow.errors import EnvironmentProblem, FlowError, printable
@@ -163,29 +165,24 @@ def _probed(path: str | None) -> list[str]:
 
 
 def pyspark_findings() -> Iterator[Finding]:
-    """Check the version of PySpark, and that of another Spark home."""
+    """Check the version and capabilities of PySpark, and the version of another Spark home."""
     try:
         version = installed_version()
+        text = f"version {version}: {spark_capabilities()}"
     except EnvironmentProblem as error:
         yield problem("PySpark", str(error))
         return
-    text = _version("pyspark") or version.name
-    if version.number not in [each.number for each in SUPPORTED]:
-        yield warning(
-            "PySpark",
-            f"version {text} is newer than those that flows were tested with: if a run fails, "
-            f"install pyspark<{SUPPORTED[-1].major}.{SUPPORTED[-1].minor + 1}",
-        )
-    elif not version.has_streaming:
-        streaming = next(each for each in SUPPORTED if each.has_streaming)
-        yield warning(
-            "PySpark",
-            f"version {text} runs flows as batches only, without recovery and trigger: install "
-            f"pyspark>={streaming.name} for streams",
-        )
+    try:
+        check_streaming()
+    except EnvironmentProblem as error:
+        yield warning("PySpark", str(error))
     else:
-        yield ok("PySpark", f"version {text}")
-    yield from _spark_home_findings(text)
+        if is_supported(version):
+            yield ok("PySpark", text)
+        else:
+            advice = f"newer than those that flows were tested with; if a run fails, {WAY_OUT}"
+            yield warning("PySpark", f"{text}; {advice}")
+    yield from _spark_home_findings(version)
 
 
 def _spark_home_findings(version: str) -> Iterator[Finding]:

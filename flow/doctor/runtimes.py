@@ -90,23 +90,19 @@ def _least(fact: str, number: tuple[int, int], user: str) -> Need:
     return Need(fact, lambda word: parse_version(word) >= number, needed)
 
 
-_STREAMING = next(version for version in SUPPORTED if version.has_streaming)
 _BATCH = (
-    _least("spark", SUPPORTED[0].number, "flows run"),
+    _least("spark", parse_version(SUPPORTED[0]), "flows run"),
     _least("python", (3, 11), "flows run"),
     Need("settings", "listed".__ne__, "a run sets settings of Spark that may not be set there"),
 )
-_CHECKPOINT = (
-    _least("spark", _STREAMING.number, "streams and checkpoints run"),
-    Need("jvm", "yes".__eq__, "streams and checkpoints need the JVM of the driver"),
-)
+_JVM = Need("jvm", "yes".__eq__, "streams and checkpoints need the JVM of the driver")
 _NETWORK = "Kafka's client runs in tasks without network: read by DataFrameSource, in the JVM"
 NEEDS: Mapping[str, tuple[Need, ...]] = {
     "Batch": _BATCH,
-    "Stream": (*_BATCH, *_CHECKPOINT),
+    "Stream": (*_BATCH, _JVM),
     "Kafka": (*_BATCH, Need("network", "yes".__eq__, _NETWORK)),
     "Live page": _BATCH,
-    "Recovery tools": _CHECKPOINT,
+    "Recovery tools": (_least("spark", (4, 1), "tools that read state run"), _JVM),
 }
 """The needs of each part of flow in this version. A stream includes its recovery, Kafka is read and
 written by a batch or a stream, and the live page shows either."""

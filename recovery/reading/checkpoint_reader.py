@@ -199,7 +199,7 @@ def open_checkpoint(path: PathLike, spark: SparkSession | None = None) -> Checkp
 
     files = open_files(path, spark)
     identity = read_identity(files.storage)
-    check_spark_version(identity, spark.version if spark else installed_version().name, files.root)
+    check_spark_version(identity, spark.version if spark else installed_version(), files.root)
     return CheckpointReader(files, identity, spark)
 
 
@@ -224,7 +224,7 @@ def files_in(directory: str, spark: SparkSession | None) -> CheckpointFiles:
         EnvironmentProblem: if Spark is too old.
     """
     from flow.engine.checkpoint.storage import needs_jvm, open_storage
-    from flow.engine.spark.session.versions import check_streaming
+    from flow.engine.spark.session.spark_capabilities import check_streaming
     from recovery.reading.checkpoint_files import CheckpointFiles
 
     check_streaming()

@@ -80,6 +80,10 @@ class StepTotals:
     hold_us: int = NEVER
 
 
+class StateUnreadable(CheckpointError):
+    """Error of a Spark that runs flows on a checkpoint, and cannot show its state."""
+
+
 @dataclass(frozen=True)
 class EpochState:
     """The state at the end of an epoch.
@@ -188,9 +192,15 @@ class EpochState:
         number: int | None = None,
     ) -> Iterator[tuple[str, int, int, bytes]]:
         from flow.engine.spark.session.session import query_conf
+        from flow.engine.spark.session.spark_capabilities import reads_state
 
         checkpoint = self.checkpoint
         layout = checkpoint.layout
+        if not reads_state(checkpoint.spark._jvm):
+            raise StateUnreadable(
+                f"Spark {checkpoint.spark.version} cannot read the state in a checkpoint, as "
+                "Spark 4.1 and later can: use one of them for this tool"
+            )
         try:
             with (
                 query_conf(checkpoint.spark, layout.partitions),

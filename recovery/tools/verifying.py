@@ -26,7 +26,13 @@ from recovery.reading.checkpoint_reader import (
     open_checkpoint,
     open_files,
 )
-from recovery.reading.epoch_state import EpochState, KeySnapshot, decode_segment, load_snapshot
+from recovery.reading.epoch_state import (
+    EpochState,
+    KeySnapshot,
+    StateUnreadable,
+    decode_segment,
+    load_snapshot,
+)
 from recovery.reading.file_problems import FileProblem, PathLike, command, java_reason
 from recovery.tools.relocating import Here, lost, lost_inputs
 
@@ -285,6 +291,8 @@ def _state(checkpoint: CheckpointReader) -> Iterator[Problem]:
     newest = checkpoint.newest
     try:
         yield from _contents(EpochState(checkpoint, newest))
+    except StateUnreadable as error:
+        yield Problem("", "the state's files are whole, and their contents not read", str(error))
     except CheckpointError as error:
         way_out = _way_back(checkpoint, newest)
         reason = first_line(error) if error.__cause__ is None else java_reason(error.__cause__)

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from flow import StepError, run
 from flow.connectors.files import ParquetSink
-from flow.engine.spark.session.versions import installed_version
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
 from tests.support.one_stream import a_flow, as_read
@@ -32,9 +31,6 @@ def next_query(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.each_spark
-@pytest.mark.skipif(
-    not installed_version().has_streaming, reason="Spark 4.0 has no streaming flows"
-)
 def test_a_replayed_epoch_reaches_the_next_query_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,9 @@ from flow.doctor.findings import (
     pyspark_findings,
     python_findings,
 )
-from flow.engine.spark.session.versions import SparkVersion, installed_version
+from flow.engine.spark.session import spark_capabilities
+from flow.engine.spark.session.spark_capabilities import LevelAdapter, SparkCapabilities
+from flow.engine.spark.session.versions import installed_version
 from tests.doctor.findings import OK, PROBLEM, WARNING, is_last
 
 HOST = socket.gethostname()
@@ -65,29 +67,41 @@ def test_a_python_that_is_missing_or_not_executable_is_named(tmp_path: Path) -> 
     assert is_last(python_findings(conf, True), PROBLEM, text)
 
 
+FOUND = (
+    "levels by transformWithStateInPandas, source without admission and availableNow, pipelined "
+    "calls of state"
+)
+
+
 @pytest.mark.parametrize(
-    ("version", "level", "text"),
+    ("version", "adapters", "level", "text"),
     [
-        (SparkVersion(4, 3), OK, "version "),
-        (SparkVersion(4, 0, has_streaming=False), WARNING, "runs flows as batches only"),
-        (SparkVersion(4, 9), WARNING, "is newer than those that flows were tested with"),
+        ("4.0.5", [LevelAdapter.FRAMES], OK, f"version 4.0.5: {FOUND}"),
+        ("4.9.0", [LevelAdapter.FRAMES], WARNING, f"version 4.9.0: {FOUND}; newer than those that"),
+        ("4.0.5", [], WARNING, "streaming flows and checkpoints need transformWithState or"),
     ],
 )
-def test_the_version_of_pyspark_is_judged(
-    version: SparkVersion, level: Level, text: str, monkeypatch: pytest.MonkeyPatch
+def test_version_and_capabilities_of_pyspark_are_judged(
+    version: str,
+    adapters: list[LevelAdapter],
+    level: Level,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    monkeypatch.setattr(findings, "installed_version", lambda: version)
-    (found,) = pyspark_findings()
-    assert is_last([found], level, "", text)
+    found = SparkCapabilities(tuple(adapters), False, True)
+    for module in (findings, spark_capabilities):
+        monkeypatch.setattr(module, "installed_version", lambda: version)
+        monkeypatch.setattr(module, "spark_capabilities", lambda: found)
+    (judged,) = pyspark_findings()
+    assert is_last([judged], level, text)
 
 
 def test_a_spark_home_of_another_version_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    monkeypatch.setattr(findings, "_version", lambda _: "4.3.0")
-    monkeypatch.setattr(findings, "installed_version", lambda: SparkVersion(4, 3))
+    monkeypatch.setattr(findings, "installed_version", lambda: "4.3.0")
     (tmp_path / "jars").mkdir()
     assert list(pyspark_findings())[1].text.startswith(f"{tmp_path} has no jars of Spark: unset")
     (tmp_path / "jars" / "spark-core_2.13-4.1.1.jar").touch()

@@ -1,4 +1,4 @@
-"""One flow with every kind of step: as a batch, and as a streaming query in three runs."""
+"""One flow with every kind of step: as a batch, and as a streaming query in four runs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from typing import Literal
 import pytest
 from pyspark.sql import SparkSession
 
-from flow import EnvironmentProblem, run
-from flow.engine.spark.session.versions import installed_version
+from flow import run
 from flow.testing import TestDriver
-from recovery import RecoveryConfig
 from tests.recovery.every_state import ITEMS, ROWS, START, make_flow, outputs_of
-from tests.spark_versions.three_runs import Outputs, merged, run_parts
+from tests.spark_versions.four_runs import Outputs, merged, run_parts
 
 pytestmark = [pytest.mark.spark, pytest.mark.each_spark]
-
-only_batches = not installed_version().has_streaming
 
 
 def outputs_on(spark: SparkSession, engine: Literal["batch", "streaming"]) -> Outputs:
@@ -40,21 +36,8 @@ def test_a_batch_emits_what_the_in_process_driver_emits(spark: SparkSession) -> 
     assert [name for name, items in found.items() if not items] == []
 
 
-@pytest.mark.skipif(only_batches, reason="Spark 4.0 runs flows as batches only")
 @pytest.mark.extended
-def test_three_runs_of_a_query_emit_every_item_of_one_run(
+def test_four_runs_of_a_query_emit_every_item_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    assert merged(run_parts(tmp_path, 0, 1, 2)) == outputs_on(spark, "streaming")
-
-
-@pytest.mark.skipif(not only_batches, reason="only Spark 4.0 refuses")
-@pytest.mark.parametrize("engine", ["streaming", "auto"])
-def test_a_streaming_query_is_refused(
-    spark: SparkSession, tmp_path: Path, engine: Literal["streaming", "auto"]
-) -> None:
-    checkpoint = RecoveryConfig(tmp_path / "checkpoint") if engine == "auto" else None
-    message = r"streaming flows and checkpoints need Spark 4\.1 to .* runs a flow as a batch only"
-    with pytest.raises(EnvironmentProblem, match=message):
-        run(make_flow(ITEMS), spark=spark, recovery=checkpoint, engine=engine)
-    assert not (tmp_path / "checkpoint").exists()
+    assert merged(run_parts(tmp_path, 0, 1, 2, 3)) == outputs_on(spark, "streaming")

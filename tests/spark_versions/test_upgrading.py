@@ -13,22 +13,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 import dev
-from flow.engine.spark.session.versions import SUPPORTED, installed_version
-from tests.spark_versions.three_runs import Outputs, merged, run_parts
+from flow.engine.spark.session.versions import SUPPORTED, installed_version, parse_version
+from tests.spark_versions.four_runs import Outputs, merged, run_parts
 
 pytestmark = [pytest.mark.spark, pytest.mark.extended]
 
 OLDER = [
-    version.name
-    for version in SUPPORTED
-    if version.has_streaming and version.number < installed_version().number
+    version for version in SUPPORTED if parse_version(version) < parse_version(installed_version())
 ]
 
 
 @pytest.fixture(scope="module")
 def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outputs:
-    """The outputs of the three runs on the installed version alone."""
-    return merged(run_parts(tmp_path_factory.mktemp("alone"), 0, 1, 2))
+    """The outputs of the four runs on the installed version alone."""
+    return merged(run_parts(tmp_path_factory.mktemp("alone"), 0, 1, 2, 3))
 
 
 def python_with(version: str) -> str:
@@ -41,7 +39,7 @@ def python_with(version: str) -> str:
 
 def run_on(version: str, directory: Path, number: int) -> subprocess.CompletedProcess[str]:
     """Run a part of the flow on another version of Spark."""
-    command = [python_with(version), "-m", "tests.spark_versions.three_runs", str(directory)]
+    command = [python_with(version), "-m", "tests.spark_versions.four_runs", str(directory)]
     return subprocess.run(
         [*command, str(number), _file(directory, number)],
         cwd=dev.ROOT,
@@ -68,13 +66,16 @@ def test_a_checkpoint_of_an_older_spark_continues(
     version: str, expected: Outputs, tmp_path: Path
 ) -> None:
     first = outputs_on(version, tmp_path, 0)
-    assert merged([first, *run_parts(tmp_path, 1, 2)]) == expected
+    assert merged([first, *run_parts(tmp_path, 1, 2, 3)]) == expected
 
 
-@pytest.mark.skipif(len(OLDER) < 2, reason="needs two older versions")
+@pytest.mark.skipif(len(OLDER) < 3, reason="needs three older versions")
 def test_a_checkpoint_continues_through_all_versions(expected: Outputs, tmp_path: Path) -> None:
+    """With the adapter of 4.0, which it records."""
     older = [outputs_on(version, tmp_path, number) for number, version in enumerate(OLDER)]
-    assert merged([*older, *run_parts(tmp_path, 2)]) == expected
+    adapter = json.loads((tmp_path / "checkpoint/flow.json").read_bytes())["adapter"]
+    assert adapter == "transformWithStateInPandas"
+    assert merged([*older, *run_parts(tmp_path, 3)]) == expected
 
 
 @pytest.mark.skipif(not OLDER, reason="needs an older version")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from flow.engine.spark.session.versions import installed_version
+from flow.engine.spark.session.versions import installed_version, parse_version
 
-PYSPARK_LEAVES_SOCKETS = installed_version().number < (4, 2)
+PYSPARK_LEAVES_SOCKETS = parse_version(installed_version()) < (4, 2)
 """True if PySpark leaves the sockets of collected rows to the garbage collector, as 4.1 does."""
 
 

@@ -27,7 +27,8 @@ from flow.connectors.sink import CheckpointContext
 from flow.engine.checkpoint.identity import NAME, Admission, Identity, Recovery
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.plan.plan import Plan
-from flow.engine.spark.session.versions import parse_version
+from flow.engine.spark.session.spark_capabilities import spark_capabilities
+from flow.engine.spark.session.versions import installed_version, parse_version
 from flow.errors import CheckpointError
 
 CHANGE = "change.json"
@@ -61,10 +62,12 @@ def check_settled(storage: Storage) -> None:
 
 
 def check_spark_version(identity: Identity, spark_version: str, root: str) -> None:
-    """Check that no newer version of Spark has written a checkpoint.
+    """Check that no newer version of Spark has written a checkpoint, and that it can be resumed.
+
+    Versions count here, because an older Spark may misread the files of a newer one.
 
     Raises:
-        CheckpointError: when a newer minor version has; an older one may not read its files.
+        CheckpointError: when a newer minor version has, or PySpark lacks the checkpoint's adapter.
     """
     written, reading = parse_version(identity.spark_version), parse_version(spark_version)
     if written > reading:
@@ -72,6 +75,11 @@ def check_spark_version(identity: Identity, spark_version: str, root: str) -> No
             f"{root} was last written with Spark {identity.spark_version}, and Spark "
             f"{spark_version} is older: use Spark {written[0]}.{written[1]} or newer, or start "
             "again with an empty directory"
+        )
+    if identity.adapter not in (adapter.value for adapter in spark_capabilities().adapters):
+        raise CheckpointError(
+            f"{root} was made with {identity.adapter} of PySpark, which PySpark "
+            f"{installed_version()} lacks: use the Spark that wrote it, {identity.spark_version}"
         )
 
 

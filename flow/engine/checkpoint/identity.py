@@ -13,6 +13,7 @@ from flow.connectors.source import Json
 from flow.dataflow import Dataflow
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
+from flow.engine.spark.session.spark_capabilities import spark_capabilities
 from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format
 
@@ -45,6 +46,7 @@ class Identity:
         earlier: former values of `recovery`, each with the last epoch (inclusive) that it is valid
             for, ordered by epoch; a rewind to such an epoch restores the value.
         spark_version: the version of Spark that wrote last.
+        adapter: value of the `LevelAdapter` of Spark's checkpoint.
         undone: offsets as JSON that a rewind has undone, in order, after the offset of its epoch:
             the plans of the epochs that the next run replays.
     """
@@ -54,6 +56,7 @@ class Identity:
     shards: int
     partitions: int
     spark_version: str
+    adapter: str
     generation: int = 0
     first_epoch: int = 0
     start: Json = None
@@ -78,7 +81,7 @@ class Identity:
     def new(
         cls, flow_id: str, cores: int, shards: int | None, partitions: int | None, version: str
     ) -> Identity:
-        """Return the identity of a new checkpoint.
+        """Return the identity of a new checkpoint, with the adapter of the installed PySpark.
 
         Args:
             flow_id: the id of the flow.
@@ -88,7 +91,9 @@ class Identity:
             version: version of Spark in the run's session.
         """
         dealt = partitions or min(cores, 32)
-        return cls(flow_id, uuid.uuid4().hex, shards or max(DEFAULT_SHARDS, dealt), dealt, version)
+        shards = shards or max(DEFAULT_SHARDS, dealt)
+        adapter = spark_capabilities().adapter().value
+        return cls(flow_id, uuid.uuid4().hex, shards, dealt, version, adapter)
 
     def epochs(self, storage: Storage, log: str) -> list[int]:
         """Return the epochs in Spark's log ``offsets`` or ``commits``, in ascending order."""

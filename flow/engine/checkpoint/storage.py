@@ -20,7 +20,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 from urllib.parse import quote
 
@@ -30,6 +30,7 @@ from pyspark.sql import SparkSession
 from flow.connectors.files.filesystems import URI, without_credentials
 from flow.connectors.source import Json
 from flow.engine.spark.session.session_settings import is_remote, java_of
+from flow.engine.spark.session.spark_capabilities import file_managers
 from flow.engine.spark.session.spark_failures import JVM_ERRORS, tells_of_a_full_disk
 from flow.engine.temporary import lock_file
 from flow.errors import CheckpointError, FlowError, first_line, package_of_extra
@@ -439,7 +440,7 @@ class HadoopStorage(Storage):
 
     @cached_property
     def _files(self) -> Any:
-        managers = self._jvm.org.apache.spark.sql.execution.streaming.checkpointing
+        managers = reduce(getattr, file_managers(self._jvm).split("."), self._jvm)
         conf = self._spark._jsc.hadoopConfiguration()
         return managers.CheckpointFileManager.create(self._path(""), conf)
 

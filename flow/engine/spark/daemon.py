@@ -25,7 +25,8 @@ from pyspark.daemon import manager
 import flow.engine.spark.level_processor
 import flow.engine.spark.shipping
 import flow.engine.spark.ticker  # noqa: F401
-from flow.engine.spark.session.versions import forget_zip_importers, installed_version
+from flow.engine.spark.session.spark_capabilities import spark_capabilities
+from flow.engine.spark.session.versions import forget_zip_importers
 
 PRELOAD = "FLOW_PRELOAD"
 """The environment variable with the names of modules to import, separated by commas."""
@@ -36,7 +37,7 @@ def prepare() -> None:
 
     All objects so far are excluded from garbage collection, and zip files from invalidation.
     """
-    for name in (*installed_version().late_imports, *os.environ.get(PRELOAD, "").split(",")):
+    for name in (*spark_capabilities().late_imports, *os.environ.get(PRELOAD, "").split(",")):
         # A task that needs a missing module reports the error.
         with contextlib.suppress(Exception):
             importlib.import_module(name)

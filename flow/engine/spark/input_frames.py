@@ -47,6 +47,7 @@ _STATEFUL = {
     "FlatMapGroupsWithState": ("mapGroupsWithState", _STATEFUL_STEP),
     "FlatMapGroupsInPandasWithState": ("applyInPandasWithState", _STATEFUL_STEP),
     "TransformWithState": ("transformWithState", _STATEFUL_STEP),
+    "TransformWithStateInPandas": ("transformWithState", _STATEFUL_STEP),
     "TransformWithStateInPySpark": ("transformWithState", _STATEFUL_STEP),
 }
 """Spark's stateful logical operators by class: the user's name and the replacement in a flow.

@@ -1,5 +1,7 @@
 """A level of a plan in a Spark task: packets as rows, state in Spark's state store.
 
+PySpark 4.0 passes rows to stateful processors as pandas data frames only; see `LevelAdapter`.
+
 Spark calls the processor of a level once in an epoch for each shard. Tasks of the last level also
 write outputs, which saves a transfer of items through the JVM to another Python process. Spark
 calls every shard of a partition in an epoch, so a task knows which call is its last.
@@ -9,9 +11,9 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle as untyped_cloudpickle
 from pyspark.sql import Row
@@ -21,6 +23,7 @@ from flow.dataflow import Step
 from flow.engine.packets.packets import Packet
 from flow.engine.progress.step_time import HoldRelay
 from flow.engine.spark.session.session_settings import has_speedups
+from flow.engine.spark.session.spark_capabilities import LevelAdapter
 from flow.engine.spark.session.spark_failures import RunDisks
 from flow.engine.spark.session.versions import forget_zip_importers
 from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, task_partition
@@ -31,6 +34,9 @@ from flow.engine.state.store import put_seeds
 from flow.engine.steps.level import run_level, states_in
 from flow.engine.steps.outputs import OutputTask
 from flow.errors import EngineError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 cloudpickle: Any = untyped_cloudpickle
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -88,9 +94,19 @@ class SparkLevel:
 
     def run(self, group: int, rows: Iterator[Row]) -> Iterator[Row]:
         """Run the level on the packets of a shard, given by its grouping key."""
-        self._shards_left -= 1
-        for dest, shard, origin, seq, payload in self._sent(self._packets(group, rows)):
+        for dest, shard, origin, seq, payload in self._run(group, rows):
             yield _PACKET_ROW(dest, self.layout.group_of(shard), origin, seq, payload)
+
+    def run_frames(self, group: int, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """Run the level as `run` does, with packets as rows of pandas data frames."""
+        rows = (row for frame in frames for row in frame.itertuples(index=False))
+        for batch in self.layout.to_batches(self._run(group, rows)):
+            yield batch.to_pandas()
+
+    def _run(self, group: int, rows: Iterator[Any]) -> Iterator[Packet]:
+        """Run the level on packets as rows, and yield those that leave the task."""
+        self._shards_left -= 1
+        yield from self._sent(self._packets(group, rows))
         self._store.check()  # A lost connection may be the cause of a step's error.
 
     def _sent(self, packets: Iterable[Packet]) -> Iterator[Packet]:
@@ -110,7 +126,7 @@ class SparkLevel:
         else:
             yield from packets
 
-    def _packets(self, group: int, rows: Iterator[Row]) -> Iterator[Packet]:
+    def _packets(self, group: int, rows: Iterator[Any]) -> Iterator[Packet]:
         shard = self.layout.shard_of(group)
         plan = self.shipped.plan()
         self._store.enter(shard)
@@ -154,12 +170,35 @@ class LevelProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002
         """Run the level on a shard's packets; called by Spark."""
+        yield from self._opened().run(key[0], rows)
+
+    def _opened(self) -> Any:
+        """Return the level, which is loaded for the first shard."""
         if self._level is None:
             self._level = pickle.loads(self._content)
             self._level.open(self._headers, self._segments)
-        yield from self._level.run(key[0], rows)
+        return self._level
 
     def close(self) -> None:
         """Close the level; called by Spark after the last shard."""
         if self._level is not None:
             self._level.close()
+
+
+class FrameLevelProcessor(LevelProcessor):
+    """Processor of a level on packets as rows of pandas data frames."""
+
+    def handleInputRows(
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: ARG002
+    ) -> Iterator[Any]:
+        yield from self._opened().run_frames(key[0], rows)
+
+
+PROCESSORS: Mapping[LevelAdapter, type[LevelProcessor]] = {
+    LevelAdapter.ROWS: LevelProcessor,
+    LevelAdapter.FRAMES: FrameLevelProcessor,
+}
+"""The class of processor for each adapter."""

@@ -12,8 +12,8 @@ A shard of a step has at most one copy. Spark removes the folder at its end.
 PySpark's `MapState` sends a request for each key and waits for the answer. The JVM answers requests
 in order, so `PipelinedCalls` sends requests ahead of the answers. A call then takes half the time,
 and a small call a quarter. `PipelinedCalls` uses the internal client of PySpark, see
-`pyspark.sql.streaming.map_state_client`, only with the versions for which `SparkVersion` says that
-the protocol is known. With other versions `PublicCalls` makes the calls that PySpark documents.
+`pyspark.sql.streaming.map_state_client`, only if `SparkCapabilities` says that the protocol is
+known. Else `PublicCalls` makes the calls that PySpark documents.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ import pyspark.sql.streaming.proto.StateMessage_pb2 as messages
 from pyspark.errors import PySparkException
 
 from flow.engine.spark.session.session_settings import has_speedups
+from flow.engine.spark.session.spark_capabilities import spark_capabilities
 from flow.engine.spark.session.spark_failures import NO_SPACE, RunDisks, StateLost
-from flow.engine.spark.session.versions import installed_version
 from flow.engine.state.step_state import Header
 from flow.engine.state.store import FIRST_BLOCK, PROGRESS_SEGMENT, pack, unpack
 from flow.errors import EngineError
@@ -309,8 +309,8 @@ _HEAD = struct.Struct("!ii")
 
 
 def state_calls(state: Any) -> StateCalls:
-    """Return pipelined calls if PySpark's version and `FLOW_SPEEDUPS` allow, else public calls."""
-    is_known = installed_version().has_known_protocol
+    """Return pipelined calls of a known protocol, unless `FLOW_SPEEDUPS` is off, or public ones."""
+    is_known = spark_capabilities().has_known_protocol
     return PipelinedCalls(state) if is_known and has_speedups() else PublicCalls(state)
 
 

@@ -46,10 +46,11 @@ from flow.engine.spark.input_frames import (
     refuse_stateful_frames,
     with_frames,
 )
-from flow.engine.spark.level_processor import LevelProcessor, SparkLevel
+from flow.engine.spark.level_processor import PROCESSORS, SparkLevel
 from flow.engine.spark.session.jvm import SPARK_LOG
 from flow.engine.spark.session.session import check_python_of, query_conf, quiet_query
 from flow.engine.spark.session.session_settings import cores_of
+from flow.engine.spark.session.spark_capabilities import LevelAdapter, spark_capabilities
 from flow.engine.spark.session.spark_failures import (
     JVM_ERRORS,
     SESSION_STOPPED,
@@ -59,7 +60,6 @@ from flow.engine.spark.session.spark_failures import (
     jvm_needed,
     spark_problem,
 )
-from flow.engine.spark.session.versions import installed_version
 from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, end_partition
 from flow.engine.spark.ticker import FeedServer, TickReading
 from flow.engine.temporary import temporary_directory
@@ -281,6 +281,7 @@ class StreamingRun:
         writing = TaskWriting(
             identity.run_id, left_out, identity.first_epoch, rewinds=identity.rewinds
         )
+        adapter = LevelAdapter(identity.adapter)
         frame = self.spark.readStream.format(ticker).load()
         frame = with_frames(frame, self.plan, self._shipped, self._layout)
         if not last:
@@ -296,9 +297,9 @@ class StreamingRun:
                 task_writing,
                 self._checkpoint.storage.root,
             )
-            processor = LevelProcessor(pickle.dumps(level))
-            frame = frame.groupBy("shard").transformWithState(
-                processor, PACKET_DDL, "Append", "None"
+            run_level = getattr(frame.groupBy("shard"), adapter.value)
+            frame = run_level(
+                PROCESSORS[adapter](pickle.dumps(level)), PACKET_DDL, "Append", "None"
             )
         return frame
 
@@ -346,7 +347,7 @@ class StreamingRun:
 
         Otherwise the feed ends it, for sources of Spark after an epoch in which they had no data.
         """
-        can_end = installed_version().has_admission
+        can_end = spark_capabilities().has_admission
         return can_end and self.settings.only_available and bool(self.plan.frames)
 
     def _explained(self, error: BaseException | None) -> FlowError:

@@ -35,7 +35,8 @@ from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
 from flow.engine.spark.epochs import EpochTimer
-from flow.engine.spark.session.versions import forget_zip_importers, installed_version
+from flow.engine.spark.session.spark_capabilities import spark_capabilities
+from flow.engine.spark.session.versions import forget_zip_importers
 from flow.engine.spark.shipping import Layout, ShippedPlan
 from flow.engine.state.store import read_seeds, seed_files
 from flow.engine.steps.reading import Reading, read_split, share
@@ -74,7 +75,7 @@ class Ticker:
 class TickerReader(DataSourceStreamReader):
     """Spark's reader of the feed: offsets are planned in the driver, packets read in workers.
 
-    A subclass has ``latestOffset``, whose contract depends on the version of Spark.
+    A subclass has ``latestOffset``, which has two contracts.
     """
 
     def __init__(self, ticker: Ticker) -> None:
@@ -117,7 +118,7 @@ class TickerReader(DataSourceStreamReader):
 
 
 class RememberingReader(TickerReader):
-    """A reader for Spark before 4.2, which does not pass the start of the next epoch.
+    """A reader for a Spark without admission, which does not pass the start of the next epoch.
 
     Spark logs each offset that the reader returns as the end of an epoch, before it asks for the
     next. So the start of the next epoch is the last returned offset; in the first call of a query,
@@ -135,7 +136,7 @@ class RememberingReader(TickerReader):
 
 
 def admitting_reader() -> type[TickerReader]:
-    """Return the class of a reader since Spark 4.2, to which Spark passes the start of an epoch."""
+    """Return the class of a reader with admission, to which Spark passes the start of an epoch."""
     from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 
     class AdmittingReader(TickerReader, SupportsTriggerAvailableNow):
@@ -211,7 +212,7 @@ class FeedServer:
             logged_offset=logged_offset,
             reader=pickle.dumps(reading),
         )
-        has_admission = installed_version().has_admission
+        has_admission = spark_capabilities().has_admission
         return ticker_source(ticker, admitting_reader() if has_admission else RememberingReader)
 
     def release(self) -> None:

@@ -12,7 +12,7 @@ from tests.support.maven import jars_of
 from tests.support.programs import printed_by
 
 # Maven Central has none for Spark 4.3; that of 4.2 serves it.
-RELEASE = "4.1.1" if installed_version().number == (4, 1) else "4.2.0"
+RELEASE = "4.1.1" if installed_version().startswith("4.1.") else "4.2.0"
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{RELEASE}"
 COUNT = 500
 KEYS = 7

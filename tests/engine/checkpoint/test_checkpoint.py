@@ -7,6 +7,7 @@ import os
 import stat
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -57,15 +58,16 @@ def test_nobody_else_can_enter_a_checkpoint(tmp_path: Path) -> None:
 
 def test_an_identity_survives_a_round_trip() -> None:
     places = {"v": 1}, {"v": 2}, {"fingerprint": {}}, ("a", "b"), 3, ((8, {"fingerprint": 1}),)
-    identity = Identity("f", "r", 4, 2, "4.3.0", 1, 7, *places)
+    identity = Identity("f", "r", 4, 2, "4.3.0", "transformWithState", 1, 7, *places)
     assert Identity.from_json(json.loads(json.dumps(identity.to_json())), "x") == identity
-    assert (identity.spark, Identity("f", "r", 4, 2, "4.3.0").spark) == ("spark-1", "spark")
+    first = Identity("f", "r", 4, 2, "4.3.0", "transformWithState")
+    assert (identity.spark, first.spark) == ("spark-1", "spark")
 
 
 #   epochs    3  4  5  |  6  7  |  8
 #   recovery  one      |  two   |  three
 def test_an_identity_records_its_state_at_earlier_epochs() -> None:
-    one = Identity("f", "r", 4, 2, "4.3.0", recovery="one")
+    one = Identity("f", "r", 4, 2, "4.3.0", "transformWithState", recovery="one")
     two = one.admitting("two", ("old",), [3, 4, 5])
     assert (two.recovery, two.dropping, two.earlier) == ("two", ("old",), ((5, "one"),))
     failed = two.admitting("failed", (), [3, 4, 5])
@@ -85,7 +87,8 @@ def test_plans_of_undone_epochs_fit_only_the_flow_that_they_were_made_for() -> N
         known = {"inputs": {"a": 1}, "tables": {}, "keyed": {"w": wait}, **others}
         return {"graph": code, "names": {}, "fingerprint": known}
 
-    made = Identity("f", "r", 4, 2, "4.3.0", recovery=flow("wrong")).set_back(3, ("plan",))
+    first = Identity("f", "r", 4, 2, "4.3.0", "transformWithState", recovery=flow("wrong"))
+    made = first.set_back(3, ("plan",))
     assert made.admitting(flow("right", "9s"), (), [3]).undone == ("plan",)
     for others in ({"inputs": {}}, {"tables": {"t": 1}}, {"keyed": {"w": "5s", "x": "1s"}}):
         other = made.admitting(flow("wrong", **others), (), [3])
@@ -93,7 +96,7 @@ def test_plans_of_undone_epochs_fit_only_the_flow_that_they_were_made_for() -> N
 
 
 def test_a_checkpoint_of_a_newer_spark_is_refused_and_one_of_an_older_spark_continues() -> None:
-    made = Identity("f", "r", 4, 2, "4.2.1")
+    made = Identity("f", "r", 4, 2, "4.2.1", "transformWithState")
     for spark_version in ("4.2.0", "4.2.1", "4.3.0", "5.0.0"):
         check_spark_version(made, spark_version, "x")
     with pytest.raises(CheckpointError) as caught:
@@ -101,4 +104,15 @@ def test_a_checkpoint_of_a_newer_spark_is_refused_and_one_of_an_older_spark_cont
     assert str(caught.value) == (
         "checkpoints/f was last written with Spark 4.2.1, and Spark 4.1.4 is older: use Spark 4.2 "
         "or newer, or start again with an empty directory"
+    )
+
+
+def test_a_checkpoint_needs_a_pyspark_with_its_adapter() -> None:
+    """A vendor's Spark 4.0 may have an adapter that other 4.0 lack."""
+    made = Identity("f", "r", 4, 2, "4.0.1", "transformWithStateInTables")
+    with pytest.raises(CheckpointError) as caught:
+        check_spark_version(made, "4.3.0", "checkpoints/f")
+    assert str(caught.value) == (
+        "checkpoints/f was made with transformWithStateInTables of PySpark, which PySpark "
+        f"{pyspark.__version__} lacks: use the Spark that wrote it, 4.0.1"
     )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flow.engine.spark.level_processor import LevelProcessor, cloudpickle
+import pytest
+
+from flow.engine.spark.level_processor import PROCESSORS, cloudpickle
+from flow.engine.spark.session.spark_capabilities import LevelAdapter
 from tests.support.programs import printed_by
 
 MAKE_AND_ASK = """
@@ -27,9 +30,12 @@ print(json.dumps({"asked": handle.asked, "imported": sorted(imported)}))
 """
 
 
-def test_the_processor_is_made_without_imports_of_this_project_or_the_flow(tmp_path: Path) -> None:
+@pytest.mark.parametrize("adapter", PROCESSORS)
+def test_the_processor_is_made_without_imports_of_this_project_or_the_flow(
+    adapter: LevelAdapter, tmp_path: Path
+) -> None:
     content = b"what a worker reads when the first packets come"
-    (tmp_path / "processor").write_bytes(cloudpickle.dumps(LevelProcessor(content)))
+    (tmp_path / "processor").write_bytes(cloudpickle.dumps(PROCESSORS[adapter](content)))
     assert printed_by("-I", "-c", MAKE_AND_ASK, tmp_path / "processor") == (
         '{"asked": [["headers", "step string", "content binary"], '
         '["segments", "step string, number int", "content binary"]], "imported": []}\n'

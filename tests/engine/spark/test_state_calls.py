@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyspark.sql.streaming.proto.StateMessage_pb2 as messages
@@ -15,7 +16,7 @@ from pyspark.sql.streaming.stateful_processor import MapState
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 from pyspark.sql.types import StructType
 
-from flow.engine.spark.session.versions import version_of
+from flow.engine.spark.session.spark_capabilities import spark_capabilities
 from flow.engine.spark.spark_store import (
     AHEAD,
     PipelinedCalls,
@@ -29,16 +30,15 @@ PICKLER = CPickleSerializer()
 
 
 class Server(threading.Thread):
-    """Keeps a map in a dict, and answers one request after the other over a Unix socket."""
+    """Keeps a map in a dict, and answers one request after the other over a local socket."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self) -> None:
         super().__init__(daemon=True)
         self.kept: dict[Any, Any] = {}
         self.refused: set[Any] = set()
         self.requests = 0
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(path)
-        self._socket.listen()
+        self._socket = socket.create_server(("localhost", 0))
+        self.port: int = self._socket.getsockname()[1]
         self.start()
 
     def run(self) -> None:
@@ -73,14 +73,14 @@ class Server(threading.Thread):
 
 
 @pytest.fixture
-def server(tmp_path: Any) -> Server:
-    return Server(f"{tmp_path}/state")
+def server() -> Server:
+    return Server()
 
 
 @pytest.fixture
-def state(server: Server, tmp_path: Any) -> Iterator[MapState]:
+def state(server: Server) -> Iterator[MapState]:
     key = StructType().add("step", "string").add("number", "integer")
-    client = StatefulProcessorApiClient(f"{tmp_path}/state", StructType())
+    client = StatefulProcessorApiClient(server.port, StructType())
     value = StructType().add("content", "binary")
     yield MapState(MapStateClient(client, key, value), "segments")
     client.sockfile.close()
@@ -98,13 +98,11 @@ def test_calls_are_pipelined_with_a_supported_pyspark(state: MapState) -> None:
     assert isinstance(state_calls(state), PipelinedCalls)
 
 
-@pytest.mark.parametrize("version", ["4.0.5", "4.4.0", "5.0.0.dev1"])
-def test_other_pyspark_versions_use_public_calls(
-    state: MapState, version: str, monkeypatch: pytest.MonkeyPatch
+def test_calls_of_an_unknown_protocol_are_public(
+    state: MapState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "flow.engine.spark.spark_store.installed_version", lambda: version_of(version)
-    )
+    unknown = replace(spark_capabilities(), has_known_protocol=False)
+    monkeypatch.setattr("flow.engine.spark.spark_store.spark_capabilities", lambda: unknown)
     assert isinstance(state_calls(state), PublicCalls)
 
 

@@ -24,7 +24,7 @@ from flow.engine.epoch.context import Control
 from flow.engine.feed.feed import Feed, FeedEnd, FeedSettings
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.spark import ticker
-from flow.engine.spark.session.versions import installed_version
+from flow.engine.spark.session.spark_capabilities import spark_capabilities
 from flow.engine.spark.shipping import Layout, ShippedPlan
 from flow.engine.spark.ticker import (
     HOST,
@@ -92,12 +92,12 @@ def servers() -> Iterator[list[FeedServer]]:
         server.close()
 
 
-@pytest.fixture(params=sorted({False, installed_version().has_admission}))
+@pytest.fixture(params=sorted({False, spark_capabilities().has_admission}))
 def has_admission(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """The reader of this or an older version of Spark, in the place of the version's own."""
-    version = replace(installed_version(), has_admission=request.param)
-    monkeypatch.setattr(ticker, "installed_version", lambda: version)
-    return version.has_admission
+    """The reader with or without admission, in the place of PySpark's own."""
+    found = replace(spark_capabilities(), has_admission=request.param)
+    monkeypatch.setattr(ticker, "spark_capabilities", lambda: found)
+    return found.has_admission
 
 
 def source_of(server: FeedServer, logged: Json) -> type[DataSource]:

@@ -28,7 +28,7 @@ class Logs:
 
 
 def test_epochs_of_a_later_generation_go_on_counting() -> None:
-    identity = Identity("f", "r", 4, 1, "4.3.0", generation=1, first_epoch=40)
+    identity = Identity("f", "r", 4, 1, "4.3.0", "transformWithState", generation=1, first_epoch=40)
     checkpoint = CheckpointReader(cast("Any", Logs()), identity)
     assert (checkpoint.committed, checkpoint.batch(41)) == ([40, 41], 1)
     assert checkpoint.identity.log_file("commits", 41) == "spark-1/commits/1"

@@ -83,7 +83,8 @@ class StubReader(CheckpointReader):
 
 
 def kept(files: Files) -> StubReader:
-    return StubReader(cast("Any", files), Identity("f", "r", 4, 1, "4.3.0"))
+    identity = Identity("f", "r", 4, 1, "4.3.0", "transformWithState")
+    return StubReader(cast("Any", files), identity)
 
 
 @pytest.mark.parametrize(

@@ -44,12 +44,19 @@ from flow.engine.spark.session.session_settings import (
     SPEEDUPS_OF_WORKERS,
     SPEEDUPS_VARIABLE,
     cores_of,
+    has_jvm,
     has_speedups,
     is_local,
     is_local_master,
     is_remote,
     java_of,
     local_tasks,
+)
+from flow.engine.spark.session.spark_capabilities import (
+    RefusedSettings,
+    SessionCapabilities,
+    file_managers,
+    reads_state,
 )
 from flow.engine.spark.session.spark_failures import JVM_ENDED, JVM_ERRORS, is_stopped
 from flow.engine.spark.session.versions import cause_in, check_java, check_same_version
@@ -122,6 +129,7 @@ _STATE_SERVER = (
 which made the log grow by gigabytes in a month."""
 _NOISY = (
     _STATE_SERVER,
+    _STATE_SERVER.replace("PySpark", "Pandas"),  # Its name in Spark 4.0.
     # At the start of a query with state, also if adaptive execution is off.
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     # At the end of a query between two epochs.
@@ -131,14 +139,10 @@ _DRIVERS_WORKERS = "pyspark.sql.streaming.*"
 """The modules of workers that run no step and report their errors to Spark: one prints five lines
 as Spark prepares a step with state, one a traceback as Spark closes its connection."""
 
-_ON_THIS_MACHINE: Mapping[str, str] = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    ),
-}
-"""Settings for a checkpoint on a local file system. A rename is atomic with each of Spark's file
-managers there, and the default manager starts three processes for each file."""
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+"""The setting of Spark's file manager, which for a checkpoint on a local file system is the one by
+`FileSystem`. A rename is atomic with each of Spark's file managers there, and the default manager
+starts three processes for each file."""
 
 _FEW_ROWS: Mapping[str, str] = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Settings for a query whose rows are packets, of which there are few. Spark generates code to
@@ -404,6 +408,18 @@ def check_session(spark: Any, *, is_batch: bool) -> None:
         java_of(spark, "a streaming flow")
 
 
+def session_capabilities(spark: Any) -> SessionCapabilities:
+    """Return the capabilities of a session, whose settings are changed on trial."""
+    has = has_jvm(spark)
+    refused: tuple[str, ...] = ()
+    try:
+        with query_conf(spark, 1):
+            pass
+    except RefusedSettings as error:
+        refused = error.names
+    return SessionCapabilities(has, has and reads_state(spark._jvm), refused)
+
+
 def check_python_of(spark: SparkSession) -> None:
     """Check that the interpreter of a session's workers exists on the driver.
 
@@ -512,6 +528,8 @@ def query_conf(
 ) -> Iterator[None]:
     """Set the configuration of a flow's query, and restore the old one at the end.
 
+    Settings that have their values already are left as they are.
+
     A checkpoint keeps some settings of its first epoch for its whole life: the RocksDB state store,
     changelog checkpointing, checkpoint format 2, and bounded memory.
 
@@ -522,10 +540,14 @@ def query_conf(
         local: True if the checkpoint is on a file system of this machine.
         only_packets: True if all rows that Spark processes are packets.
         extra: settings of this query alone.
+
+    Raises:
+        RefusedSettings: when the session refuses to set one to another value.
     """
     wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions), **(extra or {})}
     if local:
-        wanted.update(_ON_THIS_MACHINE)
+        managers = file_managers(java_of(spark, "a checkpoint"))
+        wanted[_FILE_MANAGER] = f"{managers}.FileSystemBasedCheckpointFileManager"
     if only_packets:
         wanted.update(_FEW_ROWS)
     if kept_epochs is not None:
@@ -542,11 +564,25 @@ def query_conf(
 def _changed(
     conf: Any, remove: Callable[[str], object], wanted: Mapping[str, str]
 ) -> Iterator[None]:
-    """Change a configuration in the block, and restore the old one at its end."""
-    before = {name: conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        conf.set(name, value)
+    """Change a configuration in the block, and restore the old one at its end.
+
+    Raises:
+        RefusedSettings: when a setting cannot be set, and has another value.
+    """
+    before: dict[str, str | None] = {}
+    refused = {}
     try:
+        for name, value in wanted.items():
+            old = conf.get(name, None)
+            if old == value:
+                continue
+            try:
+                conf.set(name, value)
+                before[name] = old
+            except (PySparkException, Py4JJavaError):  # The type depends on the session.
+                refused[name] = value
+        if refused:
+            raise RefusedSettings(refused)
         yield
     finally:
         # If the JVM has ended, the original failure must stay visible.

@@ -113,6 +113,11 @@ def is_remote(spark: object) -> bool:
     return type(spark).__module__.startswith(_REMOTE)
 
 
+def has_jvm(spark: Any) -> bool:
+    """Return True if this process reaches the JVM of a session; Spark Connect has no attribute."""
+    return getattr(spark, "_jvm", None) is not None
+
+
 def java_of(spark: Any, purpose: str) -> Any:
     """Return the entry to the Java classes of a session's JVM, by Py4J.
 
@@ -121,10 +126,11 @@ def java_of(spark: Any, purpose: str) -> Any:
         purpose: for the error: what needs the JVM, such as "a checkpoint".
 
     Raises:
-        EnvironmentProblem: if there is no session, or one of Spark Connect.
+        EnvironmentProblem: if there is no session, or this process does not reach its JVM.
     """
-    if spark is None or is_remote(spark):
-        who = "a program without a session" if spark is None else "a session of Spark Connect"
+    if not has_jvm(spark):
+        who = "a session of Spark Connect" if is_remote(spark) else "this session"
+        who = "a program without a session" if spark is None else who
         raise EnvironmentProblem(
             f"{purpose} needs Spark's JVM, which {who} does not reach: run "
             "the program with spark-submit, or on a session without remote()"

@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from zipimport import zipimporter
@@ -36,55 +35,12 @@ _SIGNS = {
 logger = logging.getLogger("flow")
 
 
-@dataclass(frozen=True)
-class SparkVersion:
-    """A minor version of Spark, with the properties that flows depend on.
+SUPPORTED = ("4.0", "4.1", "4.2", "4.3")
+"""The minor versions of Spark that flows are tested with, in order.
 
-    Attributes:
-        major: major version.
-        minor: minor version.
-        has_streaming: True if flows run as streaming queries. Before 4.1, PySpark passes rows to
-            stateful processors as pandas data frames only.
-        has_admission: True if a source in Python gets the offset that an epoch starts from, and
-            can end with Spark's trigger for available data. Before 4.2, that trigger would make
-            Spark read the data of all other sources in one epoch.
-        has_known_protocol: True if `flow.engine.spark.spark_store.PipelinedCalls` was tested with
-            the internal protocol of this version's state.
-        late_imports: modules that PySpark imports in a worker's first task.
-    """
-
-    major: int
-    minor: int
-    has_streaming: bool = True
-    has_admission: bool = True
-    has_known_protocol: bool = True
-    late_imports: tuple[str, ...] = ()
-
-    @property
-    def number(self) -> tuple[int, int]:
-        """Major and minor version."""
-        return self.major, self.minor
-
-    @property
-    def name(self) -> str:
-        """Major and minor version, separated by a dot."""
-        return f"{self.major}.{self.minor}"
-
-
-# Up to 4.2, each write of state asks this module whether NumPy is installed.
-_TESTING = ("pyspark.testing.utils",)
-
-SUPPORTED = (
-    SparkVersion(4, 0, False, False, False, _TESTING),
-    SparkVersion(4, 1, True, False, True, _TESTING),
-    SparkVersion(4, 2, late_imports=_TESTING),
-    SparkVersion(4, 3),
-)
-"""The supported versions, in order."""
-
-_OLDEST_STREAMING = next(version for version in SUPPORTED if version.has_streaming)
-_NEWEST = SUPPORTED[-1]
-_WAYS_OUT = f"install pyspark>={_OLDEST_STREAMING.name},<{_NEWEST.major}.{_NEWEST.minor + 1}"
+Older ones are refused by their number, because a batch on them was never compared with the other
+engines. `flow.engine.spark.session.spark_capabilities` probes all else that differs.
+"""
 
 
 def parse_version(text: str) -> tuple[int, int]:
@@ -102,55 +58,42 @@ def parse_version(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+_MAJOR, _MINOR = parse_version(SUPPORTED[-1])
+WAY_OUT = f"install pyspark>={SUPPORTED[0]},<{_MAJOR}.{_MINOR + 1}"
+"""The remedy for an unsupported version of PySpark."""
+
+
+def is_supported(text: str) -> bool:
+    """Return True if flows are tested with the minor version in the text of a version."""
+    return parse_version(text) in map(parse_version, SUPPORTED)
+
+
 @cache
-def installed_version() -> SparkVersion:
-    """Return the installed version of PySpark; for a newer one, the properties of the newest.
+def installed_version() -> str:
+    """Return the version of the installed PySpark, with a warning in the log for a newer one.
 
     Raises:
         EnvironmentProblem: if PySpark is missing, or older than the supported versions.
     """
-    return version_of(_installed())
-
-
-def version_of(text: str) -> SparkVersion:
-    """Return the supported version for the text of a version; for a newer one, the newest.
-
-    Raises:
-        EnvironmentProblem: if the version is older than the supported ones.
-    """
-    number = parse_version(text)
-    for version in SUPPORTED:
-        if version.number == number:
-            return version
-    if number < SUPPORTED[0].number:
+    version = _installed()
+    if parse_version(version) < parse_version(SUPPORTED[0]):
         raise EnvironmentProblem(
-            f"flows run on Spark {_OLDEST_STREAMING.name} to {_NEWEST.name}, and as a batch on "
-            f"{SUPPORTED[0].name} too; PySpark {text} is installed: {_WAYS_OUT}"
+            f"flows run on Spark {SUPPORTED[0]} to {SUPPORTED[-1]}; PySpark {version} is "
+            f"installed: {WAY_OUT}"
         )
-    logger.warning(
-        "PySpark %s is newer than the newest version that flows were tested with, %s; if a run "
-        "fails, %s",
-        *(text, _NEWEST.name, _WAYS_OUT),
-    )
-    return SparkVersion(*number, has_known_protocol=False)
-
-
-def check_streaming() -> None:
-    """Check that the installed version of PySpark can run streaming queries of flows.
-
-    Raises:
-        EnvironmentProblem: if PySpark is missing, or too old.
-    """
-    if not installed_version().has_streaming:
-        raise EnvironmentProblem(
-            f"streaming flows and checkpoints need Spark {_OLDEST_STREAMING.name} to "
-            f"{_NEWEST.name}; PySpark {_installed()}, which is installed, runs a flow as a batch "
-            f"only, without recovery= and trigger=: {_WAYS_OUT}"
+    if not is_supported(version):
+        logger.warning(
+            "PySpark %s is newer than the newest version that flows were tested with, %s; if a run "
+            "fails, %s",
+            *(version, SUPPORTED[-1], WAY_OUT),
         )
+    return version
 
 
 def check_same_version(spark: Any) -> None:
     """Check that a session runs the version of Spark that is installed as PySpark.
+
+    PySpark sends plans and pickles to another Spark without a check, which may read them otherwise.
 
     Args:
         spark: the session.
@@ -170,7 +113,7 @@ def _installed() -> str:
         module: Any = importlib.import_module("pyspark")
     except ImportError as error:
         raise EnvironmentProblem(
-            f"PySpark cannot be imported ({error}): {_WAYS_OUT.replace('pyspark', 'pyspark[sql]')}"
+            f"PySpark cannot be imported ({error}): {WAY_OUT.replace('pyspark', 'pyspark[sql]')}"
         ) from error
     if not hasattr(module, "__path__"):
         raise EnvironmentProblem(f"{module.__file__} hides the package 'pyspark': rename that file")

@@ -12,42 +12,12 @@ import pytest
 
 from flow import Dataflow, run
 from flow.engine.spark.session.versions import (
-    SUPPORTED,
+    WAY_OUT,
     check_same_version,
-    check_streaming,
     installed_version,
-    version_of,
+    is_supported,
 )
 from flow.errors import EnvironmentProblem
-
-
-def test_each_supported_version_has_its_properties() -> None:
-    properties = {version.name: version.has_streaming for version in SUPPORTED}
-    assert properties == {"4.0": False, "4.1": True, "4.2": True, "4.3": True}
-
-
-def test_the_installed_version_is_supported() -> None:
-    assert pyspark.__version__.startswith(f"{installed_version().name}.")
-
-
-@pytest.mark.parametrize("text", ["3.5.9", "2.4.8"])
-def test_an_older_version_is_refused_with_the_supported_ones(text: str) -> None:
-    with pytest.raises(EnvironmentProblem) as caught:
-        version_of(text)
-    assert str(caught.value) == (
-        "flows run on Spark 4.1 to 4.3, and as a batch on 4.0 too; "
-        f"PySpark {text} is installed: install pyspark>=4.1,<4.4"
-    )
-
-
-def test_a_newer_version_gets_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "flow"):
-        newer = version_of("4.4.0")
-    assert (newer.name, newer.has_streaming, newer.has_known_protocol) == ("4.4", True, False)
-    assert caplog.messages == [
-        "PySpark 4.4.0 is newer than the newest version that flows were tested with, 4.3; if a run "
-        "fails, install pyspark>=4.1,<4.4"
-    ]
 
 
 @pytest.fixture(autouse=True)
@@ -62,14 +32,33 @@ def set_installed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     installed_version.cache_clear()
 
 
-def test_spark_4_0_runs_no_streaming_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_installed(monkeypatch, "4.0.2")
+def test_the_installed_version_is_supported() -> None:
+    assert installed_version() == pyspark.__version__
+    assert is_supported(pyspark.__version__)
+
+
+@pytest.mark.parametrize("text", ["3.5.9", "2.4.8"])
+def test_an_older_version_is_refused_with_the_supported_ones(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_installed(monkeypatch, text)
     with pytest.raises(EnvironmentProblem) as caught:
-        check_streaming()
+        installed_version()
     assert str(caught.value) == (
-        "streaming flows and checkpoints need Spark 4.1 to 4.3; PySpark 4.0.2, which is installed, "
-        "runs a flow as a batch only, without recovery= and trigger=: install pyspark>=4.1,<4.4"
+        f"flows run on Spark 4.0 to 4.3; PySpark {text} is installed: install pyspark>=4.0,<4.4"
     )
+
+
+def test_a_newer_version_gets_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    set_installed(monkeypatch, "4.4.0")
+    with caplog.at_level(logging.WARNING, "flow"):
+        assert installed_version() == "4.4.0"
+    assert caplog.messages == [
+        "PySpark 4.4.0 is newer than the newest version that flows were tested with, 4.3; if a run "
+        f"fails, {WAY_OUT}"
+    ]
 
 
 def test_run_checks_the_version_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
