@@ -87,7 +87,8 @@ def write_views() -> None:
 
 
 IDENTITY = {"version": 2, "flow_id": "f"}
-JOURNAL: Any = SimpleNamespace(CHANGE="change.json", root="ckpt", read=lambda _: {"version": 2})
+STORAGE = SimpleNamespace(read=lambda _: {"version": 2})
+JOURNAL: Any = SimpleNamespace(CHANGE="change.json", root="ckpt", storage=STORAGE)
 STATE = "the state of step 's'"
 KINDS: dict[str, tuple[Callable[[], object], type[FlowError], str, str]] = {
     "identity": (
