@@ -192,14 +192,15 @@ class EpochState:
         number: int | None = None,
     ) -> Iterator[tuple[str, int, int, bytes]]:
         from flow.engine.spark.session.session import query_conf
+        from flow.engine.spark.session.session_settings import has_jvm
         from flow.engine.spark.session.spark_capabilities import reads_state
 
         checkpoint = self.checkpoint
         layout = checkpoint.layout
-        if not reads_state(checkpoint.spark._jvm):
+        if has_jvm(checkpoint.spark) and not reads_state(checkpoint.spark._jvm):
             raise StateUnreadable(
-                f"Spark {checkpoint.spark.version} cannot read the state in a checkpoint, as "
-                "Spark 4.1 and later can: use one of them for this tool"
+                f"Spark {checkpoint.spark.version} cannot read the state that it keeps for a flow: "
+                "this tool needs a checkpoint of Spark 4.1 or later"
             )
         try:
             with (

@@ -86,8 +86,8 @@ def test_the_process_prints_its_answer_only(checkpoint: Path, spark: SparkSessio
     whole = reads_state(spark._jvm)
     unread = (
         "the state's files are whole, and their contents not read: Spark "
-        f"{spark.version} cannot read the state in a checkpoint, as Spark 4.1 and later can: use "
-        "one of them for this tool\n"
+        f"{spark.version} cannot read the state that it keeps for a flow: this tool needs a "
+        "checkpoint of Spark 4.1 or later\n"
     )
     expected = f"{checkpoint} is whole\n" if whole else unread
     assert (done.stdout, done.stderr) == (expected, "")

@@ -62,12 +62,14 @@ def check_settled(storage: Storage) -> None:
 
 
 def check_spark_version(identity: Identity, spark_version: str, root: str) -> None:
-    """Check that no newer version of Spark has written a checkpoint, and that it can be resumed.
+    """Check that Spark can read a checkpoint, and that PySpark can resume it.
 
-    Versions count here, because an older Spark may misread the files of a newer one.
+    Versions count here, because an older Spark may misread the files of a newer one. Spark 4.0 puts
+    another number into its snapshots of state than later versions, which refuse them.
 
     Raises:
-        CheckpointError: when a newer minor version has, or PySpark lacks the checkpoint's adapter.
+        CheckpointError: when a newer minor version or Spark 4.0 has written the checkpoint, or
+            PySpark lacks its adapter.
     """
     written, reading = parse_version(identity.spark_version), parse_version(spark_version)
     if written > reading:
@@ -75,6 +77,11 @@ def check_spark_version(identity: Identity, spark_version: str, root: str) -> No
             f"{root} was last written with Spark {identity.spark_version}, and Spark "
             f"{spark_version} is older: use Spark {written[0]}.{written[1]} or newer, or start "
             "again with an empty directory"
+        )
+    if written < reading and written == (4, 0):
+        raise CheckpointError(
+            f"{root} was written with Spark {identity.spark_version}, and Spark {spark_version} "
+            "cannot read the state of 4.0: use Spark 4.0, or start again with an empty directory"
         )
     if identity.adapter not in (adapter.value for adapter in spark_capabilities().adapters):
         raise CheckpointError(
