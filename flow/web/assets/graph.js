@@ -195,7 +195,7 @@ export class FlowGraph {
     const kind = step.runs ? `${step.operator} · ${step.runs}` : step.operator;
     const rows = isSmall ? ["name", "flow"] : ["name", "kind", "flow", "small", "small", "small"];
     const lines = rows.map((row, at) => svg("text", { x: isSmall ? 8 : 12, y: (isSmall ? 18 : 21) + at * LINE }, row));
-    if (!isSmall) lines[1].textContent = cut(kind, 24);
+    if (!isSmall) lines[1].textContent = cut(kind, step.level ? 20 : 28); // Beside the label of a shuffle.
     const loss = svg("text", { x: width - 10, y: isSmall ? 18 + LINE : 21, "text-anchor": "end" }, "loss");
     const level = svg("text", { x: width - 10, y: 21 + LINE, "text-anchor": "end" }, "kind", isSmall ? "" : step.level ? `shuffle ${step.level}` : "");
     const busy = svg("rect", { x: 8, y: tall - 8, height: 4, width: 0, rx: 2 }, "busy");
