@@ -24,6 +24,7 @@ MODULES = (
     "flow.operators",
     "flow.operators.dead_letters",
     "flow.testing",
+    "flow.testing.connectors",
     "flow.connectors.dataframe",
     "flow.connectors.files",
     "flow.connectors.items",

@@ -28,6 +28,7 @@ def public_modules() -> list[str]:
     return [
         *("flow", "flow.operators", "flow.testing", "flow.views", "flow_windowing", "recovery"),
         *("flow.monitoring.lineage", "flow.monitoring.otel", "flow.operators.dead_letters"),
+        "flow.testing.connectors",
         *(f"{CONNECTORS}.{name}" for name in sorted(connectors - {"__pycache__", *SHARED})),
     ]
 

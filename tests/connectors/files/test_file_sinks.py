@@ -150,28 +150,11 @@ def test_a_replay_completes_a_commit_that_crashed_anywhere(
     assert lines(tmp_path) == ["a", "b"]
 
 
-def test_files_of_a_lost_task_attempt_are_not_published(tmp_path: Path) -> None:
-    sink = opened(TextSink(tmp_path))
-    write(sink, 0, 0, ["lost"])
-    publish(sink, 0, ["kept"])
-    assert lines(tmp_path) == ["kept"]
-    assert tree(tmp_path) == ["_flow.json", "epoch=00000000-<run-one>/part-00000.txt"]
-
-
 def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
     sink = opened(TextSink(tmp_path))
     with pytest.raises(SinkError):
         write(sink, 0, 0, ["a"], pa.record_batch({"n": [1]}))
     assert tree(tmp_path) == ["_flow.json"]
-
-
-def test_an_epoch_without_items_writes_nothing(tmp_path: Path) -> None:
-    for sink in (TextSink(tmp_path), ParquetSink(tmp_path), CsvSink(tmp_path)):
-        opened(sink)
-        sink.commit(0, [])
-        publish(sink, 1, [])
-        sink.commit(2, [write(sink, 2, 0)])
-        assert tree(tmp_path) == ["_flow.json"]
 
 
 # --- whose directory it is -----------------------------------------------------------------------

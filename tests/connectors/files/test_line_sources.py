@@ -30,7 +30,6 @@ from flow.connectors.formats.line_parsers import is_utf8
 from flow.connectors.source import BadInput, Source
 from flow.errors import SourceError
 from tests.support.reading_files import (
-    JsonLog,
     first_slice,
     items,
     only_bad,
@@ -173,17 +172,6 @@ def test_json_lines_do_not_depend_on_splits(
     assert_rows_do_not_depend_on_splits(
         partial(JsonLinesSource, schema=schema), path, rows, **splits
     )
-
-
-def test_a_run_resumes_from_any_offset_with_a_new_planner(tmp_path: Path) -> None:
-    for name in "abc":
-        write(tmp_path / f"{name}.txt", "".join(f"{name}{n}\n" for n in range(5)))
-    log = JsonLog()
-    source = TextSource(tmp_path, bytes_per_epoch=4)
-    whole = run(source, 2, log)
-    assert len(whole.items) == 15
-    for end, count in zip(whole.ends, whole.items_at_end, strict=True):
-        assert run(source, 3, log, start=end).items == whole.items[count:]
 
 
 def test_epochs_have_a_limit_of_bytes_and_even_splits(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from flow.connectors.sink import Guarantee
 from flow.connectors.sql.database import Ledger
 from flow.connectors.sql.table_sink import TableSink
 from flow.errors import SinkError
@@ -22,38 +21,9 @@ from tests.support.databases import (
     opened,
     run_epochs,
 )
-from tests.support.writing import OTHER, RUN, publish, write
+from tests.support.writing import OTHER, RUN, publish
 
 # --- epochs --------------------------------------------------------------------------------------
-
-
-def test_a_committed_epoch_is_visible_with_its_number(db: TestDatabase) -> None:
-    sink = db.sink(schema="n bigint")
-    with opened(sink):
-        messages = [write(sink, 0, 0, ns(1, 2)), write(sink, 0, 1, ns(3))]
-        assert db.rows() == []
-        assert epochs(db) == [(full(db), RUN, None)]
-        sink.commit(0, messages)
-        assert db.rows() == [(1,), (2,), (3,)]
-        assert epochs(db) == [(full(db), RUN, 0)]
-        publish(sink, 1, ns(4))
-    assert db.rows() == [(1,), (2,), (3,), (4,)]
-    assert epochs(db) == [(full(db), RUN, 1)]
-    assert sink.guarantee is Guarantee.EXACTLY_ONCE
-
-
-#  run     1           2
-#  epoch   0  1        1  2
-#  commit  x  x crash  x  x
-def test_a_replayed_epoch_is_written_once(db: TestDatabase) -> None:
-    sink = db.sink(schema="n bigint")
-    with opened(sink):
-        publish(sink, 0, ns(1))
-        publish(sink, 1, ns(2))
-        publish(sink, 1, ns(2))
-    assert db.rows() == [(1,), (2,)]
-    run_epochs(db.sink(schema="n bigint"), ns(2), ns(3), first=1)
-    assert db.rows() == [(1,), (2,), (3,)]
 
 
 @pytest.mark.parametrize(
@@ -78,17 +48,6 @@ def test_an_epoch_with_a_refused_row_writes_nothing(db: TestDatabase, bad: list[
     assert db.rows(columns="n") == [(3,), (4,), (7,)]
 
 
-def test_an_epoch_without_rows_changes_nothing(db: TestDatabase) -> None:
-    sink = db.sink(schema="n bigint")
-    with opened(sink):
-        publish(sink, 0, ns(1))
-        publish(sink, 1)
-        publish(sink, 2, [])
-        assert epochs(db) == [(full(db), RUN, 0)]
-        publish(sink, 5, ns(2))
-    assert (db.rows(), epochs(db)) == ([(1,), (2,)], [(full(db), RUN, 5)])
-
-
 #  run     1                       2, set back by one epoch, which takes more now
 #  epoch   0: 1   1: 2             1: 2 3
 @pytest.mark.parametrize("now", [[2, 3], []])
@@ -99,18 +58,6 @@ def test_a_rewound_epoch_with_other_rows_is_refused(db: TestDatabase, now: list[
     with pytest.raises(SinkError, match=message):
         run_epochs(sink, ns(*now), first=1)
     assert db.rows() == [(1,), (2,)]
-
-
-#  run     1              killed   2                 set back by one epoch
-#  epoch   0: 1   1: 2 3           1: 2 4, left out  1: 2 5
-def test_a_rewound_epoch_is_not_mistaken_for_a_replay(db: TestDatabase) -> None:
-    sink = db.sink(schema="n bigint")
-    run_epochs(sink, ns(1), ns(2, 3))
-    run_epochs(sink, ns(2, 4), first=1)  # of a function that gives something else each time
-    message = "holds rows of this run up to epoch 1, and the run was set back to 1: rows would"
-    with pytest.raises(SinkError, match=message):
-        run_epochs(sink, ns(2, 5), first=1, rewinds=1)
-    assert db.rows() == [(1,), (2,), (3,)]
 
 
 #  rewinds   0     1               1 (done again)   2
@@ -143,15 +90,6 @@ def test_a_rewound_run_is_refused_and_the_advice_works(db: TestDatabase, table: 
     db.ask(statement.strip())
     run_epochs(sink, ns(2), ns(3), first=2)
     assert db.rows(f'"{table}"') == rows
-
-
-def test_another_run_adds_its_rows(db: TestDatabase) -> None:
-    sink = db.sink(schema="n bigint")
-    run_epochs(sink, [], ns(1))
-    run_epochs(sink, ns(2), run=OTHER)
-    run_epochs(sink, ns(1), ns(3), first=1)
-    assert db.rows() == [(1,), (2,), (3,)]
-    assert epochs(db) == [(full(db), RUN, 2), (full(db), OTHER, 0)]
 
 
 # --- who writes ----------------------------------------------------------------------------------

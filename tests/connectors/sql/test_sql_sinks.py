@@ -19,13 +19,10 @@ from flow_windowing import EventClock, Retracted, SessionWindower, WindowMetadat
 from tests.support.databases import (
     Postgres,
     TestDatabase,
-    epochs,
-    full,
     kn,
     ns,
     opened,
     rows_after,
-    run_epochs,
 )
 from tests.support.writing import RUN, publish, write
 
@@ -43,16 +40,6 @@ def test_upsert_keeps_the_last_row_of_each_key(db: TestDatabase) -> None:
         assert db.rows() == [("a", 3), ("b", 2), ("c", 4)]
         publish(sink, 1, kn(b=5, d=None))
     assert db.rows() == [("a", 3), ("b", 5), ("c", 4), ("d", None)]
-
-
-def test_upsert_accepts_replayed_epochs_and_rewound_runs(db: TestDatabase) -> None:
-    sink = db.sink(**UPSERT)
-    run_epochs(sink, kn(a=1), kn(a=2, b=1), kn(a=3))
-    run_epochs(sink, kn(a=20, b=1), first=1)
-    assert db.rows() == [("a", 20), ("b", 1)]
-    run_epochs(sink, kn(a=30), first=2)
-    assert db.rows() == [("a", 30), ("b", 1)]
-    assert epochs(db) == [(full(db), RUN, 2)]
 
 
 def test_delete_removes_a_row_in_order(db: TestDatabase) -> None:
