@@ -1,23 +1,30 @@
-"""Arrow types: annotations, types by their leaves, columns as they enter a flow, lossless casts.
+"""Arrow types: annotations, leaves, columns that enter a flow, columns of objects, lossless casts.
 
 PyArrow ships no types, so a type checker of a user's code does not know its classes: it reports
 public signatures that name one of them, and a union with one accepts every argument. For checkers
 `RecordBatch` is ``Any``, and `Expression` is a protocol with a method that only expressions have;
 at run time they are the classes of PyArrow.
 
-Arrow checks its casts between whole numbers, decimals and times. It does not check those with
-floats: it rounds a float to the scale of a decimal, and makes it infinite where a type ends.
+Arrow checks its casts between whole numbers and times. It does not check those with floats: it
+rounds a float to the scale of a decimal, and makes it infinite where a type ends. A decimal with
+more digits than 128 bits hold becomes another number. Nor does PyArrow check the type that it finds
+for objects: beside a date, a number and the hours of a datetime become days.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flow.columns.record_batches import as_objects
 from flow.errors import StepError, first_line, shorten
 
 if TYPE_CHECKING:
@@ -155,6 +162,53 @@ def _microseconds(leaf: Any) -> Any:
     return pa.timestamp("us", leaf.tz) if is_nanos else leaf
 
 
+_NUMBERS = (int, float, Decimal, np.integer, np.float32, np.float16)
+_LISTS = (list, tuple)
+_KINDS: tuple[Any, ...] = (
+    *((bool, np.bool_), _NUMBERS, str, (bytes, bytearray, memoryview)),
+    *(datetime, date, time, timedelta, _LISTS, Mapping),
+)
+"""Kinds of objects, each of which has column types of its own; a subclass comes before its base."""
+_PLAIN_KINDS = frozenset(_KINDS[:4])
+"""Kinds whose objects have no parts that columns lack."""
+
+
+def array_of(values: Sequence[Any]) -> Any:
+    """Return objects as a column of the type that PyArrow finds for them, with the same values.
+
+    Raises:
+        TypeError: the objects are of several kinds, or no column holds one of them as it is.
+        pyarrow.ArrowException, OverflowError: the objects have no common type.
+
+    >>> array_of([1, None, 0.5]).type
+    DataType(double)
+    """
+    _check_kind(values)
+    return pa.array(values)
+
+
+def _check_kind(values: Sequence[Any]) -> None:
+    """Raise a TypeError unless values, and their parts, are of one kind that a column keeps."""
+    types = set(map(type, values)) - {type(None)}
+    kinds = {next((kind for kind in _KINDS if issubclass(one, kind)), one) for one in types}
+    if len(kinds) > 1:
+        names = " and ".join(sorted(one.__name__ for one in types))
+        raise TypeError(f"{names} do not fit one column")
+    if kinds <= _PLAIN_KINDS or types <= {datetime, timedelta}:
+        return
+    present = [value for value in values if value is not None]
+    if Mapping in kinds:
+        for name in dict.fromkeys(chain.from_iterable(present)):
+            _check_kind([value.get(name) for value in present])
+    elif _LISTS in kinds:
+        _check_kind(list(chain.from_iterable(present)))
+    for value in present:
+        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
+            raise TypeError(f"{value} has nanoseconds, which a column of objects has not")
+        if isinstance(value, time) and value.tzinfo is not None:
+            raise TypeError(f"{value} has a time zone, which a column of times has not")
+
+
 _NOT_ZERO = r"^[^eE]*[1-9]"  # Text of a finite number other than zero: "inf" has no digits.
 
 
@@ -183,7 +237,7 @@ def lossless_cast(column: Any, kind: Any, *, is_exact: bool = False) -> Any:
         half = len(column) // 2
         for part in (column.slice(0, half), column.slice(half)) if half else ():
             lossless_cast(part, kind, is_exact=is_exact)  # Raises for the first value.
-        value = ", ".join(map(shorten, column.slice(0, 1).to_pylist()))
+        value = ", ".join(map(shorten, as_objects(column.slice(0, 1))))
         raise ValueError(f"value {value}: {first_line(error)}") from None
 
 
@@ -199,6 +253,8 @@ def _cast(column: Any, kind: Any, is_exact: bool) -> Any:
             _cast(part, part_kind, is_exact)
         return column.cast(with_leaves(found, _text_of_decimals)).cast(kind)
     cast = _through_text(column, kind)
+    if types.is_decimal(kind) and _has_overflowed(column, cast):
+        raise ValueError(f"{kind} has no room for its digits")
     is_kept = types.is_integer(found) and kind != pa.float16()
     if types.is_floating(kind) and not is_kept and _is_changed(column, cast, is_exact):
         raise ValueError(f"the cast of {found} to {kind} changes it")
@@ -231,6 +287,17 @@ def _through_text(column: Any, kind: Any) -> Any:
     ):
         column = column.cast(pa.string())
     return column.cast(kind)
+
+
+def _has_overflowed(column: Any, decimals: Any) -> bool:
+    """Return True if a cast to decimals has lost the bits of a number that has too many.
+
+    Such a number changes to less than a third of itself.
+    """
+    before, after = (
+        pc.fill_null(each.cast(pa.float64(), safe=False), 0) for each in (column, decimals)
+    )
+    return bool(pc.any(pc.greater(pc.abs(before), pc.multiply(pc.abs(after), 2))).as_py())
 
 
 def _is_changed(column: Any, cast: Any, is_exact: bool) -> bool:

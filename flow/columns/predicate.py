@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from flow.checks import check_function, wrong_type
 from flow.columns.arrays import Mask
+from flow.columns.arrow_types import array_of
 
 _LONGEST = 160
 """Greatest length of the text of an expression."""
@@ -117,7 +118,7 @@ class ColumnPredicate:
         columns: dict[str, pa.Array] = {}
         for name, *within in sorted(self.names):
             if not isinstance(values, pa.RecordBatch):
-                columns[name] = pa.array([_field_of(value, name) for value in values])
+                columns[name] = array_of([_field_of(value, name) for value in values])
             elif name in values.schema.names:
                 columns[name] = values.column(name)
             if name not in columns or pa.types.is_null(columns[name].type):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import wrong_type
+from flow.columns.record_batches import rows_as_dicts
 from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext
 from flow.errors import SinkError, shorten
 from flow.process import print_text
@@ -51,7 +51,7 @@ class StdOutSink(Sink[X]):
         return [
             self._text(item, context.step_id)
             for batch in batches
-            for item in (batch.to_pylist() if isinstance(batch, pa.RecordBatch) else batch)
+            for item in (batch if isinstance(batch, list) else rows_as_dicts(batch))
         ]
 
     @override

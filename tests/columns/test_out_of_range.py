@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +12,12 @@ import pytest
 
 import flow.operators as op
 import flow_windowing as win
-from flow.errors import StepError
+from flow.connectors.files import JsonLinesSink, ParquetSink
+from flow.connectors.sink import WriteContext
+from flow.connectors.stdio import StdOutSink
+from flow.errors import SinkError, StepError
 from flow.testing import run_once
+from tests.support.writing import opened, write
 
 SHOWN = "10000-01-01 04:59:59.000000Z"
 TIMES = pa.array([0, 253_402_318_799_000_000], pa.timestamp("us", "UTC"))
@@ -39,3 +45,21 @@ def test_a_clock_drops_or_refuses_a_time_that_no_object_holds(getter: Any, befor
     assert [count for _, (_, count) in counts("drop")] == [1]
     with pytest.raises(StepError, match=f"{SHOWN} lies outside the years 1 to 9999\n  key:  'a'"):
         counts("fail")
+
+
+@pytest.mark.parametrize(
+    "sink", [JsonLinesSink, partial(ParquetSink, schema={"at": pa.timestamp("ns", "UTC")})]
+)
+def test_a_sink_that_cannot_write_a_time_names_the_field_and_the_value(
+    tmp_path: Path, sink: Any
+) -> None:
+    with pytest.raises(SinkError, match=rf"step 'out': field 'at' .*OutOfRange\('{SHOWN}'\)"):
+        write(opened(sink(tmp_path)), 0, 0, ROWS)
+
+
+def test_standard_output_shows_a_time_that_no_object_holds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sink: StdOutSink[Any] = StdOutSink(format=lambda row: row["at"])
+    sink.commit(0, [sink.write(WriteContext("out", 0, 0, "run"), iter([ROWS]))])
+    assert capsys.readouterr().out == f"1970-01-01 00:00:00+00:00\nOutOfRange('{SHOWN}')\n"

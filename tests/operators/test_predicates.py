@@ -330,6 +330,24 @@ def test_a_field_of_two_types_that_is_read_is_an_error(items: list[Any]) -> None
         run_once(items, keep(pc.field("x") > 0))
 
 
+def test_a_condition_on_a_day_beside_a_time_is_an_error_not_a_comparison_of_days() -> None:
+    day = NOON.date()
+    items = [{"at": day}, {"at": NOON.replace(tzinfo=None)}]
+    with pytest.raises(StepError, match=r"^step 'keep': field 'at' holds date and datetime"):
+        run_once(items, keep(pc.field("at") > day))
+
+
+def test_an_aggregate_decides_each_of_a_day_and_a_time_by_itself() -> None:
+    day = NOON.date()
+    values = [("k", {"at": day}), ("k", {"at": NOON.replace(tzinfo=None)})]
+    later, two = win.Count(where=pc.field("at") > day), win.CountWindower(2)
+    for items in (values, values[::-1]):
+        ((_, (_, result)),) = run_once(
+            items, lambda s: win.aggregate_window("w", s, win.SystemClock(), two, n=later).down
+        )
+        assert result == {"n": 1}
+
+
 def test_records_without_columns_are_an_error() -> None:
     with pytest.raises(StepError, match="the predicate 'true' needs items with columns"):
         run_once(RECORDS.select([]), keep(pc.scalar(True)))

@@ -110,7 +110,7 @@ def test_the_page_of_a_run_shows_its_numbers_the_slow_step_and_why_a_value_was_l
         assert share > 0
         browser.screenshot(tmp_path / "running.png")
         assert_clean(browser, address)
-        browser.click_step("late 1")
+        browser.click_step("late\xa01")
         browser.wait("document.querySelectorAll('#inside .late tr').length > 1")
         assert "a wait_for_system_duration longer by" in browser.text("#step")
         # a: 90 s, then 2 s, so the watermark is at 80 s

@@ -15,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from typing_extensions import override
 
+from flow.columns.record_batches import rows_as_dicts
 from flow.connectors.files.epoch_directory import DirectorySink, Marker, Part
 from flow.connectors.formats.columns import (
     EPOCH_COLUMN,
@@ -108,7 +109,7 @@ class JsonLinesSink(DirectorySink[Any]):
     def write_parts(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Part]:
         with self.part_file(context) as file:
             for batch in merge_small(batches):
-                rows = batch if isinstance(batch, list) else batch.to_pylist()
+                rows = batch if isinstance(batch, list) else rows_as_dicts(batch)
                 lines = [_json_line(row, context.step_id) for row in rows]
                 file.stream.write(b"\n".join([*lines, b""]))
                 file.rows += len(rows)

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.checks import wrong_type
-from flow.columns.arrow_types import is_instant, lossless_cast
+from flow.columns.arrow_types import array_of, is_instant, lossless_cast
 from flow.connectors.formats.json_encoding import naive_problem, plain
 from flow.connectors.sink import SinkBatch, to_record
-from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, SinkError, first_line, shorten
 
 EPOCH_COLUMN = "epoch"
 """Name of the column: the part of the name of an epoch's folder before the equals sign."""
@@ -317,20 +317,20 @@ def column_of(name: str, values: list[Any], kind: Any, step_id: str, fix: str = 
         return _array(values, kind)
     except _REFUSED as error:
         raise SinkError(
-            f"step {step_id!r}: field {name!r} {_problem(values, kind)}: {fix}"
+            f"step {step_id!r}: field {name!r} {_problem(values, kind, error)}: {fix}"
         ) from error
 
 
 def _array(values: list[Any], kind: Any) -> Any:
     if kind is None:
-        return pa.array(values)
+        return array_of(values)
     if {float, Decimal} <= set(map(type, values)):  # pyarrow infers no type for both.
         floats = [value if isinstance(value, float) else None for value in values]
         others = [None if isinstance(value, float) else value for value in values]
         return pc.coalesce(_array(floats, kind), _array(others, kind))
     try:
         # With the type as an argument, pyarrow would truncate 1.5 to the whole number 1.
-        inferred = pa.array(values)
+        inferred = array_of(values)
         check_kind(inferred.type, kind, whole=False)
         return lossless_cast(inferred, kind)
     except _REFUSED:
@@ -371,18 +371,18 @@ def _times_in(value: Any) -> Iterator[datetime]:
             yield from _times_in(part)
 
 
-def _problem(values: list[Any], kind: Any) -> str:
-    if kind is None:
-        types = sorted({type(value).__name__ for value in values if value is not None})
-        if len(types) > 1:
-            return f"holds {' and '.join(types)}, which do not fit one column"
+def _problem(values: list[Any], kind: Any, error: Exception) -> str:
+    types = sorted({type(value).__name__ for value in values if value is not None})
+    mixed = f"holds {' and '.join(types)}, which do not fit one column"
+    if kind is None and len(types) > 1:
+        return mixed
     for value in values:
         try:
             _array([value], kind)
         except _REFUSED:
             wanted = "written as a column" if kind is None else f"written as {kind}"
             return f"holds {type(value).__name__} {shorten(value)}, which cannot be {wanted}"
-    return "cannot be written as a column"
+    return mixed if len(types) > 1 else f"cannot be written as a column, {first_line(error)}"
 
 
 def _known(kind: Any) -> Any:

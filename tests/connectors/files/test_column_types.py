@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -44,6 +45,7 @@ CENTS = pa.decimal128(10, 2)
         ("a", 2, "that is a number, and not text"),
         (1, 1.5, "truncated"),
         (b"a", "a", "that is text, and not bytes"),
+        (Decimal("1e-30"), 2**63 - 1, rf"value {2**63 - 1}: decimal128\(38, 30\) has no room"),
         (Decimal("1.5"), 0.25, r"double here, .* decimal128\(38, 1\), .*: value 0.25: Rescaling"),
         (0.5, DIGITS, rf"value Decimal\('{DIGITS}'\): the cast of .* to double changes it"),
     ],
@@ -101,6 +103,8 @@ def test_a_given_schema_parses_text_and_drops_fields(tmp_path: Path) -> None:
     [
         (CENTS, 0.125),
         (CENTS, 1e300),
+        (CENTS, "3402823669209384634633746074317682114.56"),
+        (pa.decimal128(38, 30), 2**63 - 1),
         (pa.float64(), "1e400"),
         (pa.float64(), "1e-400"),
         (pa.float64(), DIGITS),
@@ -131,6 +135,7 @@ def test_a_schema_refuses_values_that_it_would_change(
         (pa.float32(), [float("inf"), 0.1], [float("inf"), np.float32(0.1)]),
         (pa.float64(), ["inf", "0.1", "-0e5"], [float("inf"), 0.1, 0.0]),
         (pa.map_(pa.string(), pa.int64()), [{"a": 1.0}, None], [[("a", 1)], None]),
+        (pa.duration("us"), [pd.Timedelta(1, "s"), None], [timedelta(seconds=1), None]),
     ],
 )
 def test_a_schema_takes_values_that_keep_their_value(
@@ -146,6 +151,11 @@ def test_a_schema_takes_values_that_keep_their_value(
     [
         (pa.array([0.25, 0.125]), CENTS, "value 0.125: Rescaling"),
         (pa.array([0.5, 1e300]).dictionary_encode(), pa.float32(), "value 1e[+]300: the cast"),
+        (pa.array([1, 2**63 - 1]), pa.decimal128(38, 30), f"value {2**63 - 1}: .* has no room"),
+        (
+            pa.array([Decimal(1), Decimal(2**63 - 1)], pa.decimal128(38, 0)),
+            *(pa.decimal128(38, 30), r"value Decimal\('9223372036854775807'\): .* has no room"),
+        ),
         (pa.array([[0.5], [1e300]]), pa.list_(pa.float32()), r"value \[1e[+]300\]: the cast"),
     ],
 )
@@ -236,6 +246,23 @@ def test_a_new_column_makes_another_file(tmp_path: Path, monkeypatch: pytest.Mon
         (None, [{"a": AT}, {"a": NAIVE}], "field 'a': 2013-01-01T05:00:00 has no time zone"),
         ({"a": pa.timestamp("us", "UTC")}, [{"a": NAIVE}], "'a': 2013-01-01T05:00:00 has no time"),
         (None, [{"a": DIGITS}, {"a": 0.5}], "'a' holds Decimal and float, which do not fit one"),
+        (
+            None,
+            [{"a": date(2024, 1, 1)}, {"a": NAIVE}],
+            "'a' holds date and datetime, which do not",
+        ),
+        (None, [{"a": date(2024, 1, 1)}, {"a": 0.5}], "'a' holds date and float, which do not fit"),
+        (None, [{"a": [AT, None, 3]}], r"'a' holds list \[.*, None, 3\], which cannot be written"),
+        (
+            None,
+            [{"a": {"b": 0.5}}, {"a": {"b": True}}],
+            "as a column, bool and float do not fit one",
+        ),
+        (None, [{"a": b"x"}, {"a": "x"}], "'a' holds bytes and str, which do not fit one column"),
+        (None, [{"a": time(1, tzinfo=UTC)}], "'a' holds time .*, which cannot be written"),
+        (None, [{"a": pd.Timestamp(1, tz="UTC")}], "'a' holds Timestamp .*, which cannot be"),
+        (None, [{"a": pd.Timedelta(1)}], "'a' holds Timedelta .*, which cannot be written"),
+        ({"a": pa.timestamp("us")}, [{"a": date(2024, 1, 1)}, {"a": NAIVE}], "date and datetime"),
         (None, [{1: 2}], "the names of fields must be text, got int 1"),
         (None, [{}], "{} has no field to write: give the sink a schema"),
         (None, [{"a": None, "b": []}], r"no item has a value in any field, .* \['a', 'b'\]"),

@@ -267,8 +267,8 @@ def test_a_truncated_gzip_file_is_an_error_that_names_it(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.gz", gzip.compress(b"a\n") + bytes(600)),
-        ("a.gz", gzip.compress(b"a\n") + bytes(9) + gzip.compress(b"")),
+        ("a.gz", gzip.compress(b"a\n", mtime=0) + bytes(600)),
+        ("a.gz", gzip.compress(b"a\n", mtime=0) + bytes(9) + gzip.compress(b"", mtime=0)),
         ("a.bz2", bz2.compress(b"") * 2 + bz2.compress(b"a\n")),
         ("a.bz2", bz2.compress(b"a\n") + bz2.compress(b"") * 3),
     ],
@@ -282,8 +282,8 @@ def test_a_compressed_file_is_read_as_its_tool_does(
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("a.gz", gzip.compress(b"a\n") + b"more", "cannot be read: Not a gzipped file"),
-        ("a.gz", gzip.compress(b"a\n")[:10] + bytes(9), "cannot be read: "),
+        ("a.gz", gzip.compress(b"a\n", mtime=0) + b"more", "cannot be read: Not a gzipped file"),
+        ("a.gz", gzip.compress(b"a\n", mtime=0)[:10] + bytes(9), "cannot be read: "),
         ("a.bz2", bz2.compress(b"a\n") + bytes(60_000), "has changed .*, or is damaged"),
     ],
 )
