@@ -102,7 +102,7 @@ NEEDS: Mapping[str, tuple[Need, ...]] = {
     "Stream": (*_BATCH, _JVM),
     "Kafka": (*_BATCH, Need("network", "yes".__eq__, _NETWORK)),
     "Live page": _BATCH,
-    "Recovery tools": (_least("spark", (4, 1), "tools that read state run"), _JVM),
+    "Recovery tools": (_BATCH[0], _JVM),
 }
 """The needs of each part of flow in this version. A stream includes its recovery, Kafka is read and
 written by a batch or a stream, and the live page shows either."""

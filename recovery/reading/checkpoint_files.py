@@ -202,7 +202,9 @@ class SparkFiles(HadoopStorage):
         return kept if known else None
 
     def changelog_lineage(self, name: str, codec: str) -> list[tuple[int, str]]:
-        """Return the versions that a changelog builds on, with their ids, in ascending order.
+        """Return the versions that a changelog names, with their ids, in ascending order.
+
+        In format 1 of state it names none. The changelog is read to its end.
 
         Args:
             name: the changelog, a file of Spark's state.
@@ -217,12 +219,14 @@ class SparkFiles(HadoopStorage):
             with self.stream(name) as stream:
                 unpacked = codec_of(spark._jsc.sc().conf(), codec).compressedInputStream(stream)
                 data = java.DataInputStream(unpacked)
-                data.readUTF()  # the format's version
-                entries = json.loads(data.readUTF())
+                has_lineage = data.readUTF() in _WITH_LINEAGE
+                entries = json.loads(data.readUTF()) if has_lineage else []
                 unpacked.transferTo(java.OutputStream.nullOutputStream())
             return sorted((one["version"], one["checkpointUniqueId"]) for one in entries)
         except Exception as error:
             raise FileProblem(name, f"cannot be read: {java_reason(error)}") from error
 
 
+_WITH_LINEAGE = ("v3", "v4")
+"""Versions of changelogs in format 2 of state."""
 _CHANGED = "is not what was written: its checksum is another"

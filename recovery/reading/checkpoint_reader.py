@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from recovery.reading.checkpoint_files import CheckpointFiles, SparkFiles
 
 StateIds: TypeAlias = Mapping[int, tuple[str, ...]]
-"""The id of each partition's state, by Spark's number of the level's operator."""
+"""The id of each partition's state, by Spark's number of the level's operator; "" in format 1."""
 
 T = TypeVar("T")
 
@@ -129,7 +129,10 @@ class CheckpointReader:
         Raises:
             FileProblem: if the log is not whole.
         """
-        return self._parsed(self.identity.log_file("commits", epoch), state_ids)
+        ids = self._parsed(self.identity.log_file("commits", epoch), state_ids)
+        if self.identity.state_format == 1:
+            return dict.fromkeys(self.operators, ("",) * self.identity.partitions)
+        return ids
 
     @cached_property
     def operators(self) -> list[int]:

@@ -80,10 +80,6 @@ class StepTotals:
     hold_us: int = NEVER
 
 
-class StateUnreadable(CheckpointError):
-    """Error of a Spark that runs flows on a checkpoint, and cannot show its state."""
-
-
 @dataclass(frozen=True)
 class EpochState:
     """The state at the end of an epoch.
@@ -192,19 +188,12 @@ class EpochState:
         number: int | None = None,
     ) -> Iterator[tuple[str, int, int, bytes]]:
         from flow.engine.spark.session.session import query_conf
-        from flow.engine.spark.session.session_settings import has_jvm
-        from flow.engine.spark.session.spark_capabilities import reads_state
 
         checkpoint = self.checkpoint
         layout = checkpoint.layout
-        if has_jvm(checkpoint.spark) and not reads_state(checkpoint.spark._jvm):
-            raise StateUnreadable(
-                f"Spark {checkpoint.spark.version} cannot read the state that it keeps for a flow: "
-                "this tool needs a checkpoint of Spark 4.1 or later"
-            )
         try:
             with (
-                query_conf(checkpoint.spark, layout.partitions),
+                query_conf(checkpoint.spark, layout.partitions, extra=checkpoint.identity.conf),
                 checkpoint.files.readable_by_spark() as root,
             ):
                 for operator in checkpoint.operators:

@@ -314,7 +314,7 @@ def _rescale(kept: CheckpointReader, shards: int | None, partitions: int | None)
         )
     states = read_states(kept, epoch)
     after = replace(
-        before,
+        before.for_spark(kept.spark.version),
         shards=shards or before.shards,
         partitions=partitions or before.partitions,
         generation=before.generation + 1,

@@ -2,8 +2,9 @@
 
 The tool moves Spark's logs of later epochs away. The earlier epoch is then the last, and its commit
 names the state to load. Changelogs of later versions may remain, as the files of each version have
-unique names. But the *snapshots* of later versions are moved away too: Spark removes old state by
-counting back from the last snapshot, and could remove files that the earlier epoch needs.
+unique names; without unique names, the next run removes them. But the *snapshots* of later versions
+are moved away too: Spark removes old state by counting back from the last snapshot, and could
+remove files that the earlier epoch needs.
 
 A killed tool must not leave a checkpoint that looks whole, so the tool first writes its plan into a
 journal. While the journal exists, no run starts, and a second rewind finishes the plan.
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from recovery.reading.checkpoint_files import CheckpointFiles
 
 NOTE = "how-to-undo.txt"
-_SNAPSHOT = re.compile(r"(\d+)_[^.]+\.zip(?:\.crc)?")
+_SNAPSHOT = re.compile(r"(\d+)(?:_[^.]+)?\.zip(?:\.crc)?")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,9 @@ Spark stores each partition's state as *snapshots*, ``<version>_<id>.zip``, whic
 below ``SSTs``, and *changelogs*, ``<version>_<id>.changelog``, the changes from one version to the
 next. A changelog begins with its *lineage*: the versions back to a snapshot. An epoch's commit
 names the id of its version; versions count from 1, so that batch n makes version n + 1.
+
+In format 1, that of Spark 4.0, there are no ids: names are ``<version>.zip`` and
+``<version>.changelog``, and the lineage is all versions back to the newest snapshot.
 """
 
 from __future__ import annotations
@@ -29,7 +32,6 @@ from recovery.reading.checkpoint_reader import (
 from recovery.reading.epoch_state import (
     EpochState,
     KeySnapshot,
-    StateUnreadable,
     decode_segment,
     load_snapshot,
 )
@@ -291,8 +293,6 @@ def _state(checkpoint: CheckpointReader) -> Iterator[Problem]:
     newest = checkpoint.newest
     try:
         yield from _contents(EpochState(checkpoint, newest))
-    except StateUnreadable as error:
-        yield Problem("", "the state's files are whole, and their contents not read", str(error))
     except CheckpointError as error:
         way_out = _way_back(checkpoint, newest)
         reason = first_line(error) if error.__cause__ is None else java_reason(error.__cause__)
@@ -414,18 +414,26 @@ class StateFiles:
             FileProblem: if a file that names others is missing or not whole.
         """
 
+        def file(version: tuple[int, str]) -> str:
+            return f"{folder}/{version[0]}_{version[1]}" if version[1] else f"{folder}/{version[0]}"
+
         def changelog(version: tuple[int, str]) -> str:
-            return f"{folder}/{version[0]}_{version[1]}.changelog"
+            return f"{file(version)}.changelog"
 
         def snapshot(version: tuple[int, str]) -> str:
-            return f"{folder}/{version[0]}_{version[1]}.zip"
+            return f"{file(version)}.zip"
 
         files = self.checkpoint.files
         if files.storage.exists(snapshot(wanted)):
             return self._with_parts(folder, snapshot(wanted), codec)
         for problem in self._seen([changelog(wanted)], codec):
             raise problem
-        lineage = self.checkpoint.spark_files.changelog_lineage(changelog(wanted), codec)
+        if wanted[1]:
+            lineage = self.checkpoint.spark_files.changelog_lineage(changelog(wanted), codec)
+        else:
+            names = files.storage.names(folder)
+            there = [n for n in range(1, wanted[0]) if f"{n}.zip" in names]
+            lineage = [(n, "") for n in range(max(there, default=1), wanted[0])]
         before = [version for version in lineage if version[0] < wanted[0]]
         changes = [changelog(wanted)]
         for version in reversed(before):

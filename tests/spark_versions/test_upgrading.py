@@ -14,17 +14,12 @@ from pyspark.sql import SparkSession
 
 import dev
 from flow.engine.spark.session.versions import SUPPORTED, installed_version, parse_version
-from flow.errors import CheckpointError
 from tests.spark_versions.four_runs import Outputs, merged, run_parts
 
 pytestmark = [pytest.mark.spark, pytest.mark.extended]
 
-OLDEST = SUPPORTED[0]
-"""A version with snapshots of state that later ones cannot read."""
 OLDER = [
-    version
-    for version in SUPPORTED[1:]
-    if parse_version(version) < parse_version(installed_version())
+    version for version in SUPPORTED if parse_version(version) < parse_version(installed_version())
 ]
 
 
@@ -74,17 +69,15 @@ def test_a_checkpoint_of_an_older_spark_continues(
     assert merged([first, *run_parts(tmp_path, 1, 2, 3)]) == expected
 
 
-@pytest.mark.skipif(len(OLDER) < 2, reason="needs two older versions")
+@pytest.mark.skipif(len(OLDER) < 3, reason="needs three older versions")
 def test_a_checkpoint_continues_through_all_versions(expected: Outputs, tmp_path: Path) -> None:
+    """With the adapter and the format of state of 4.0, which it records."""
     older = [outputs_on(version, tmp_path, number) for number, version in enumerate(OLDER)]
-    assert merged([*older, *run_parts(tmp_path, 2, 3)]) == expected
-
-
-@pytest.mark.skipif(not OLDER, reason="needs a newer version")
-def test_a_checkpoint_of_the_oldest_spark_is_refused(tmp_path: Path) -> None:
-    outputs_on(OLDEST, tmp_path, 0)
-    with pytest.raises(CheckpointError, match=r"cannot read the state of 4\.0: use Spark 4\.0"):
-        run_parts(tmp_path, 1)
+    identity = json.loads((tmp_path / "checkpoint/flow.json").read_bytes())
+    assert identity["adapter"] == "transformWithStateInPandas"
+    assert merged([*older, *run_parts(tmp_path, 3)]) == expected
+    files = {path.stem for path in (tmp_path / "checkpoint/spark/state/0/0").glob("*.changelog")}
+    assert files == {str(number) for number in range(1, len(files) + 1)}
 
 
 @pytest.mark.skipif(not OLDER, reason="needs an older version")

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from flow import run
 from flow.engine.spark.session.session import query_conf
-from flow.engine.spark.session.spark_capabilities import reads_state
+from flow.engine.spark.session.session_settings import STATE_FORMAT
 from flow.engine.state.segment import Segment
 from flow.engine.state.store import PROGRESS_SEGMENT, unpack
 from flow.keyed.state import IDS, kind_of
@@ -162,9 +162,8 @@ class Shop:
         How far a step's stream has come is kept by each shard, and comes by the key "".
         """
         kept: dict[tuple[str, str], Any] = {}
-        if not reads_state(spark._jvm):  # The results alone show what a fault did.
-            return kept
-        with query_conf(spark, PARTITIONS):
+        conf = {STATE_FORMAT: str(self.identity["state_format"])}
+        with query_conf(spark, PARTITIONS, extra=conf):
             for level in range(LEVELS):
                 reader = spark.read.format("statestore").option("operatorId", level)
                 reader = reader.option("stateVarName", "segments")

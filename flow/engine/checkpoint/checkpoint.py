@@ -62,14 +62,12 @@ def check_settled(storage: Storage) -> None:
 
 
 def check_spark_version(identity: Identity, spark_version: str, root: str) -> None:
-    """Check that Spark can read a checkpoint, and that PySpark can resume it.
+    """Check that no newer version of Spark has written a checkpoint, and that it can be resumed.
 
-    Versions count here, because an older Spark may misread the files of a newer one. Spark 4.0 puts
-    another number into its snapshots of state than later versions, which refuse them.
+    Versions count here, because an older Spark may misread the files of a newer one.
 
     Raises:
-        CheckpointError: when a newer minor version or Spark 4.0 has written the checkpoint, or
-            PySpark lacks its adapter.
+        CheckpointError: when a newer minor version has, or PySpark lacks the checkpoint's adapter.
     """
     written, reading = parse_version(identity.spark_version), parse_version(spark_version)
     if written > reading:
@@ -77,11 +75,6 @@ def check_spark_version(identity: Identity, spark_version: str, root: str) -> No
             f"{root} was last written with Spark {identity.spark_version}, and Spark "
             f"{spark_version} is older: use Spark {written[0]}.{written[1]} or newer, or start "
             "again with an empty directory"
-        )
-    if written < reading and written == (4, 0):
-        raise CheckpointError(
-            f"{root} was written with Spark {identity.spark_version}, and Spark {spark_version} "
-            "cannot read the state of 4.0: use Spark 4.0, or start again with an empty directory"
         )
     if identity.adapter not in (adapter.value for adapter in spark_capabilities().adapters):
         raise CheckpointError(
@@ -151,6 +144,8 @@ class Checkpoint:
         admitted = replace(admitted, spark_version=spark_version)
         if not resuming or admitted != identity:
             storage.write(NAME, admitted.to_json())
+        if admitted.state_format == 1:
+            remove_unfinished_state(storage, admitted)
         return cls(storage, admitted, resuming, admission.warnings)
 
     def fitted(self, plan: Plan) -> Plan:
@@ -189,6 +184,32 @@ def _check_empty(storage: Storage) -> None:
             f"{storage.root} has a Spark checkpoint but no {NAME}: put that file back from a "
             "copy, or use an empty directory to start over"
         )
+
+
+_STATE_FILE = re.compile(r"(\d+)\.(?:zip|changelog)(?:\.crc)?")
+"""Files of a version of state in format 1."""
+
+
+def remove_unfinished_state(storage: Storage, identity: Identity) -> None:
+    """Remove the state of epochs that are not finished, in a checkpoint of format 1.
+
+    The epoch that is run next writes files of the same names, but no snapshot where an attempt, or
+    an epoch that a rewind has undone, left one, which Spark would load in the place of its changes.
+
+    Args:
+        storage: the checkpoint's directory.
+        identity: the checkpoint's identity.
+    """
+    first = identity.first_epoch
+    newest = max(identity.epochs(storage, "commits"), default=first - 1) - first + 1
+    state = f"{identity.spark}/state"
+    for operator in storage.names(state):
+        for partition in range(identity.partitions):
+            folder = f"{state}/{operator}/{partition}"
+            for name in storage.names(folder):
+                match = _STATE_FILE.fullmatch(name)
+                if match and int(match[1]) > newest:
+                    storage.remove(f"{folder}/{name}")
 
 
 def _warn_of_layout(

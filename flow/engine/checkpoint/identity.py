@@ -13,7 +13,9 @@ from flow.connectors.source import Json
 from flow.dataflow import Dataflow
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
+from flow.engine.spark.session.session_settings import STATE_FORMAT
 from flow.engine.spark.session.spark_capabilities import spark_capabilities
+from flow.engine.spark.session.versions import state_format
 from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format
 
@@ -49,6 +51,7 @@ class Identity:
         adapter: value of the `LevelAdapter` of Spark's checkpoint.
         undone: offsets as JSON that a rewind has undone, in order, after the offset of its epoch:
             the plans of the epochs that the next run replays.
+        state_format: format of Spark's state: 1 without unique names of files, or 2.
     """
 
     flow_id: str
@@ -66,6 +69,7 @@ class Identity:
     rewinds: int = 0
     earlier: tuple[tuple[int, Json], ...] = ()
     undone: tuple[Json, ...] = ()
+    state_format: int = 2
 
     @property
     def spark(self) -> str:
@@ -92,8 +96,24 @@ class Identity:
         """
         dealt = partitions or min(cores, 32)
         shards = shards or max(DEFAULT_SHARDS, dealt)
+        identity = cls(flow_id, uuid.uuid4().hex, shards, dealt, version, "")
+        return identity.for_spark(version)
+
+    def for_spark(self, version: str) -> Identity:
+        """Return the identity of a generation that the installed PySpark makes.
+
+        Args:
+            version: version of Spark in the session.
+        """
         adapter = spark_capabilities().adapter().value
-        return cls(flow_id, uuid.uuid4().hex, shards, dealt, version, adapter)
+        return replace(
+            self, spark_version=version, adapter=adapter, state_format=state_format(version)
+        )
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """Spark's settings for a query or a reader of the state in the checkpoint."""
+        return {STATE_FORMAT: str(self.state_format)}
 
     def epochs(self, storage: Storage, log: str) -> list[int]:
         """Return the epochs in Spark's log ``offsets`` or ``commits``, in ascending order."""

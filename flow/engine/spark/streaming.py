@@ -257,7 +257,7 @@ class StreamingRun:
 
         kept_epochs = self._kept_epochs()
         only_packets = not (self.plan.frames or outputs.left_out())
-        extra = {_SOURCE_NAMES: "false", **upkeep.conf}
+        extra = {_SOURCE_NAMES: "false", **identity.conf, **upkeep.conf}
         with query_conf(
             self.spark, self._layout.partitions, kept_epochs, storage.is_local, only_packets, extra
         ):

@@ -56,7 +56,6 @@ from flow.engine.spark.session.spark_capabilities import (
     RefusedSettings,
     SessionCapabilities,
     file_managers,
-    reads_state,
 )
 from flow.engine.spark.session.spark_failures import JVM_ENDED, JVM_ERRORS, is_stopped
 from flow.engine.spark.session.versions import cause_in, check_java, check_same_version
@@ -410,14 +409,13 @@ def check_session(spark: Any, *, is_batch: bool) -> None:
 
 def session_capabilities(spark: Any) -> SessionCapabilities:
     """Return the capabilities of a session, whose settings are changed on trial."""
-    has = has_jvm(spark)
     refused: tuple[str, ...] = ()
     try:
         with query_conf(spark, 1):
             pass
     except RefusedSettings as error:
         refused = error.names
-    return SessionCapabilities(has, has and reads_state(spark._jvm), refused)
+    return SessionCapabilities(has_jvm(spark), refused)
 
 
 def check_python_of(spark: SparkSession) -> None:
@@ -531,7 +529,7 @@ def query_conf(
     Settings that have their values already are left as they are.
 
     A checkpoint keeps some settings of its first epoch for its whole life: the RocksDB state store,
-    changelog checkpointing, checkpoint format 2, and bounded memory.
+    changelog checkpointing, the format of state, and bounded memory.
 
     Args:
         spark: the session.

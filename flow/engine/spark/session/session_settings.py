@@ -44,6 +44,9 @@ MAINTENANCE_INTERVAL = "10s"
 write 240 versions. Maintenance costs processor time: with small epochs, 2.6 % of the JVM's time at
 an interval of 15 s, and 10 % more time at 5 s than at a minute."""
 
+STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+"""The setting of the format of state, which a checkpoint records."""
+
 QUERY_CONF: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -51,7 +54,7 @@ QUERY_CONF: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    STATE_FORMAT: "2",
     "spark.sql.streaming.stateStore.maintenanceInterval": MAINTENANCE_INTERVAL,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     **ONE_DAEMON,

@@ -89,19 +89,16 @@ class SessionCapabilities:
 
     Attributes:
         has_jvm: True if the program reaches the session's JVM.
-        reads_state: True if the tools of `recovery` can read the state in checkpoints.
         refused: settings of a flow's query that the session refuses to set.
     """
 
     has_jvm: bool
-    reads_state: bool
     refused: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         jvm = "JVM in reach" if self.has_jvm else "JVM not in reach, so flows run as batches only"
-        reading = "state" if self.reads_state else "no state"
         refused = f"refuses to set {', '.join(self.refused)}" if self.refused else "all settings"
-        return f"{jvm}; recovery reads {reading}; {refused}"
+        return f"{jvm}; {refused}"
 
 
 class RefusedSettings(EnvironmentProblem):
@@ -122,23 +119,11 @@ class RefusedSettings(EnvironmentProblem):
 
 def file_managers(jvm: Any) -> str:
     """Return the name of the Java package of Spark's file managers, which Spark 4.1 has moved."""
-    moved = f"{_STREAMING}.checkpointing"
-    return moved if _has_class(jvm, f"{moved}.CheckpointFileManager") else _STREAMING
-
-
-def reads_state(jvm: Any) -> bool:
-    """Return True if Spark's source of state reads checkpoints of flows, which are of format 2.
-
-    That of Spark 4.0 reads format 1 alone. It was extended together with an error for both formats.
-    """
-    package = "org.apache.spark.sql.execution.datasources.v2.state"
-    return _has_class(jvm, f"{package}.StateDataSourceMixedCheckpointFormatVersionsNotSupported")
-
-
-def _has_class(jvm: Any, name: str) -> bool:
     from py4j.java_gateway import JavaClass
 
-    return isinstance(reduce(getattr, name.split("."), jvm), JavaClass)
+    moved = f"{_STREAMING}.checkpointing"
+    found = reduce(getattr, f"{moved}.CheckpointFileManager".split("."), jvm)
+    return moved if isinstance(found, JavaClass) else _STREAMING
 
 
 @cache

@@ -63,6 +63,20 @@ WAY_OUT = f"install pyspark>={SUPPORTED[0]},<{_MAJOR}.{_MINOR + 1}"
 """The remedy for an unsupported version of PySpark."""
 
 
+def state_format(text: str) -> int:
+    """Return the format of Spark's state in new checkpoints, for the text of a version.
+
+    Files of format 2 have unique names, so that no late write of a task replaces one. Spark 4.0
+    puts the number of the format into its snapshots of state where later versions expect 1, and its
+    reader of state reads format 1 alone. Nothing but the version shows this before a snapshot is
+    read.
+
+    >>> state_format("4.0.5"), state_format("4.1.0")
+    (1, 2)
+    """
+    return 1 if parse_version(text) < (4, 1) else 2
+
+
 def is_supported(text: str) -> bool:
     """Return True if flows are tested with the minor version in the text of a version."""
     return parse_version(text) in map(parse_version, SUPPORTED)

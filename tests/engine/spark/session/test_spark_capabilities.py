@@ -139,14 +139,11 @@ def test_settings_that_a_session_refuses_are_named_with_their_values(spark: Spar
         changed = {name: spark.conf.get(name) for name in QUERY_CONF}
     assert changed == QUERY_CONF
     assert (dict(spark.sparkContext.getConf().getAll()), dict(spark.conf.getAll)) == before
-    assert session_capabilities(spark) == SessionCapabilities(True, reads_state=True)
+    assert session_capabilities(spark) == SessionCapabilities(True)
 
 
 def test_the_text_of_a_session_names_what_it_lacks() -> None:
-    assert str(SessionCapabilities(True, reads_state=True)) == (
-        "JVM in reach; recovery reads state; all settings"
-    )
-    assert str(SessionCapabilities(False, False, ("a.b", "c"))) == (
-        "JVM not in reach, so flows run as batches only; recovery reads no state; refuses to set "
-        "a.b, c"
+    assert str(SessionCapabilities(True)) == "JVM in reach; all settings"
+    assert str(SessionCapabilities(False, ("a.b", "c"))) == (
+        "JVM not in reach, so flows run as batches only; refuses to set a.b, c"
     )
