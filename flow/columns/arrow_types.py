@@ -253,7 +253,7 @@ def _cast(column: Any, kind: Any, is_exact: bool) -> Any:
             _cast(part, part_kind, is_exact)
         return column.cast(with_leaves(found, _text_of_decimals)).cast(kind)
     cast = _through_text(column, kind)
-    if types.is_decimal(kind) and _has_overflowed(column, cast):
+    if types.is_decimal(kind) and has_overflowed(column, cast):
         raise ValueError(f"{kind} has no room for its digits")
     is_kept = types.is_integer(found) and kind != pa.float16()
     if types.is_floating(kind) and not is_kept and _is_changed(column, cast, is_exact):
@@ -289,13 +289,13 @@ def _through_text(column: Any, kind: Any) -> Any:
     return column.cast(kind)
 
 
-def _has_overflowed(column: Any, decimals: Any) -> bool:
-    """Return True if a cast to decimals has lost the bits of a number that has too many.
+def has_overflowed(numbers: Any, decimals: Any) -> bool:
+    """Return True if numbers or texts have become decimals that lack high bits of one of them.
 
-    Such a number changes to less than a third of itself.
+    Such a number changes to less than a half of itself.
     """
     before, after = (
-        pc.fill_null(each.cast(pa.float64(), safe=False), 0) for each in (column, decimals)
+        pc.fill_null(each.cast(pa.float64(), safe=False), 0) for each in (numbers, decimals)
     )
     return bool(pc.any(pc.greater(pc.abs(before), pc.multiply(pc.abs(after), 2))).as_py())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from io import StringIO
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow.csv
 from typing_extensions import override
 
 from flow.checks import check_flag, checked_texts
+from flow.columns.arrow_types import has_overflowed
 from flow.connectors.files.file_planning import Cuts, Piece
 from flow.connectors.files.line_ranges import BLOCK, LineCuts, LineRange
 from flow.connectors.files.line_sources import LineSource, count_lines, read_lines, read_numbered
@@ -144,6 +145,7 @@ class CsvSource(LineSource[Any]):
                 raise error(f"{what} {times} column {name!r}: it names {shorten(names)}")
 
 
+_IS_WHOLE = (pa.types.is_integer, pa.types.is_duration)
 _HEXADECIMAL = r"^\s*[+-]?0[xX]"
 
 
@@ -172,7 +174,9 @@ class _CsvParser(LineParser):
             if self._has_hexadecimal(data):
                 return None
             table = self._read(data + self._guard)
-            return table.slice(0, rows).cast(self._schema) if table.num_rows == rows + 1 else None
+            if table.num_rows != rows + 1 or self._has_overflow(data, table):
+                return None
+            return table.slice(0, rows).cast(self._schema)
         except (pa.ArrowInvalid, ValueError):
             return None
 
@@ -197,13 +201,33 @@ class _CsvParser(LineParser):
 
     def _has_hexadecimal(self, data: bytes) -> bool:
         """Return True if a column of whole numbers has a cell such as ``0x10``."""
-        numbers = [field.name for field in self._schema if pa.types.is_integer(field.type)]
-        if not numbers or (b"0x" not in data and b"0X" not in data):
+        if b"0x" not in data and b"0X" not in data:
             return False
-        schema = pa.schema([(name, pa.string()) for name in numbers])
-        texts = _CsvParser(self._names, schema, self._delimiter, ())._read(data + self._guard)
-        matches = (pc.match_substring_regex(texts[name], _HEXADECIMAL) for name in numbers)
+        texts = self._read_as(pa.string(), self._names_of(_IS_WHOLE), data)
+        matches = (pc.match_substring_regex(column, _HEXADECIMAL) for column in texts.values())
         return any(pc.any(match).as_py() for match in matches)
+
+    def _has_overflow(self, data: bytes, table: pa.Table) -> bool:
+        """Return True if Arrow has read a number as infinite, or as a decimal without high bits."""
+        floats = self._names_of((pa.types.is_floating,))
+        infinite = [name for name in floats if pc.any(pc.is_inf(table[name])).as_py()]
+        for name, texts in self._read_as(pa.string(), infinite, data).items():
+            if pc.any(
+                pc.match_substring_regex(texts.filter(pc.is_inf(table[name])), "[0-9]")
+            ).as_py():
+                return True
+        numbers = self._read_as(pa.float64(), self._names_of((pa.types.is_decimal,)), data)
+        return any(has_overflowed(column, table[name]) for name, column in numbers.items())
+
+    def _names_of(self, kinds: Sequence[Callable[[Any], bool]]) -> list[str]:
+        return [one.name for one in self._schema if any(is_kind(one.type) for is_kind in kinds)]
+
+    def _read_as(self, kind: Any, names: Sequence[str], data: bytes) -> dict[str, Any]:
+        """Return columns as another type, by their names."""
+        schema = pa.schema([(name, kind) for name in names])
+        parser = _CsvParser(self._names, schema, self._delimiter, self._null_values)
+        table = parser._read(data + self._guard) if names else schema.empty_table()
+        return dict(zip(names, table.columns, strict=True))
 
     def _read(self, data: bytes) -> Any:
         # Columns are selected by index: a header may repeat names that are not in the schema.

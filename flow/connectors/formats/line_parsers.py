@@ -10,9 +10,11 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 from typing_extensions import override
 
+from flow.columns.arrow_types import with_leaves
 from flow.errors import FlowBuildError, shorten
 
 Piece = TypeVar("Piece")
@@ -155,6 +157,8 @@ class JsonColumnParser(LineParser):
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._as_read = pa.schema([(field.name, type_as_read(field.type)) for field in schema])
+        wide = [(field.name, with_leaves(field.type, _widened)) for field in self._as_read]
+        self._widened = pa.schema(wide)
 
     @override
     def parse(self, data: bytes, count: int | None = None) -> ParsedItems | None:
@@ -165,9 +169,16 @@ class JsonColumnParser(LineParser):
             return []
         try:
             table = _read_json(data, self._as_read).cast(self._schema)
+            if self._has_other_infinities(data, table):
+                return None
         except (pa.ArrowException, ValueError):
             return None
         return table if table.num_rows == lines else None
+
+    def _has_other_infinities(self, data: bytes, table: pa.Table) -> bool:
+        """Return True if Arrow has read a number as infinite that a narrow float cannot hold."""
+        count = 0 if self._widened == self._as_read else _infinities(table.to_struct_array())
+        return count > 0 and count > _infinities(_read_json(data, self._widened).to_struct_array())
 
     @override
     def reason(self, line: bytes) -> str:
@@ -215,12 +226,31 @@ def _read_json(data: bytes, schema: pa.Schema) -> Any:
     )
 
 
+def _widened(leaf: Any) -> Any:
+    return pa.float64() if pa.types.is_floating(leaf) else leaf
+
+
+def _infinities(column: Any) -> int:
+    """Count the infinite floats of a column and its parts."""
+    types, kind = pa.types, column.type
+    if isinstance(column, pa.ChunkedArray):
+        return sum(map(_infinities, column.chunks))
+    if types.is_struct(kind):
+        return sum(map(_infinities, column.flatten()))
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _infinities(column.flatten())
+    return pc.sum(pc.is_inf(column)).as_py() or 0 if types.is_floating(kind) else 0
+
+
 def type_as_read(kind: Any) -> Any:
     """Return the type as which Arrow reads a column before the cast to its own type.
 
     Times are read as text: the reader takes a time without an offset for UTC, and reads a date only
-    from a number.
+    from a number. A decimal is read with twice its bits, and the cast refuses one with too many,
+    which would lose its high bits.
     """
+    if pa.types.is_decimal(kind):
+        return pa.decimal256(76, kind.scale)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return pa.string()
     if pa.types.is_dictionary(kind):

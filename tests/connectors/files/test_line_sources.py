@@ -7,11 +7,13 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -38,6 +40,8 @@ from tests.support.reading_files import (
     split_sizes,
     write,
 )
+
+WIDE = pa.decimal128(38, 30)
 
 # --- lines, whatever the cut ---------------------------------------------------------------------
 
@@ -370,6 +374,14 @@ def test_json_text_becomes_times_of_the_schema(tmp_path: Path) -> None:
             pa.timestamp("us", "UTC"),
             "field 'a' does not fit timestamp[us, tz=UTC]: '2013-01-01T00:00:00'",
         ),
+        ('{"a": 1704067200}', WIDE, "field 'a' does not fit decimal128(38, 30): 1704067200"),
+        ('{"a": "1704067200"}', WIDE, "field 'a' does not fit decimal128(38, 30): '1704067200'"),
+        ('{"a": 3.5e38}', pa.float32(), "field 'a' does not fit float: 3.5e+38"),
+        (
+            '{"a": [{"b": 0.5}, {"b": 3.5e38}]}',
+            pa.list_(pa.struct([("b", pa.float32())])),
+            "field 'a' does not fit list<item: struct<b: float>>: [{'b': 0.5}, {'b': 3.5e+38}]",
+        ),
         ('{"a": 1}{"b": [', pa.int64(), "not JSON: Extra data at column 9"),
         ('{"a": 1', pa.int64(), "not JSON: Expecting ',' delimiter at column 8"),
         ('{"a": "1', pa.int64(), "not JSON: Unterminated string starting at column 7"),
@@ -384,6 +396,13 @@ def test_json_not_of_the_schema_is_bad(tmp_path: Path, line: str, kind: Any, rea
     path = write(tmp_path / "a.jsonl", line.encode(errors="surrogateescape"))
     bad = only_bad(JsonLinesSource(path, schema={"a": kind}))
     assert (bad.where, bad.reason) == (f"{path}, line 1", reason)
+
+
+def test_json_numbers_and_infinities_fit_narrow_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"f": Infinity, "d": "1.5"}\n{"f": 0.5, "d": -7}\n')
+    done = run(JsonLinesSource(path, schema={"f": pa.float32(), "d": WIDE}))
+    rows = [{"f": float("inf"), "d": Decimal("1.5")}, {"f": 0.5, "d": Decimal(-7)}]
+    assert (done.items, done.bad) == (rows, [])
 
 
 def test_json_without_a_value_that_may_not_be_null_is_a_bad_line(tmp_path: Path) -> None:
@@ -485,6 +504,27 @@ def test_a_csv_row_that_does_not_fit_is_a_bad_line(tmp_path: Path, line: str, re
     done = run(CsvSource(path, schema={"a": pa.int64(), "b": pa.string()}))
     assert done.items == [{"a": 1, "b": "2"}, {"a": 3, "b": "4"}]
     assert [(one.where, one.reason) for one in done.bad] == [(f"{path}, line 3", reason)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "cell", "good", "value"),
+    [
+        (WIDE, "1704067200", " 17040672", Decimal(17040672)),
+        (WIDE, "NA", "NA", None),
+        (pa.decimal128(10, 2), "3402823669209384634633746074317682114.56", "+1e3", Decimal(1000)),
+        (pa.float64(), "-1e400", "-inf", float("-inf")),
+        (pa.float32(), "3.5e38", "3e38", float(np.float32(3e38))),
+        (pa.duration("s"), "0x10", "16", timedelta(seconds=16)),
+    ],
+)
+def test_a_csv_number_that_its_type_cannot_hold_is_a_bad_line(
+    tmp_path: Path, kind: Any, cell: str, good: str, value: Any
+) -> None:
+    path = write(tmp_path / "a.csv", f"a,b\n{good},1\n{cell},2\n,3\n")
+    done = run(CsvSource(path, schema={"a": kind, "b": pa.int64()}, null_values=["NA"]))
+    found = [{"a": value, "b": 1}, {"a": None, "b": 3}]
+    assert [row for row in done.items if row["b"] != 2] == found
+    assert done.bad_lines == ([] if cell == "NA" else [3])
 
 
 def test_multiline_csv_cells_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
