@@ -287,6 +287,8 @@ def _session_finding(session: Any) -> Finding:
 
     found = session_capabilities(session)
     judged = ok if found.has_jvm and not found.refused else warning
+    if found.has_jvm and any(one.use.is_needed for one in found.refused):
+        judged = problem
     return judged("Session", str(found))
 
 

@@ -93,13 +93,13 @@ def _least(fact: str, number: tuple[int, int], user: str) -> Need:
 _BATCH = (
     _least("spark", parse_version(SUPPORTED[0]), "flows run"),
     _least("python", (3, 11), "flows run"),
-    Need("settings", "listed".__ne__, "a run sets settings of Spark that may not be set there"),
 )
+_SETTINGS = Need("settings", "listed".__ne__, "a stream needs settings that may not be set there")
 _JVM = Need("jvm", "yes".__eq__, "streams and checkpoints need the JVM of the driver")
 _NETWORK = "Kafka's client runs in tasks without network: read by DataFrameSource, in the JVM"
 NEEDS: Mapping[str, tuple[Need, ...]] = {
     "Batch": _BATCH,
-    "Stream": (*_BATCH, _JVM),
+    "Stream": (*_BATCH, _SETTINGS, _JVM),
     "Kafka": (*_BATCH, Need("network", "yes".__eq__, _NETWORK)),
     "Live page": _BATCH,
     "Recovery tools": (_BATCH[0], _JVM),

@@ -54,7 +54,7 @@ def answers(runtime: Runtime) -> list[str]:
         ({"python": "3.10"}, "no no no no expected"),
         ({"jvm": "no"}, "expected no expected expected no"),
         ({"network": "no"}, "expected expected no expected expected"),
-        ({"settings": "listed"}, "no no no no expected"),
+        ({"settings": "listed"}, "expected no expected expected expected"),
         ({"settings": ""}, "expected expected expected expected expected"),
         ({"jvm": "", "network": ""}, "expected unknown unknown expected unknown"),
         ({"jvm": "no", "python": ""}, "unknown no unknown unknown no"),

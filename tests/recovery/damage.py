@@ -27,6 +27,7 @@ def replace(file: Path, text: str) -> None:
 def state_file(checkpoint: Path, epoch: int, suffix: str, partition: int = 0) -> Path:
     """Return the state file that an epoch wrote at the first level."""
     text = (checkpoint / "spark" / "commits" / str(epoch)).read_text("utf-8")
-    ids = json.loads(text.splitlines()[1])["stateUniqueIds"]["0"]
-    name = f"{epoch + 1}_{ids[partition][0]}.{suffix}"
+    ids = json.loads(text.splitlines()[1]).get("stateUniqueIds")  # None in format 1.
+    version = f"{epoch + 1}_{ids['0'][partition][0]}" if ids else str(epoch + 1)
+    name = f"{version}.{suffix}"
     return checkpoint / "spark" / "state" / "0" / str(partition) / name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import Dataflow
 from flow.engine.checkpoint import identity
+from flow.engine.spark.session.session_settings import QUERY_CONF
 from flow.engine.spark.session.versions import state_format
 from flow.testing import EOF, TestingSink, TestingSource
 from recovery import inspect, rescale, rewind, verify
@@ -20,11 +20,7 @@ from tests.recovery.damage import cut_off
 
 pytestmark = [pytest.mark.spark, pytest.mark.each_spark, pytest.mark.usefixtures("spark")]
 
-_SNAPSHOTS = {
-    "spark.sql.streaming.stateStore.unloadOnCommit": "true",
-    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1",
-}
-"""Settings with which each task makes a snapshot of its state."""
+_CHANGELOGS = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
 @pytest.fixture(autouse=True)
@@ -36,15 +32,6 @@ def format_1(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "checkpoint"
-
-
-@pytest.fixture
-def snapshots(spark: SparkSession) -> Iterator[None]:
-    for name, value in _SNAPSHOTS.items():
-        spark.conf.set(name, value)
-    yield
-    for name in _SNAPSHOTS:
-        spark.conf.unset(name)
 
 
 def run_letters(path: Path, text: str, mark: str = "", **options: Any) -> list[Any]:
@@ -95,19 +82,17 @@ def test_verify_names_a_changelog_that_was_cut_off(path: Path) -> None:
     assert [problem.file for problem in verify(path)] == [str(newest.relative_to(path))]
 
 
-@pytest.mark.usefixtures("snapshots")
 def test_a_snapshot_of_an_epoch_that_was_not_finished_is_not_loaded(
-    path: Path, spark: SparkSession
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The epoch runs again with another function, as after an error, and makes no snapshot."""
     run_letters(path, "a|")
-    assert run_letters(path, "a|b|", "-wrong") == ["ab-wrong"]
-    for epoch, commit in enumerate(sorted(path.glob("spark/commits/[0-9]*"))):
-        if epoch:
-            commit.unlink()
-    assert [file.stem for file in path.glob("spark/state/0/0/2.zip")] == ["2"]
-    for name in _SNAPSHOTS:
-        spark.conf.unset(name)
+    with monkeypatch.context() as patched:
+        patched.setitem(QUERY_CONF, _CHANGELOGS, "false")  # type: ignore[arg-type]
+        assert run_letters(path, "a|b|", "-wrong") == ["ab-wrong"]
+    (path / "spark/commits/1").unlink()
+    (path / "spark/commits/.1.crc").unlink()
+    assert (path / "spark/state/0/0/2.zip").exists()
     assert run_letters(path, "a|b|", "-right") == ["ab-right"]
     assert value_in(path) == "ab-right"
     assert run_letters(path, "a|b|c|", "-right") == ["ab-rightc-right"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import marshal
 import os
 import re
@@ -41,8 +42,10 @@ from flow.engine.spark.session.session_settings import (
     ONE_DAEMON,
     QUERY_CONF,
     QUIET_LEVELS,
+    ROCKSDB,
     SPEEDUPS_OF_WORKERS,
     SPEEDUPS_VARIABLE,
+    STREAMING,
     cores_of,
     has_jvm,
     has_speedups,
@@ -53,6 +56,7 @@ from flow.engine.spark.session.session_settings import (
     local_tasks,
 )
 from flow.engine.spark.session.spark_capabilities import (
+    RefusedSetting,
     RefusedSettings,
     SessionCapabilities,
     file_managers,
@@ -66,6 +70,12 @@ PACKAGES = ("flow", "flow_windowing", "recovery")
 """The packages of this project, which workers on other machines get."""
 _sent: set[str] = set()
 """The ids of the applications, or sessions of Spark Connect, whose workers have the packages."""
+
+_REFUSALS = (PySparkException, Py4JJavaError)
+"""Errors of settings that are not known or not allowed, by version and session."""
+_logged: set[RefusedSetting] = set()
+"""Refused settings with a line in the log of this process."""
+logger = logging.getLogger("flow")
 
 JOB_GROUP = "flow-workers"
 """The name, in Spark, of the job that starts Python workers."""
@@ -376,10 +386,18 @@ def setting_in(spark: Any, name: str) -> str | None:
     """Return the value of one of Spark's settings in a session; ``None`` if it has none."""
     if name == "spark.default.parallelism":
         return str(cores_of(spark))
+    found = _value_in(spark.conf, name)
+    if found is None and name == SPEEDUPS_OF_WORKERS:
+        return os.environ.get(SPEEDUPS_VARIABLE, "on")
+    return found
+
+
+def _value_in(conf: Any, name: str) -> str | None:
+    """Return the value of a setting, also a default; ``None`` if it has none."""
     try:
-        found: str = spark.conf.get(name)
-    except (PySparkException, Py4JJavaError):  # The type depends on the version and the session.
-        return os.environ.get(SPEEDUPS_VARIABLE, "on") if name == SPEEDUPS_OF_WORKERS else None
+        found: str = conf.get(name)
+    except _REFUSALS:
+        return None
     return found
 
 
@@ -409,12 +427,11 @@ def check_session(spark: Any, *, is_batch: bool) -> None:
 
 def session_capabilities(spark: Any) -> SessionCapabilities:
     """Return the capabilities of a session, whose settings are changed on trial."""
-    refused: tuple[str, ...] = ()
     try:
-        with query_conf(spark, 1):
+        with query_conf(spark, 1) as refused:
             pass
     except RefusedSettings as error:
-        refused = error.names
+        refused = error.refused
     return SessionCapabilities(has_jvm(spark), refused)
 
 
@@ -523,10 +540,12 @@ def query_conf(
     local: bool = False,
     only_packets: bool = False,
     extra: Mapping[str, str] | None = None,
-) -> Iterator[None]:
+    is_batch: bool = False,
+) -> Iterator[tuple[RefusedSetting, ...]]:
     """Set the configuration of a flow's query, and restore the old one at the end.
 
-    Settings that have their values already are left as they are.
+    Settings that have their values already are left as they are. One that the session refuses to
+    set is logged if results stay right (`QUERY_SETTINGS`).
 
     A checkpoint keeps some settings of its first epoch for its whole life: the RocksDB state store,
     changelog checkpointing, the format of state, and bounded memory.
@@ -538,11 +557,18 @@ def query_conf(
         local: True if the checkpoint is on a file system of this machine.
         only_packets: True if all rows that Spark processes are packets.
         extra: settings of this query alone.
+        is_batch: True to leave out the settings of streaming and of levels.
+
+    Yields:
+        The settings that the session refuses, none of which is needed.
 
     Raises:
-        RefusedSettings: when the session refuses to set one to another value.
+        RefusedSettings: when the session refuses to set a needed one to another value.
     """
     wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions), **(extra or {})}
+    if is_batch:  # Its shuffles have a number of partitions of their own.
+        del wanted["spark.sql.shuffle.partitions"]
+        wanted = {name: value for name, value in wanted.items() if not name.startswith(STREAMING)}
     if local:
         managers = file_managers(java_of(spark, "a checkpoint"))
         wanted[_FILE_MANAGER] = f"{managers}.FileSystemBasedCheckpointFileManager"
@@ -551,37 +577,47 @@ def query_conf(
     if kept_epochs is not None:
         wanted["spark.sql.streaming.minBatchesToRetain"] = str(kept_epochs)
     with contextlib.ExitStack() as changed:
-        changed.enter_context(_changed(spark.conf, spark.conf.unset, wanted))
+        refused = changed.enter_context(_changed(spark.conf, spark.conf.unset, wanted))
         if not is_remote(spark):  # There the server makes the plan of a batch, and no stream runs.
             conf = spark._jsc.sc().conf()
             changed.enter_context(_changed(conf, conf.remove, _LARGE_PLANS))
-        yield
+        yield refused
 
 
 @contextlib.contextmanager
 def _changed(
     conf: Any, remove: Callable[[str], object], wanted: Mapping[str, str]
-) -> Iterator[None]:
+) -> Iterator[tuple[RefusedSetting, ...]]:
     """Change a configuration in the block, and restore the old one at its end.
 
+    Yields:
+        The settings that cannot be set and have another value, none of which is needed.
+
     Raises:
-        RefusedSettings: when a setting cannot be set, and has another value.
+        RefusedSettings: when a needed setting cannot be set, and has another value.
     """
     before: dict[str, str | None] = {}
-    refused = {}
+    refused: list[RefusedSetting] = []
     try:
         for name, value in wanted.items():
-            old = conf.get(name, None)
-            if old == value:
-                continue
             try:
-                conf.set(name, value)
-                before[name] = old
-            except (PySparkException, Py4JJavaError):  # The type depends on the session.
-                refused[name] = value
-        if refused:
-            raise RefusedSettings(refused)
-        yield
+                old = conf.get(name, None)
+                if old != value:
+                    conf.set(name, value)
+                    before[name] = old
+            except _REFUSALS:
+                found = _value_in(conf, name)
+                is_rocksdb = value.endswith(ROCKSDB) and (found or "").endswith(ROCKSDB)
+                if found != value and not is_rocksdb:
+                    refused.append(RefusedSetting(name, value, found))
+        needed = [one for one in refused if one.use.is_needed]
+        if needed:
+            raise RefusedSettings(needed)
+        for one in refused:
+            if one not in _logged:
+                logger.warning("this session refuses to set %s", one)
+                _logged.add(one)
+        yield tuple(refused)
     finally:
         # If the JVM has ended, the original failure must stay visible.
         with contextlib.suppress(*JVM_ERRORS):

@@ -15,7 +15,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from flow.errors import EnvironmentProblem
 
@@ -62,6 +63,61 @@ QUERY_CONF: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
 }
 """Settings of a flow's query; set on the session while the query starts."""
+
+STREAMING = "spark.sql.streaming."
+"""The prefix of settings that a batch has no use for."""
+_STORE = f"{STREAMING}stateStore."
+ROCKSDB = "RocksDBStateStoreProvider"
+"""The name that ends the class of each state store on RocksDB, also of a vendor's own."""
+
+
+class QuerySetting(NamedTuple):
+    """The use of a setting that a run sets while its query starts.
+
+    Attributes:
+        is_needed: True if results or their recovery may be wrong with another value; the session
+            must accept the value. False if only time, memory or space is lost.
+        otherwise: the consequence of another value.
+    """
+
+    is_needed: bool
+    otherwise: str
+
+
+NEEDED, USEFUL = partial(QuerySetting, True), partial(QuerySetting, False)
+
+QUERY_SETTINGS: Mapping[str, QuerySetting] = {
+    f"{_STORE}providerClass": NEEDED("Spark's other store cannot keep the state of a flow"),
+    STATE_FORMAT: NEEDED("a late write of a lost task may replace the state of an epoch"),
+    "spark.sql.shuffle.partitions": NEEDED("Spark looks for shards in other partitions"),
+    f"{STREAMING}minBatchesToRetain": NEEDED(
+        "sinks and sources keep other epochs than Spark: a rewind may find a part of them"
+    ),
+    f"{STREAMING}queryEvolution.enableSourceEvolution": NEEDED(
+        "Spark's log of offsets has another form, and the offsets of inputs are not found"
+    ),
+    "spark.broadcast.UDFCompressionThreshold": NEEDED(
+        "Spark sends a flow of more than a megabyte by a way that its sources do not read"
+    ),
+    f"{_STORE}rocksdb.changelogCheckpointing.enabled": USEFUL(
+        "each epoch writes files of whole state, not of its changes"
+    ),
+    f"{_STORE}rocksdb.boundedMemoryUsage": USEFUL("the memory of RocksDB has no limit"),
+    f"{_STORE}rocksdb.trackTotalNumberOfRows": USEFUL("each write of state takes a read more"),
+    f"{_STORE}maintenanceInterval": USEFUL("a restart reads more changes, after more of them"),
+    f"{_STORE}unloadOnCommit": USEFUL("maintenance that is overdue waits for Spark's thread"),
+    f"{STREAMING}numRecentProgressUpdates": USEFUL("Spark keeps more reports in memory"),
+    f"{STREAMING}checkpointFileManagerClass": USEFUL("Spark starts processes for each file"),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": USEFUL(
+        "rows reach Python in smaller or larger parts"
+    ),
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": USEFUL(
+        "Spark starts more Python processes, and errors show fewer lines"
+    ),
+    "spark.sql.adaptive.enabled": USEFUL("Spark plans a batch again while it runs"),
+    "spark.sql.codegen.factoryMode": USEFUL("Spark compiles code for few rows in each task"),
+}
+"""The use of each setting that a run may set. A setting that is not listed is needed."""
 
 _LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*\d+\s*)?\])?")
 """Master URLs of sessions on this machine."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
+from flow.engine.spark.session.session_settings import NEEDED, QUERY_SETTINGS, QuerySetting
 from flow.engine.spark.session.versions import installed_version, is_supported
 from flow.errors import EnvironmentProblem
 
@@ -93,27 +94,53 @@ class SessionCapabilities:
     """
 
     has_jvm: bool
-    refused: tuple[str, ...] = ()
+    refused: tuple[RefusedSetting, ...] = ()
 
     def __str__(self) -> str:
         jvm = "JVM in reach" if self.has_jvm else "JVM not in reach, so flows run as batches only"
-        refused = f"refuses to set {', '.join(self.refused)}" if self.refused else "all settings"
+        refused = "all settings may be set"
+        if self.refused:
+            kinds = ("needed" if one.use.is_needed else "useful" for one in self.refused)
+            texts = (f"{kind} {one}" for kind, one in zip(kinds, self.refused, strict=True))
+            refused = f"refuses to set: {'; '.join(texts)}"
         return f"{jvm}; {refused}"
 
 
-class RefusedSettings(EnvironmentProblem):
-    """Error of a session that refuses settings of a flow's query.
+class RefusedSetting(NamedTuple):
+    """A setting that a session refuses to change.
 
-    Args:
-        wanted: the refused settings with the values that the query needs.
+    Attributes:
+        name: the name.
+        value: the value for a flow's query.
+        found: the session's value; ``None`` if it does not say.
     """
 
-    def __init__(self, wanted: Mapping[str, str]) -> None:
-        self.names = tuple(wanted)
-        texts = ", ".join(f"{name}={value}" for name, value in wanted.items())
+    name: str
+    value: str
+    found: str | None
+
+    @property
+    def use(self) -> QuerySetting:
+        """The use of the setting; one that is not known is needed."""
+        return QUERY_SETTINGS.get(self.name, NEEDED("results may be wrong"))
+
+    def __str__(self) -> str:
+        found = "no value" if self.found is None else repr(self.found)
+        return f"{self.name}={self.value} (found {found}: {self.use.otherwise})"
+
+
+class RefusedSettings(EnvironmentProblem):
+    """Error of a session that refuses settings without which results may be wrong.
+
+    Args:
+        refused: the settings.
+    """
+
+    def __init__(self, refused: Sequence[RefusedSetting]) -> None:
+        self.refused = tuple(refused)
         super().__init__(
             "this session refuses to change settings that a flow needs: set them where the "
-            f"session or its cluster is configured: {texts}"
+            f"session or its cluster is configured: {', '.join(map(str, refused))}"
         )
 
 

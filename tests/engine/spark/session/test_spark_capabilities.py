@@ -17,6 +17,7 @@ from flow.engine.spark.session.session_settings import QUERY_CONF
 from flow.engine.spark.session.spark_capabilities import (
     ADAPTER_VARIABLE,
     LevelAdapter,
+    RefusedSetting,
     RefusedSettings,
     SessionCapabilities,
     check_streaming,
@@ -132,7 +133,8 @@ def test_settings_that_a_session_refuses_are_named_with_their_values(spark: Spar
         pass
     assert str(caught.value) == (
         "this session refuses to change settings that a flow needs: set them where the session or "
-        "its cluster is configured: spark.sql.warehouse.dir=/elsewhere"
+        "its cluster is configured: spark.sql.warehouse.dir=/elsewhere "
+        f"(found {spark.conf.get('spark.sql.warehouse.dir')!r}: results may be wrong)"
     )
     as_it_is = {"spark.sql.warehouse.dir": spark.conf.get("spark.sql.warehouse.dir") or ""}
     with query_conf(spark, 2, extra=as_it_is):
@@ -143,7 +145,10 @@ def test_settings_that_a_session_refuses_are_named_with_their_values(spark: Spar
 
 
 def test_the_text_of_a_session_names_what_it_lacks() -> None:
-    assert str(SessionCapabilities(True)) == "JVM in reach; all settings"
-    assert str(SessionCapabilities(False, ("a.b", "c"))) == (
-        "JVM not in reach, so flows run as batches only; refuses to set a.b, c"
+    assert str(SessionCapabilities(True)) == "JVM in reach; all settings may be set"
+    adaptive = RefusedSetting("spark.sql.adaptive.enabled", "false", "true")
+    assert str(SessionCapabilities(False, (adaptive, RefusedSetting("a.b", "1", None)))) == (
+        "JVM not in reach, so flows run as batches only; refuses to set: useful "
+        "spark.sql.adaptive.enabled=false (found 'true': Spark plans a batch again while it runs); "
+        "needed a.b=1 (found no value: results may be wrong)"
     )
