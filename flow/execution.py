@@ -199,6 +199,7 @@ def run_configured(
     installed_version()
     from flow.engine.spark.session.session import check_session, ready_for_a_run
     from flow.engine.spark.session.spark_capabilities import check_streaming
+    from flow.engine.spark.task_network import check_network_of_tasks
 
     plan = compile_flow(flow)
     check_fields(plan)
@@ -222,6 +223,7 @@ def run_configured(
         report = EpochReports(plan, on_epoch, None if page is None else page.report)
         start = time.monotonic()
         with ready_for_a_run(session):
+            check_network_of_tasks(plan, session)
             run_plan = _run_batch if is_batch else _run_stream
             summary = run_plan(plan, session, config, time_of_day, stop, report)
         summary.seconds = time.monotonic() - start

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from flow.columns.arrow_types import RecordBatch
 from flow.columns.record_batches import is_retraction, is_window
-from flow.connectors.source import Dataset
+from flow.connectors.source import Dataset, TaskServers
 
 X = TypeVar("X")
 
@@ -104,6 +104,11 @@ class Sink(ABC, Generic[X]):
     def only_output(self) -> str | None:
         """Target that no second output of the flow may write to, such as a directory, or `None`."""
         return None
+
+    @property
+    def task_servers(self) -> Sequence[TaskServers]:
+        """Servers that tasks write to; on a cluster, a run checks first that tasks reach them."""
+        return ()
 
     def datasets(self) -> Sequence[Dataset]:
         """Return the names of the data that the sink writes, for lineage; none by default."""

@@ -35,6 +35,7 @@ __all__ = [
     "Source",
     "SourceLog",
     "Split",
+    "TaskServers",
 ]
 
 X = TypeVar("X")
@@ -292,6 +293,23 @@ class Planner(ABC):
         """Release the planner's resources; called once when the run ends."""
 
 
+@dataclass(frozen=True)
+class TaskServers:
+    """Servers of which tasks, which read or write, need to reach one.
+
+    Attributes:
+        addresses: their addresses, ``host:port``.
+        otherwise: the action where tasks have no network, for an error.
+
+    Example:
+        >>> TaskServers(("localhost:9092",), "open the network of the workers").addresses
+        ('localhost:9092',)
+    """
+
+    addresses: Sequence[str]
+    otherwise: str
+
+
 class Source(ABC, Generic[X]):
     """Configuration of an input of a flow.
 
@@ -309,6 +327,11 @@ class Source(ABC, Generic[X]):
     def needs_streaming(self) -> bool:
         """True if a batch run cannot do what the source does, such as a change of system time."""
         return False
+
+    @property
+    def task_servers(self) -> Sequence[TaskServers]:
+        """Servers that tasks read from; on a cluster, a run checks first that tasks reach them."""
+        return ()
 
     def check(self) -> None:
         """Check that a new run has something to read.

@@ -28,6 +28,7 @@ from flow.connectors.source import (
     Source,
     SourceLog,
     Split,
+    TaskServers,
 )
 from flow.connectors.start_rules import AfterOffsets, FromTime, StartRule
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
@@ -123,6 +124,11 @@ class Then(Source[X]):
             for name, source in self._sources.items()
         }
         return {**parts, "start": None if self.start is None else repr(self.start)}
+
+    @property
+    @override
+    def task_servers(self) -> Sequence[TaskServers]:
+        return [servers for each in self._sources.values() for servers in each.task_servers]
 
     @override
     def datasets(self) -> Sequence[Dataset]:

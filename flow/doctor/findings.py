@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from flow.engine.spark.session.versions import (
     parse_version,
 )
 from flow.errors import EnvironmentProblem, FlowError, printable
+from flow.network import address, refusal
 
 
 class Level(Enum):
@@ -455,22 +455,7 @@ def try_renames(directory: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-CONNECT_SECONDS = 5.0
 METADATA_SECONDS = 10.0
-
-_ADDRESS = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+)):(\d{1,5})")
-
-
-def address(text: str) -> tuple[str, int] | None:
-    """Return host and port of ``HOST:PORT``; ``None`` for other text.
-
-    >>> address("broker:9092"), address("[::1]:9092"), address("broker")
-    (('broker', 9092), ('::1', 9092), None)
-    """
-    match = _ADDRESS.fullmatch(text.strip())
-    if match is None or not 0 < int(match[3]) < 1 << 16:
-        return None
-    return match[1] or match[2], int(match[3])
 
 
 def master_findings(master: str | None) -> Iterator[Finding]:
@@ -507,19 +492,10 @@ def _reached(subject: str, text: str, advice: str) -> Finding:
     place = address(text)
     if place is None:
         return problem(subject, f"{text!r} is no address: write HOST:PORT")
-    reason = _refusal(*place)
+    reason = refusal(*place)
     if reason is None:
         return ok(subject, f"{text} accepts connections")
     return problem(subject, f"{text} cannot be reached ({reason}): {advice}")
-
-
-def _refusal(host: str, port: int) -> str | None:
-    """Return the reason why a connection fails; ``None`` if it does not."""
-    try:
-        socket.create_connection((host, port), CONNECT_SECONDS).close()
-    except OSError as error:
-        return str(error) or type(error).__name__
-    return None
 
 
 def kafka_findings(servers: str | None, properties: Mapping[str, str]) -> Iterator[Finding]:
@@ -569,7 +545,7 @@ def _metadata_findings(servers: str, properties: Properties) -> Iterator[Finding
 def _advertised_findings(brokers: Any) -> Iterator[Finding]:
     """Check the addresses that brokers tell their clients to use."""
     for broker in brokers:
-        reason = _refusal(broker.host, broker.port)
+        reason = refusal(broker.host, broker.port)
         if reason is not None:
             text = f"broker {broker.id} tells clients to use {broker.host}:{broker.port}, which"
             advice = (

@@ -23,7 +23,7 @@ from flow.connectors.kafka.serializers import (
 )
 from flow.connectors.kafka.topics import EPOCHS_TOPIC, EpochsTopic, Topic
 from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext
-from flow.connectors.source import Dataset
+from flow.connectors.source import Dataset, TaskServers
 from flow.errors import FlowTypeError, SinkError, shorten
 
 Promise: TypeAlias = Literal["exactly once", "at least once"]
@@ -191,6 +191,14 @@ class KafkaSink(Sink[Any]):
         """Send properties to workers only if the workers write."""
         state = {**self.__dict__, "_run": _Run()}
         return {**state, "properties": {}} if self._exactly_once else state
+
+    @property
+    @override
+    def task_servers(self) -> Sequence[TaskServers]:
+        if self._exactly_once:  # The driver writes.
+            return ()
+        way = "open the network of the workers, or leave the guarantee 'exactly once'"
+        return (TaskServers(self.servers.split(","), f"{way}, by which the driver writes"),)
 
     @override
     def datasets(self) -> Sequence[Dataset]:

@@ -31,7 +31,16 @@ from flow.connectors.kafka.message_items import METADATA, Items, ObjectItems, Re
 from flow.connectors.kafka.messages import KafkaMessage
 from flow.connectors.kafka.planner import KafkaPlanner, Reach
 from flow.connectors.kafka.ranges import MOST_RECORDS, Access, OnDataLoss, Scales, lend_reader
-from flow.connectors.source import Batch, Dataset, OnInvalid, Planner, Source, SourceLog, Split
+from flow.connectors.source import (
+    Batch,
+    Dataset,
+    OnInvalid,
+    Planner,
+    Source,
+    SourceLog,
+    Split,
+    TaskServers,
+)
 from flow.durations import Duration, duration_us, positive_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.garbage import no_collection
@@ -203,6 +212,15 @@ class KafkaSource(Source[Any]):
     def _access(self) -> Access:
         patience = duration_us(self.patience) / 1e6
         return Access(self.servers, Properties(self.properties), self.on_data_loss, patience)
+
+    @property
+    @override
+    def task_servers(self) -> Sequence[TaskServers]:
+        way = (
+            "open the network of the workers, or read the topic with Spark's own connector as a "
+            "DataFrameSource (docs/reference/kafka.md, Through Spark's own connector)"
+        )
+        return (TaskServers(self.servers.split(","), way),)
 
     @override
     def datasets(self) -> Sequence[Dataset]:
