@@ -90,6 +90,11 @@ FAULTS: dict[str, tuple[Callable[[], Dataflow], type[FlowError], str]] = {
         SinkError,
         "step 'out0': table 't' of nothing/x.db cannot be opened",
     ),
+    "a database without the table": (
+        lambda: a_flow(RECORDS, SqliteSink("x.db", "t")),
+        SinkError,
+        "step 'out0': table 't' of x.db does not exist: create it, or give the sink a schema",
+    ),
     "one folder for two outputs": (
         lambda: a_flow(RECORDS, TextSink("out"), ParquetSink("./out")),
         FlowBuildError,
@@ -122,7 +127,7 @@ def test_a_checkpoint_of_another_flow_is_refused(folder: Path) -> None:
         **{"version": 1, "flow_id": "g", "run_id": "r", "shards": 4, "partitions": 2},
         **{"generation": 0, "first_epoch": 0, "start": None, "begun": None, "recovery": None},
         **{"dropping": [], "rewinds": 0, "earlier": [], "undone": [], "spark_version": "4.3.0"},
-        "adapter": "transformWithState",
+        **{"adapter": "transformWithState", "state_format": 2},
     }
     (folder / "cp").mkdir()
     (folder / "cp" / "flow.json").write_text(json.dumps(content))

@@ -70,7 +70,10 @@ def total_of(number: Any) -> Total:
     # A Rational, such as a Fraction, is Real too, but its float would not be exact.
     if isinstance(number, Real) and not isinstance(number, Rational):
         return _floats_of(float(number))
-    raise UnfitError(number, f"cannot add {described(number)}")
+    fix = (
+        ": give the source a schema, or map the text to a number" if isinstance(number, str) else ""
+    )
+    raise UnfitError(number, f"cannot add {described(number)}{fix}")
 
 
 def with_number(total: Total, number: Any) -> Total:

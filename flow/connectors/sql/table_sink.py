@@ -240,8 +240,10 @@ class TableSink(Sink[Any]):
 
     @override
     def check(self, resuming: bool) -> None:
-        with self._explained(f"{self} cannot be opened"):
-            self.connect().close()
+        opening = self._explained(f"{self} cannot be opened")
+        with opening, contextlib.closing(self.connect()) as database:
+            if self.schema is None and database.find_table(self.table_name()) is None:
+                raise self._missing()
 
     @override
     def open(self, run_id: str, resuming: bool) -> None:
@@ -357,13 +359,15 @@ class TableSink(Sink[Any]):
 
     def _create(self, database: Database) -> TableName:
         if self.schema is None:
-            raise SinkError(
-                f"{self} does not exist: create it, or give the sink a schema to create it from"
-            )
+            raise self._missing()
         statements = Statements(self.dialect, self.table_name())
         columns: Any = self.schema
         database.execute(statements.create(columns, tuple(self.key)))
         return database.find_table(self.table_name()) or self.table_name()
+
+    def _missing(self) -> SinkError:
+        fix = "create it, or give the sink a schema to create it from"
+        return SinkError(f"{self} does not exist: {fix}")
 
     def _check_key(self, database: Database, statements: Statements) -> None:
         try:
