@@ -26,6 +26,7 @@ MODULES = (
     "flow.testing",
     "flow.testing.connectors",
     "flow.connectors.dataframe",
+    "flow.connectors.delta",
     "flow.connectors.files",
     "flow.connectors.items",
     "flow.connectors.kafka",

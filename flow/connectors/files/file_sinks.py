@@ -24,8 +24,8 @@ from flow.connectors.formats.columns import (
     as_schema,
     check_names,
     fit,
-    known_columns,
     merge_small,
+    typed_batches,
     widen,
 )
 from flow.connectors.formats.csv_text import check_delimiter, csv_cells, reorder
@@ -237,30 +237,15 @@ class ParquetSink(DirectorySink[Any]):
             for written in merge_small(batches):
                 yield as_columns(written, self.schema, step_id)
             return
-        schema = self.known_schema() or pa.schema([])
-        fixed = schema.names
-        for written in merge_small(batches):
-            rows = as_columns(written, None, step_id)
-            schema = widen(schema, known_columns(rows.schema), fixed, step_id)
-            if not schema.names:
-                raise SinkError(
-                    f"step {step_id!r}: no item has a value in any field, so the types of the "
-                    f"columns {shorten(rows.schema.names)} are not known: give the sink a schema"
-                )
-            yield fit(rows, schema, step_id, whole=True)
+        for rows in typed_batches(batches, self.known_schema() or pa.schema([]), step_id):
+            check_names(rows.schema.names, step_id)
+            yield rows
 
     def _write_file(
         self, context: WriteContext, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
     ) -> list[Part]:
         with self.part_file(context) as file:
-            groups = _row_groups(batches)
-            group = next(groups, None)
-            chosen = True if group is None else dictionary_columns(group)
-            with pq.ParquetWriter(file.stream, schema, use_dictionary=chosen) as writer:
-                while group is not None:
-                    writer.write_table(group, row_group_size=group.num_rows)
-                    file.rows += group.num_rows
-                    group = next(groups, None)
+            file.rows = write_parquet(file.stream, schema, batches).num_rows
         return file.parts(schema)
 
 
@@ -371,6 +356,29 @@ def _in_order(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
 
 def _all_text(names: Iterable[str]) -> pa.Schema:
     return pa.schema([(name, pa.string()) for name in names])
+
+
+def write_parquet(stream: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Any:
+    """Write batches as a Parquet file, and return the metadata of the file.
+
+    Args:
+        stream: an open file.
+        schema: the columns, also those of the batches.
+        batches: the rows; may be an iterator, of which one row group is in memory.
+
+    Returns:
+        A `pyarrow.parquet.FileMetaData`.
+    """
+    groups, written = _row_groups(batches), list[Any]()
+    group = next(groups, None)
+    chosen = True if group is None else dictionary_columns(group)
+    with pq.ParquetWriter(
+        stream, schema, use_dictionary=chosen, metadata_collector=written
+    ) as writer:
+        while group is not None:
+            writer.write_table(group, row_group_size=group.num_rows)
+            group = next(groups, None)
+    return written[0]
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

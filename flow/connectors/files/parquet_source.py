@@ -106,7 +106,7 @@ class ParquetSource(FileSource[Any]):
             return None
         file = min(listed)
         with open_file(connect(file.store, self.paths), file) as stream:
-            parquet = _parquet_file(stream)
+            parquet = parquet_file(stream)
             schema = _instants_of(parquet) or parquet.schema_arrow
         names = schema.names if self.columns is None else self.columns
         # The index is -1 also for a name that the file has twice.
@@ -117,9 +117,9 @@ class ParquetSource(FileSource[Any]):
         self, filesystem: Any, piece: Piece, fields: frozenset[str] | None
     ) -> Iterator[Batch]:
         with open_file(filesystem, piece.file) as stream:
-            parquet = _parquet_file(stream)
+            parquet = parquet_file(stream)
             columns = _columns_to_read(parquet, piece, self.columns, fields)
-            yield from _read_rows(parquet, piece, columns)
+            yield from read_rows(parquet, piece.start, piece.end, columns)
 
 
 class WrittenDownFrame(ParquetSource):
@@ -157,11 +157,12 @@ class RowCuts(Cuts):
             if len(self._edges_of) >= _FOOTERS:
                 del self._edges_of[next(iter(self._edges_of))]
             with open_file(connect(file.store, self._paths), file) as stream:
-                self._edges_of[file] = _group_edges(_parquet_file(stream).metadata)
+                self._edges_of[file] = _group_edges(parquet_file(stream).metadata)
         return self._edges_of[file]
 
 
-def _parquet_file(stream: Any) -> Any:
+def parquet_file(stream: Any) -> Any:
+    """Return an open file as a `pyarrow.parquet.ParquetFile`."""
     return pq.ParquetFile(stream, buffer_size=_BUFFER, coerce_int96_timestamp_unit="us")
 
 
@@ -188,22 +189,35 @@ def _group_edges(metadata: Any) -> list[int]:
     return [0, *accumulate(metadata.row_group(group).num_rows for group in groups)]
 
 
-def _read_rows(parquet: Any, piece: Piece, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a piece; rows before the piece in its first row group are decoded, too."""
+def read_rows(
+    parquet: Any, start: int, end: int, columns: list[str] | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a part of a file; rows before it in its first row group are decoded, too.
+
+    Args:
+        parquet: the open file, see `parquet_file`.
+        start: number of the first row.
+        end: number after the last row.
+        columns: names of the columns to read; ``None`` for all.
+    """
     edges = _group_edges(parquet.metadata)
-    first = bisect_right(edges, piece.start) - 1
-    groups = range(first, bisect_left(edges, piece.end))
+    first = bisect_right(edges, start) - 1
+    groups = range(first, bisect_left(edges, end))
     at = edges[first]
     instants = _instants_of(parquet)
     for batch in parquet.iter_batches(
         ROWS, row_groups=list(groups), columns=columns, use_threads=False
     ):
-        begin, end = max(piece.start - at, 0), min(piece.end - at, batch.num_rows)
+        first_row, last = max(start - at, 0), min(end - at, batch.num_rows)
         at += batch.num_rows
-        if begin < end:
-            rows = _selected(batch, columns).slice(begin, end - begin).replace_schema_metadata(None)
+        if first_row < last:
+            rows = (
+                _selected(batch, columns)
+                .slice(first_row, last - first_row)
+                .replace_schema_metadata(None)
+            )
             yield rows if instants is None else _cast(rows, instants)
-        if at >= piece.end:
+        if at >= end:
             return
 
 

@@ -96,21 +96,50 @@ def as_columns(written: SinkBatch, schema: pa.Schema | None, step_id: str) -> pa
     Raises:
         SinkError: the values of a field do not fit; the error names it.
     """
-    if not isinstance(written, list):
-        if schema is not None:
-            return fit(written, schema, step_id)
-        check_names(written.schema.names, step_id)
-        return written
-    records = [to_record(item) for item in written]
     if schema is None:
-        columns = inferred_columns(records, step_id)
-        check_names(columns.schema.names, step_id)
-        return columns
+        rows = laid_out_rows(written, step_id)
+        check_names(rows.schema.names, step_id)
+        return rows
+    if not isinstance(written, list):
+        return fit(written, schema, step_id)
+    records = [to_record(item) for item in written]
     columns = [
         column_of(name, [record.get(name) for record in records], kind, step_id)
         for name, kind in _types(schema).items()
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def typed_batches(
+    batches: Iterable[SinkBatch], known: pa.Schema, step_id: str
+) -> Iterator[pa.RecordBatch]:
+    """Yield items as rows of the columns that are known so far, without columns of only nulls.
+
+    Args:
+        batches: the items.
+        known: columns of earlier epochs, whose types are fixed.
+        step_id: the output's step, for errors.
+
+    Raises:
+        SinkError: the values of a field do not fit, or no field has a value.
+    """
+    schema = known
+    for written in merge_small(batches):
+        rows = laid_out_rows(written, step_id)
+        schema = widen(schema, known_columns(rows.schema), known.names, step_id)
+        if not schema.names:
+            raise SinkError(
+                f"step {step_id!r}: no item has a value in any field, so the types of the "
+                f"columns {shorten(rows.schema.names)} are not known: give the sink a schema"
+            )
+        yield fit(rows, schema, step_id, whole=True)
+
+
+def laid_out_rows(written: SinkBatch, step_id: str) -> pa.RecordBatch:
+    """Return items as columns of all their fields, with the types of their values."""
+    if not isinstance(written, list):
+        return written
+    return inferred_columns([to_record(item) for item in written], step_id)
 
 
 def inferred_columns(

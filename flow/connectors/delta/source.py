@@ -1,0 +1,482 @@
+"""Source that follows a table of Delta Lake, version by version.
+
+An offset is a position in the log: a version, a number of a file that the version has added, and a
+row of that file. The first run may begin with a snapshot, all files of a version in the order in
+which they were written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from urllib.parse import unquote
+
+import pyarrow as pa
+from typing_extensions import override
+
+from flow.checks import check_choice, check_flag, check_whole, checked_texts
+from flow.connectors.delta.table import (
+    TablePlace,
+    as_options,
+    as_table_uri,
+    partition_column,
+    partition_text,
+    with_hidden_options,
+)
+from flow.connectors.files.filesystems import datasets_of_files, without_passwords
+from flow.connectors.files.parquet_source import parquet_file, read_rows
+from flow.connectors.source import Batch, Dataset, Json, Planner, Slice, Source, SourceLog, Split
+from flow.errors import FlowBuildError, SourceError, shorten
+from flow.instants import Instant, Moment, instant_us
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+OnRewrite: TypeAlias = Literal["fail", "skip", "changes"]
+"""Action for a version that deletes or rewrites rows."""
+
+CHANGE = "_change_type"
+"""Column with the change of a record, as Delta's change data feed has it."""
+
+_INSERT, _DELETE = "insert", "delete"
+
+_LEAST_ROWS = 10_000
+"""Rows of a split, at least; fewer are not worth a task of their own."""
+
+_Piece: TypeAlias = "tuple[str, int, int, Mapping[str, str | None]]"
+"""Part of a file: its path, first row, the row after the last, and columns with one value."""
+
+_READ_ANEW = (
+    "read the table from its beginning, with another recovery path, or by naming this input in "
+    "RecoveryConfig(path, reset_steps=[...])"
+)
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A data file that a version gives.
+
+    Attributes:
+        path: name of the file in the table.
+        rows: number of rows; ``None`` if the log does not say.
+        values: columns with one value, as the log has them: those of partitions, and the change.
+    """
+
+    path: str
+    rows: int | None
+    values: Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class Version:
+    """Files that a version gives, and its columns.
+
+    Attributes:
+        files: the files, in order.
+        schema: the table's columns as Delta has them, JSON.
+        time_us: time of the commit, in µs since the Unix epoch; ``None`` if it is unknown.
+    """
+
+    files: Sequence[AddedFile]
+    schema: str
+    time_us: int | None = None
+
+
+@dataclass(frozen=True)
+class Position:
+    """Position in a table's log: all before it is read.
+
+    Attributes:
+        table: id of the table.
+        version: the version.
+        file: number of the file in the version.
+        row: number of the row in the file.
+        whole: True if the version is read as a snapshot, with all its files.
+    """
+
+    table: str
+    version: int
+    file: int = 0
+    row: int = 0
+    whole: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class DeltaSource(Source[Any]):
+    """Source of the rows of a table of Delta Lake; the items are records in columns.
+
+    The first run reads the table as it is, or begins at `start`; later versions follow one by one,
+    in bounded epochs. A compaction adds no rows and is passed over. Each record has the columns of
+    its version of the table; a column that was added later is null in older rows.
+
+    Args:
+        uri: the directory of the table, a path or a URI, such as ``s3://lake/hours``.
+        start: the first data to read: by default all rows of the newest version, then what is
+            added; the number of a version, to read what this and later versions add; an instant,
+            for the first version since; or ``"latest"``, for later versions only.
+        columns: names of the columns to read, in order; ``None`` for all. Fewer are faster.
+        on_rewrite: action for a version that deletes or rewrites rows: ``"fail"`` stops the flow,
+            ``"skip"`` leaves the version out, with the rows that it adds, and ``"changes"`` gives
+            its changes. Each record then has a column ``_change_type``, which is ``"insert"`` or
+            ``"delete"``, or with Delta's change data feed ``"update_preimage"`` and
+            ``"update_postimage"`` too.
+        follow: ``False`` ends after the version that is the newest as the run starts; ``True``
+            reads later versions too, and never ends.
+        rows_per_epoch: rows that an epoch reads, at most.
+        storage_options: options of the store; see `DeltaSink`.
+
+    Raises:
+        EnvironmentProblem: when the flow runs, the package deltalake is not installed.
+        SourceError: when the flow runs: there is no table, a version was removed from its log, or
+            deletes or rewrites rows, or the table has deletion vectors or mapped columns.
+
+    >>> DeltaSource("/lake/hours", start="latest", follow=True)
+    DeltaSource('/lake/hours', start='latest', follow=True)
+    """
+
+    uri: str | os.PathLike[str]
+    _: KW_ONLY
+    start: int | Instant | Literal["latest"] | None = None
+    columns: Sequence[str] | None = None
+    on_rewrite: OnRewrite = "fail"
+    follow: bool = False
+    rows_per_epoch: int = 1_000_000
+    storage_options: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        check_choice("on_rewrite", self.on_rewrite, get_args(OnRewrite))
+        check_flag("follow", self.follow)
+        check_whole("rows_per_epoch", self.rows_per_epoch, 1)
+        if isinstance(self.start, int):
+            check_whole("start", self.start, 0)
+        elif self.start not in (None, "latest"):
+            instant_us(self.start)
+        if self.columns is not None:
+            names = checked_texts("columns must be a list of names", self.columns)
+            if not names:
+                raise FlowBuildError("columns must name at least one column, got none")
+            object.__setattr__(self, "columns", names)
+        object.__setattr__(self, "uri", as_table_uri(self.uri))
+        object.__setattr__(self, "storage_options", as_options(self.storage_options))
+        object.__setattr__(self, "bounded", not self.follow)
+
+    __repr__ = with_hidden_options
+
+    @property
+    def place(self) -> TablePlace:
+        """The place of the table."""
+        return TablePlace(str(self.uri), self.storage_options, SourceError)
+
+    @override
+    def identity(self) -> Json:
+        return {"table": without_passwords(str(self.uri))}
+
+    @override
+    def datasets(self) -> Sequence[Dataset]:
+        return datasets_of_files([str(self.uri)])
+
+    @override
+    def item_type(self) -> type:
+        return dict
+
+    @override
+    def check(self) -> None:
+        self._selected(schema_of(self.table().schema().to_json()))
+
+    @override
+    def record_columns(self) -> Any:
+        return self._selected(schema_of(self.table().schema().to_json()))
+
+    def table(self, version: int | None = None) -> DeltaTable:
+        """Return the table at a version, by default the newest."""
+        table = self.place.open(version)
+        if table is None:
+            raise SourceError(f"{self.place} does not exist: write it first, or correct its path")
+        if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+            raise SourceError(
+                f"{self.place} maps the names of columns (delta.columnMapping.mode), which "
+                "DeltaSource does not read: copy it to a table without this property"
+            )
+        return table
+
+    @override
+    def planner(self, log: SourceLog, parallelism: int) -> Planner:
+        return DeltaPlanner(self, parallelism)
+
+    @override
+    def read(self, split: Split) -> Iterator[Batch]:
+        return self.read_fields(split, None)
+
+    @override
+    def read_fields(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
+        schema = self._selected(schema_of(split.what["schema"]))
+        if fields is not None:
+            names = [name for name in schema.names if name in fields] or schema.names[:1]
+            schema = pa.schema([schema.field(name) for name in names])
+        filesystem = self.place.filesystem()
+        for path, start, end, values in split.what["pieces"]:
+            with (
+                self.place.explained(f"{path} of {self.place} cannot be read"),
+                filesystem.open_input_file(path) as stream,
+            ):
+                yield from _rows_of(parquet_file(stream), start, end, schema, values)
+
+    def _selected(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns of records, given those of the table."""
+        names = schema.names if self.columns is None else list(self.columns)
+        for name in names:
+            if name not in schema.names:
+                there = shorten(schema.names)
+                raise SourceError(f"{self.place} has no column {name!r}: it has {there}")
+        marks = [pa.field(CHANGE, pa.string())] if self.on_rewrite == "changes" else []
+        return pa.schema([*(schema.field(name) for name in names), *marks])
+
+
+def schema_of(text: str) -> pa.Schema:
+    """Return columns from the JSON of a table's log."""
+    from deltalake import Schema
+
+    return pa.schema(Schema.from_json(text).to_arrow())
+
+
+def _rows_of(
+    parquet: Any, start: int, end: int, schema: pa.Schema, given: Mapping[str, str | None]
+) -> Iterator[Batch]:
+    """Yield rows of an open file with the columns of a schema; those that it lacks are null.
+
+    Args:
+        parquet: the file.
+        start: number of the first row.
+        end: number after the last row.
+        schema: the columns.
+        given: columns with one value.
+    """
+    there = parquet.schema_arrow.names
+    names = [name for name in schema.names if name in there and name not in given]
+    for rows in read_rows(parquet, start, end, names or there[:1]):
+        columns = [
+            rows.column(one.name).cast(one.type)
+            if one.name in names
+            else partition_column(given.get(one.name), one.type, rows.num_rows)
+            for one in schema
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class DeltaPlanner(Planner):
+    """Planner of a `DeltaSource`: reads the log, and cuts versions into epochs."""
+
+    def __init__(self, source: DeltaSource, parallelism: int) -> None:
+        self._source, self._place, self._parallelism = source, source.place, max(1, parallelism)
+        self._filesystem = self._place.filesystem()
+        self._newest = source.table()
+        self._id = str(self._newest.metadata().id)
+        self._last = None if source.follow else self._newest.version()
+        self._versions: dict[tuple[int, bool], Version] = {}
+        self._next_us: int | None = None
+
+    @override
+    def stop_at_present(self) -> None:
+        self._newest.update_incremental()
+        self._last = self._newest.version()
+
+    @override
+    def next(self, start: Json | None) -> Slice | None:
+        at = self._first() if start is None else self._resumed(start)
+        pieces, schema, end = self._take(at, self._source.rows_per_epoch)
+        if start is not None and not pieces:
+            return None
+        ahead, _, _ = self._take(end, 1)
+        found = self._version(end) if ahead else None
+        self._next_us = found.time_us if found else None
+        return Slice(vars(end), self._splits(pieces, schema), behind={0} if ahead else ())
+
+    @override
+    def finished(self, start: Json | None) -> bool:
+        if self._source.follow or start is None:
+            return False
+        return not self._take(self._resumed(start), 1)[0]
+
+    @override
+    def read_until_us(self, now: Moment, behind: bool) -> int | None:
+        if behind and self._next_us is None:
+            return None
+        arrived_us = min(self._next_us or 0, now.now_us) if behind else now.now_us
+        return arrived_us - (now.now_us - now.running_us)
+
+    @override
+    def name_of(self, partition: int) -> str:
+        return str(self._place)
+
+    @override
+    def lag(self, start: Json | None) -> str:
+        return "" if start is None else f"version {start['version']}"
+
+    def _first(self) -> Position:
+        start, newest = self._source.start, self._newest.version()
+        if start is None:
+            return Position(self._id, newest, whole=True)
+        if isinstance(start, int):
+            return Position(self._id, start)
+        later: list[int] = []
+        if start != "latest":
+            since_ms, history = instant_us(start) // 1000, self._newest.history()
+            later = [one["version"] for one in history if one["timestamp"] >= since_ms]
+        return Position(self._id, min(later, default=newest + 1))
+
+    def _resumed(self, start: Json) -> Position:
+        at = Position(**start)
+        if at.table != self._id:
+            raise SourceError(
+                f"{self._place} is not the table that the run has read before, but one that "
+                f"replaced it: {_READ_ANEW}"
+            )
+        return at
+
+    def _take(self, at: Position, most: int) -> tuple[list[_Piece], str, Position]:
+        """Return the next rows, the columns of all of them, and the position after them."""
+        pieces: list[_Piece] = []
+        schema, left = "", most
+        while left and (version := self._version(at)) is not None:
+            if pieces and version.schema != schema:
+                break
+            if at.file == len(version.files):
+                at = Position(self._id, at.version + 1)
+                continue
+            schema, file = version.schema, version.files[at.file]
+            rows = file.rows or 0
+            end = min(rows, at.row + left)
+            if end > at.row:
+                pieces.append((file.path, at.row, end, file.values))
+                left -= end - at.row
+            at = replace(at, row=end) if end < rows else replace(at, file=at.file + 1, row=0)
+        return pieces, schema, at
+
+    def _splits(self, pieces: Sequence[_Piece], schema: str) -> list[Split]:
+        """Return the pieces of an epoch in splits of similar size."""
+        total = sum(end - start for _, start, end, _ in pieces)
+        share = size = max(_LEAST_ROWS, -(-total // self._parallelism))
+        groups: list[list[_Piece]] = []
+        for path, start, end, values in pieces:
+            for at in range(start, end, share):
+                if size >= share:
+                    groups.append([])
+                    size = 0
+                groups[-1].append((path, at, min(at + share, end), values))
+                size += min(share, end - at)
+        return [
+            Split({"schema": schema, "pieces": group}, order=order)
+            for order, group in enumerate(groups)
+        ]
+
+    # --- the log ---
+
+    def _version(self, at: Position) -> Version | None:
+        """Return the files of a version; ``None`` if it is not there yet, or is not to be read."""
+        if self._last is not None and at.version > self._last:
+            return None
+        key = (at.version, at.whole)
+        if key not in self._versions:
+            found = self._snapshot(at.version) if at.whole else self._commit(at.version)
+            if found is None:
+                return None
+            kept = {key: one for key, one in self._versions.items() if key[0] == at.version - 1}
+            files = list(map(self._measured, found.files))
+            self._versions = {**kept, key: replace(found, files=files)}
+        return self._versions[key]
+
+    def _snapshot(self, number: int) -> Version:
+        table = self._source.table(number)
+        with self._place.explained(f"{self._place} cannot be read"):
+            self._refuse_vectors(number, any(True for _ in table.deletion_vectors()))
+            added = pa.table(table.get_add_actions()).to_pylist()
+        added.sort(key=lambda one: (one["modification_time"], one["path"]))
+        files = []
+        for one in added:
+            texts = {
+                name: partition_text(value) for name, value in (one.get("partition") or {}).items()
+            }
+            files.append(self._file(one["path"], one["num_records"], texts, _INSERT))
+        return Version(files, table.schema().to_json())
+
+    def _file(
+        self, path: str, rows: int | None, values: Mapping[str, str | None], change: str | None
+    ) -> AddedFile:
+        marks = {CHANGE: change} if change and self._source.on_rewrite == "changes" else {}
+        return AddedFile(unquote(path), rows, {**values, **marks})
+
+    def _commit(self, number: int) -> Version | None:
+        """Return the files of a commit; ``None`` if there is no such version yet."""
+        actions = self._actions(number)
+        if actions is None:
+            return None
+        found: dict[str, list[Any]] = {}
+        for kind, content in (pair for action in actions for pair in action.items()):
+            found.setdefault(kind, []).append(content)
+        before = self._versions.get((number - 1, False)) or self._versions.get((number - 1, True))
+        schema = [one["schemaString"] for one in found.get("metaData", ())]
+        if not schema:
+            schema = [before.schema if before else self._source.table(number).schema().to_json()]
+        time_ms = found.get("commitInfo", [{}])[0].get("timestamp")
+        return Version(self._changes(number, found), schema[0], time_ms and time_ms * 1000)
+
+    def _changes(self, number: int, found: Mapping[str, list[Any]]) -> list[AddedFile]:
+        """Return the files of a commit that give its rows, or its changes."""
+        # Files that are only moved, as in a compaction, have no new data.
+        added, removed = (
+            [one for one in found.get(kind, ()) if one["dataChange"]] for kind in ("add", "remove")
+        )
+        self._refuse_vectors(number, any(one.get("deletionVector") for one in added + removed))
+        if removed and self._source.on_rewrite == "fail":
+            raise SourceError(
+                f"version {number} of {self._place} deletes or rewrites rows "
+                f"({found.get('commitInfo', [{}])[0].get('operation')}): pass on_rewrite='skip' to "
+                "leave the version out, or on_rewrite='changes' to read its changes"
+            )
+        if removed and self._source.on_rewrite == "skip":
+            return []
+        marked: list[tuple[Any, str | None]] = []
+        if removed:
+            marked += [(one, None) for one in found.get("cdc", ())]
+        marked = marked or [(one, _DELETE) for one in removed] + [(one, _INSERT) for one in added]
+        files = []
+        for one, change in marked:
+            rows = json.loads(one.get("stats") or "{}").get("numRecords")
+            files.append(self._file(one["path"], rows, one.get("partitionValues") or {}, change))
+        return files
+
+    def _actions(self, number: int) -> list[Any] | None:
+        """Return the actions of a commit; ``None`` if there is no such version yet."""
+        name, what = f"_delta_log/{number:020}.json", f"version {number} of {self._place}"
+        with self._place.explained(f"{what} cannot be read"):
+            if self._filesystem.get_file_info(name).is_file:
+                with self._filesystem.open_input_stream(name) as stream:
+                    return [json.loads(line) for line in stream.read().splitlines()]
+            self._newest.update_incremental()
+        if number <= self._newest.version():
+            raise SourceError(
+                f"{what} was removed from its log, which keeps versions for "
+                f"delta.logRetentionDuration: {_READ_ANEW}"
+            )
+        return None
+
+    def _measured(self, file: AddedFile) -> AddedFile:
+        """Return a file with its number of rows, also if the log does not say it."""
+        if file.rows is not None:
+            return file
+        with (
+            self._place.explained(f"{file.path} of {self._place} cannot be read"),
+            self._filesystem.open_input_file(file.path) as stream,
+        ):
+            return replace(file, rows=parquet_file(stream).metadata.num_rows)
+
+    def _refuse_vectors(self, number: int, has_vectors: bool) -> None:
+        if has_vectors:
+            raise SourceError(
+                f"version {number} of {self._place} has deletion vectors, which DeltaSource does "
+                "not read: set delta.enableDeletionVectors to false, and rewrite the table's "
+                "files (REORG TABLE … APPLY (PURGE))"
+            )

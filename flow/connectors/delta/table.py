@@ -1,0 +1,249 @@
+"""A table of Delta Lake: its place, its data files, and its types.
+
+A table is a directory of Parquet files, with a log of commits in ``_delta_log``. Each commit is a
+version, and a file of JSON that adds and removes data files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import date, datetime
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from flow.checks import wrong_type
+from flow.columns.arrow_types import is_instant, with_leaves
+from flow.connectors.files.filesystems import (
+    URI,
+    absolute,
+    as_path,
+    is_local,
+    locate,
+    without_credentials,
+)
+from flow.errors import FlowError, FlowTypeError, SinkError, package_of_extra, shorten
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_SHOWN = 300
+"""Characters of an error of the storage, at most."""
+
+_STATISTICS_COLUMNS = 32
+"""Columns with statistics, as other writers of Delta have."""
+
+
+def as_table_uri(uri: object) -> str:
+    """Return the `uri` argument as a URI, or a path from the root."""
+    return absolute(as_path(uri)).rstrip("/")
+
+
+def as_options(options: object) -> dict[str, str]:
+    """Return the `storage_options` argument as a dict of texts."""
+    if not isinstance(options, Mapping):
+        raise wrong_type("storage_options must map names to texts", options)
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise FlowTypeError(f"storage_options must map names to texts, got {shorten(name)}")
+    return dict(options)
+
+
+def with_hidden_options(self: Any) -> str:
+    """Return the `repr` of a connector, without credentials and the values of its options."""
+    arguments = [repr(without_credentials(str(self.uri)))]
+    for one in fields(self)[1:]:
+        value = getattr(self, one.name)
+        if one.init and value not in (one.default, {}):
+            shown = dict.fromkeys(value, "***") if one.name == "storage_options" else value
+            arguments.append(f"{one.name}={shown!r}")
+    return f"{type(self).__name__}({', '.join(arguments)})"
+
+
+@dataclass(frozen=True)
+class TablePlace:
+    """Place of a table.
+
+    Attributes:
+        uri: a URI, or a path from the root.
+        options: options of the store, such as credentials, by name.
+        error: class of the errors that `explained` raises.
+    """
+
+    uri: str
+    options: Mapping[str, str]
+    error: type[FlowError]
+
+    def __str__(self) -> str:
+        return f"Delta table {without_credentials(self.uri)}"
+
+    def open(self, version: int | None = None) -> DeltaTable | None:
+        """Return the table at a version, by default the newest; ``None`` if there is no table."""
+        with package_of_extra("delta", "deltalake", type(self).__name__, on_workers=True):
+            from deltalake import DeltaTable
+        options = dict(self.options)
+        with self.explained(f"{self} cannot be opened"):
+            if not DeltaTable.is_deltatable(self.uri, options):
+                return None
+            return DeltaTable(self.uri, version=version, storage_options=options)
+
+    @contextlib.contextmanager
+    def explained(self, problem: str) -> Iterator[None]:
+        """Raise the exceptions of the block as `error`, without secrets."""
+        try:
+            yield
+        except FlowError:
+            raise
+        except Exception as cause:
+            text = " ".join(str(cause).split())[:_SHOWN]
+            for secret in self.options.values():
+                text = text.replace(secret, "***") if len(secret) > 3 else text
+            raise self.error(f"{problem}: {without_credentials(text)}") from None
+
+    def filesystem(self) -> Any:
+        """Return the `pyarrow.fs.FileSystem` in which names are relative to the table.
+
+        The directory of a table on this machine is created.
+        """
+        if is_local(self.uri):
+            local, path = fs.LocalFileSystem(), locate(self.uri).path
+            local.create_dir(path, recursive=True)
+            return fs.SubTreeFileSystem(path, local)
+        with package_of_extra("delta", "deltalake", type(self).__name__, on_workers=True):
+            from deltalake.fs import DeltaStorageHandler
+        return fs.PyFileSystem(DeltaStorageHandler(self.uri, dict(self.options)))
+
+    def name(self) -> str:
+        """Return a short name for messages, the last part of the path."""
+        return PurePath(URI.sub("/", without_credentials(self.uri))).name
+
+
+def columns_of(table: DeltaTable | None) -> pa.Schema:
+    """Return the columns of a table; no columns if there is no table."""
+    return pa.schema([]) if table is None else pa.schema(table.schema().to_arrow())
+
+
+# --- types ---------------------------------------------------------------------------------------
+
+_STORED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(38, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
+}
+
+
+def storable(schema: pa.Schema, step_id: str) -> pa.Schema:
+    """Return columns with the types of Delta that hold the same values.
+
+    Raises:
+        SinkError: Delta has no such type.
+    """
+
+    def stored(kind: Any) -> Any:
+        types = pa.types
+        if types.is_dictionary(kind):
+            return stored(kind.value_type)
+        if types.is_timestamp(kind):
+            return pa.timestamp("us", "UTC" if is_instant(kind) else None)
+        if types.is_time(kind) or types.is_duration(kind):
+            raise SinkError(
+                f"step {step_id!r}: Delta has no type for {kind}, of a field among "
+                f"{shorten(schema.names)}: map it to text or to a number before the output"
+            )
+        return _STORED.get(kind, kind)
+
+    return pa.schema([one.with_type(with_leaves(one.type, stored)) for one in schema])
+
+
+# --- values of partitions, and statistics --------------------------------------------------------
+
+
+def partition_text(value: Any) -> str | None:
+    """Return a value of a partition column as the log has it.
+
+    >>> partition_text(True), partition_text(date(2026, 1, 2)), partition_text(None)
+    ('true', '2026-01-02', None)
+    """
+    match value:
+        case None | "":
+            return None
+        case bool():
+            return str(value).lower()
+        case datetime():
+            return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+        case bytes():
+            raise ValueError("partition_by cannot name a column of bytes")
+    return str(value)
+
+
+def partition_column(text: str | None, kind: Any, rows: int) -> Any:
+    """Return a column of a partition's value, which the log has as text."""
+    if text is None:
+        return pa.nulls(rows, kind)
+    if pa.types.is_timestamp(kind):  # Writers differ in the separator and in the zone's mark.
+        instant = pa.scalar(text.replace("T", " ").removesuffix("Z")).cast(pa.timestamp("us"))
+        return pa.repeat(pa.scalar(instant.value, kind), rows)
+    return pa.repeat(pa.scalar(text).cast(kind), rows)
+
+
+def statistics(metadata: Any, schema: pa.Schema) -> str:
+    """Return the statistics of a Parquet file as the log has them, by which readers skip files.
+
+    Columns of whole numbers, dates, times and short texts have bounds.
+
+    Args:
+        metadata: the metadata of the file, a `pyarrow.parquet.FileMetaData`.
+        schema: the columns of the file.
+    """
+    least, most, nulls = dict[str, Any](), dict[str, Any](), dict[str, int]()
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    leaves = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    for number, name in enumerate(leaves[:_STATISTICS_COLUMNS]):
+        at = schema.get_field_index(name)
+        found = [group.column(number).statistics for group in groups]
+        if at < 0 or not found or not all(one and one.has_null_count for one in found):
+            continue
+        nulls[name] = sum(one.null_count for one in found)
+        bounds = [one for one in found if one.has_min_max]
+        # A group of only nulls has no bounds.
+        if bounds and all(one.has_min_max or not one.num_values for one in found):
+            ends = [_bound(min(o.min for o in bounds)), _bound(max(o.max for o in bounds))]
+            if None not in ends:
+                least[name], most[name] = ends
+    content = {"minValues": least, "maxValues": most, "nullCount": nulls}
+    return json.dumps({"numRecords": metadata.num_rows, **content})
+
+
+def _bound(value: Any) -> Any:
+    """Return a bound as JSON; ``None`` for a value that has no exact form."""
+    match value:
+        case datetime():
+            zone = "Z" if value.tzinfo else ""
+            return value.replace(tzinfo=None).isoformat("T", "microseconds") + zone
+        case date():
+            return value.isoformat()
+        case str() if value.isascii() and len(value) <= _STATISTICS_COLUMNS:
+            return value
+    return value if type(value) is int else None
+
+
+def groups_of(
+    batch: pa.RecordBatch, columns: Sequence[str]
+) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+    """Yield the rows of each combination of values in some columns, without these columns."""
+    keys = pa.table({name: batch.column(name) for name in columns})
+    numbered = keys.append_column("", pa.array(range(batch.num_rows), pa.int64()))
+    grouped = numbered.group_by(list(columns), use_threads=False).aggregate([("", "list")])
+    rest = batch.select([name for name in batch.schema.names if name not in columns])
+    for row in grouped.to_pylist():
+        yield tuple(row[name] for name in columns), rest.take(pa.array(row["_list"]))
