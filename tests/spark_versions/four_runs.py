@@ -11,13 +11,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from flow.engine.spark.session.session import SparkSettings, make_session
-from flow.testing import EOF
-from tests.recovery.every_state import ITEMS, go_on
+from flow.testing import EOF, TestDriver
+from tests.recovery.every_state import ITEMS, ROWS, START, go_on, make_flow, outputs_of
 
 # The last run only closes windows, of items that another version may have read.
 PARTS = (ITEMS[:200], ITEMS[200:400], ITEMS[400:], [])
 Outputs = dict[str, list[str]]
+
+
+def driver_outputs() -> Outputs:
+    """Return the outputs of the in-process driver, in epochs as a query has them, sorted."""
+    flow = make_flow([])
+    with TestDriver(flow, now=START) as driver:
+        for number in range(4):
+            rows = pa.RecordBatch.from_pylist(ROWS[100 * number : 100 * (number + 1)])
+            driver.send_all({"stream": ITEMS[200 * number : 200 * (number + 1)], "rows": rows})
+        driver.end()
+    return {name: sorted(map(repr, driver.received(name))) for name in outputs_of(flow)}
 
 
 def items_of(number: int) -> list[Any]:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import dev
 from flow.engine.spark.session.versions import SUPPORTED, installed_version, parse_version
-from tests.spark_versions.four_runs import Outputs, merged, run_parts
+from tests.spark_versions.four_runs import Outputs, driver_outputs, merged, run_parts
 
 pytestmark = [pytest.mark.spark, pytest.mark.extended]
 
@@ -24,9 +24,12 @@ OLDER = [
 
 
 @pytest.fixture(scope="module")
-def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outputs:
-    """The outputs of the four runs on the installed version alone."""
-    return merged(run_parts(tmp_path_factory.mktemp("alone"), 0, 1, 2, 3))
+def expected(spark: SparkSession) -> Outputs:
+    """The outputs of the in-process driver, which four runs on one version have, too.
+
+    The runs of this process need the session.
+    """
+    return driver_outputs()
 
 
 def python_with(version: str) -> str:
