@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -159,8 +159,6 @@ class DeltaSink(Sink[Any]):
     DeltaSink('/lake/hours', mode='upsert', storage_options={'AWS_SECRET_ACCESS_KEY': '***'})
     """
 
-    NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("key",)
-
     uri: str | os.PathLike[str]
     _: KW_ONLY
     mode: Mode = "append"
@@ -206,6 +204,11 @@ class DeltaSink(Sink[Any]):
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the table from the copies of workers."""
         return {**self.__dict__, "_run": _Run()}
+
+    @property
+    def NAMES_FIELDS(self) -> tuple[str, ...]:
+        """The arguments that name fields of items."""
+        return ("key", "partition_by") if self.mode == "upsert" else ("partition_by",)
 
     @property
     def _refuses_rewinds(self) -> bool:

@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import flow.operators as op
+from flow import Dataflow
 from flow.connectors.delta import DeltaSink
 from flow.connectors.delta.sink import DeltaSink as Sink
+from flow.connectors.files import ParquetSource
+from flow.engine.plan.compiler import compile_flow
+from flow.engine.plan.declared_columns import check_fields
 from flow.errors import FlowBuildError, FlowTypeError, SinkError
 from flow.testing.connectors import check_sink
 from flow_windowing import Retracted, WindowMetadata
@@ -338,6 +344,24 @@ def test_a_table_that_does_not_fit_the_sink_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="step 'out': epoch 0 cannot be committed to Delta table"):
         run_epochs(upsert(tmp_path), kn(b=-2), run="run-two")
     assert sorted(row["n"] for row in rows_of(tmp_path)) == [1, 2]
+
+
+def checked(sink: DeltaSink, path: Path) -> None:
+    """Check the fields that a flow names, as a run does before it starts."""
+    pq.write_table(pa.table({"page": ["a"], "n": [1]}), path)
+    flow = Dataflow("names")
+    op.output("out", op.input("in", flow, ParquetSource(path)), sink)
+    check_fields(compile_flow(flow))
+
+
+def test_only_columns_that_the_mode_uses_are_looked_for_before_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    checked(DeltaSink("t"), path)
+    checked(DeltaSink("t", mode="upsert", key="page", partition_by="n"), path)
+    with pytest.raises(FlowBuildError, match="step 'out' names the field 'window_id'"):
+        checked(DeltaSink("t", mode="upsert", key=("page", "window_id")), path)
+    with pytest.raises(FlowBuildError, match=r"names the field 'pge', .* is it 'page'"):
+        checked(DeltaSink("t", partition_by="pge"), path)
 
 
 @pytest.mark.parametrize(
