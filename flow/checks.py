@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter, signature
@@ -108,7 +110,7 @@ def check_flag(name: str, value: object) -> None:
 
 
 def no_attribute(module: str, name: str, known: list[str], hints: Mapping[str, str]) -> Exception:
-    """Return the error of a module that lacks a name.
+    """Return the error of a module that lacks a name, for the module's `__getattr__`.
 
     Args:
         module: the module.
@@ -121,9 +123,11 @@ def no_attribute(module: str, name: str, known: list[str], hints: Mapping[str, s
         # Inspection asks modules for private names, in great number.
         close = [] if name.startswith("_") else get_close_matches(name, known, n=1)
         hint = f"is it {close[0]}?" if close else ""
-    return AttributeError(
-        f"module {module!r} has no {name!r}" + (f": {hint}" if hint else ""), name=name
-    )
+    text = f"module {module!r} has no {name!r}" + (f": {hint}" if hint else "")
+    caller = sys._getframe(2)
+    # Of an AttributeError, `from module import name` makes an ImportError without the hint.
+    is_import = caller.f_code.co_code[caller.f_lasti] == dis.opmap["IMPORT_FROM"]
+    return ImportError(text, name=module) if is_import and hint else AttributeError(text, name=name)
 
 
 class KnownArguments:

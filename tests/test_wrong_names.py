@@ -58,6 +58,27 @@ def test_a_module_names_the_right_attribute(module: Any, name: str, hint: str) -
     assert hint in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("statement", "hint"),
+    [
+        ("from flow_windowing import HoppingWindower", "'HoppingWindower': use SlidingWindower("),
+        ("from flow_windowing import Count, Countt", "'Countt': is it Count?"),
+        ("from flow.operators import collect_window", "import flow_windowing as win"),
+        ("from flow.testing import run_main", "use run(flow) of flow, or a TestDriver"),
+    ],
+)
+def test_an_import_names_the_right_name(statement: str, hint: str) -> None:
+    with pytest.raises(ImportError) as caught:
+        exec(statement, {})
+    assert hint in str(caught.value)
+
+
+def test_a_name_that_an_import_and_inspection_may_try_is_only_missing() -> None:
+    assert not hasattr(win, "HoppingWindower")
+    with pytest.raises(ImportError, match="cannot import name 'qqq' from 'flow_windowing'"):
+        exec("from flow_windowing import qqq", {})
+
+
 def test_a_private_name_is_compared_with_no_other() -> None:
     with pytest.raises(AttributeError, match=r"has no '_map_value'$"):
         op._map_value  # noqa: B018

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,12 @@ def test_a_key_is_read_from_a_field_or_by_a_function(tmp_path: Path) -> None:
         assert runs.content() == {"ann": {"user": {"name": "ann"}, "n": 2}}
 
 
+def test_a_number_or_a_day_is_a_key_by_the_rule_of_key_on(runs: ViewRuns) -> None:
+    runs.options = {"key": "n"}
+    runs.epoch([{"n": 7}, {"n": True}, {"n": date(2024, 1, 31)}])
+    assert set(runs.content()) == {"7", "true", "2024-01-31"}
+
+
 @pytest.mark.parametrize(
     ("options", "item", "problem"),
     [
@@ -188,6 +195,11 @@ def test_a_key_is_read_from_a_field_or_by_a_function(tmp_path: Path) -> None:
         ({}, ("\ud800", 2), "a key of a view must be text that UTF-8 can encode, got '.ud800'"),
         ({}, ("ann", b"x"), "the view cannot hold a value of type bytes: bytes b'x' has no form"),
         ({"key": "user"}, {"n": 1}, "reading the key of the view raised KeyError: .*no field 'us"),
+        (
+            {"key": "n"},
+            {"n": 1.5},
+            "reading the key of the view raised NoTextKey: .*'n' is float 1.5",
+        ),
         ({"by": "window"}, ("ann", 3), "by='window' needs results of windows"),
     ],
 )

@@ -279,12 +279,14 @@ def test_flat_columns_agree_with_arrow(data: bytes) -> None:
     [("-0", "-0.0"), ("-0.0", "-0.0"), ("0", "0.0"), ("1e400", None), ("-1e400", None)],
 )
 @pytest.mark.parametrize("layout", ['{"id": 1, "price": %s}', '{"price":%s\n,"name":"-0,"}'])
+@pytest.mark.parametrize("other", ["2.5", "nan"])
 def test_numbers_at_the_edges_of_floats_have_one_reading(
-    columns: type[JsonColumns], text: str, price: str | None, layout: str
+    columns: type[JsonColumns], text: str, price: str | None, layout: str, other: str
 ) -> None:
-    around = [message(b'{"price": 1.5}'), message(b'{"price": NaN}')]
+    of_others = [f'{{"price": {one}}}' for one in ("1.5", other.replace("nan", "NaN"))]
+    around = [message(one.encode()) for one in of_others]
     good, bad = records([*around, message((layout % text).encode())], columns(SCHEMA))
-    assert [repr(one["price"]) for one in good] == ["1.5", "nan", *([price] if price else [])]
+    assert [repr(one["price"]) for one in good] == ["1.5", other, *([price] if price else [])]
     assert len(bad) == (price is None)
 
 

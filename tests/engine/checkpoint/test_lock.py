@@ -131,6 +131,15 @@ def test_a_claim_without_a_living_holder_is_taken_over_at_once(
         assert storage.names("") == ["lock.2.json"]
 
 
+def test_a_claim_of_a_greater_number_stops_the_run_before_its_own_is_removed(
+    storage: Storage,
+) -> None:
+    with CheckpointLock(storage) as held:
+        storage.create(Claim(2, {}).name, claim_of())
+        with pytest.raises(CheckpointError, match=r"was taken over by .*box"):
+            held.check()
+
+
 def test_a_run_that_lost_its_lock_stops_and_names_the_holder(storage: Storage) -> None:
     with CheckpointLock(storage) as held:
         taken_over(storage)
