@@ -25,7 +25,7 @@ from flow_windowing.aggregates.folding import (
 from flow_windowing.aggregates.numbers import Count, Mean, Sum
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.lowering import DriverBuilder
-from flow_windowing.rules.metadata import PORTS, LateValue, WindowMetadata
+from flow_windowing.rules.metadata import PORTS, RESULT_COLUMNS, LateValue, WindowMetadata
 from flow_windowing.rules.triggers import (
     AfterWatermark,
     Early,
@@ -592,6 +592,11 @@ def named_aggregates(
         )
     for name, one in aggregates.items():
         check_aggregator(step_id, name, one)
+        if name in RESULT_COLUMNS:
+            raise FlowBuildError(
+                f"step {shorten(step_id)}: {name!r} is a column of every result as a record, so no "
+                f"aggregate can be called that: give {shorten(one)} another name"
+            )
     return NamedAggregates(tuple(aggregates), tuple(aggregates.values()))
 
 

@@ -57,7 +57,6 @@ def _results(config: WindowingConfig, ups: Sequence[StreamColumns]) -> StreamCol
         kind = aggregator.result_type(_field_type(aggregator, ups))
         if kind is None:
             return UnknownColumns(f"the type of the result {name!r} of {aggregator!r} is not known")
-        columns = [column for column in columns if column.name != name]
         columns.append(pa.field(name, kind))
     return _with_key(columns)
 

@@ -82,6 +82,15 @@ class Pane:
         return f"Pane({self.index}, {self.timing}{last})"
 
 
+RESULT_COLUMNS = frozenset(
+    (
+        *("key", "window_id", "open_time", "close_time", "merged_ids", "is_retraction"),
+        *("pane_index", "pane_timing", "pane_is_last"),
+    )
+)
+"""Names of the columns that the layout of a result has beside the values."""
+
+
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class WindowMetadata:

@@ -11,8 +11,11 @@ import pytest
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, KeyedStream
+from flow.connectors.sink import to_record
 from flow.errors import DurationError, FlowBuildError, FlowTypeError
+from flow.instants import EPOCH
 from flow.testing import TestingSource
+from flow_windowing.rules.metadata import RESULT_COLUMNS
 
 DURATION = 'write it as a timedelta, "30s", "5m", "1h30m", "100ms" or ISO 8601 "PT5M"'
 NAIVE = datetime(2024, 1, 1)  # noqa: DTZ001
@@ -252,6 +255,21 @@ def test_a_key_that_is_no_function_is_refused_by_the_step_that_keys() -> None:
     clock, hours = win.SystemClock(), win.TumblingWindower("1h")
     with pytest.raises(FlowTypeError, match=r"step 'w\.key': key must be a function or"):
         win.count_window("w", a_stream(), clock, hours, 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["key", "open_time", "merged_ids", "is_retraction", "pane_index"])
+def test_an_aggregate_has_no_name_of_a_column_of_every_result(name: str) -> None:
+    problem = f"step 'w': '{name}' is a column of every result .*: give Count.. another name"
+    clock, two = win.SystemClock(), win.CountWindower(2)
+    named: dict[str, Any] = {name: win.Count()}
+    with pytest.raises(FlowBuildError, match=problem):
+        win.aggregate_window("w", a_stream(), clock, two, **named)
+
+
+def test_the_names_of_result_columns_are_those_of_a_pane() -> None:
+    pane = win.Pane(0, win.PaneTiming.ON_TIME)
+    window = win.WindowMetadata(0, EPOCH, EPOCH, frozenset(), None, pane)
+    assert set(to_record(("a", (window, 1)))) - {"value"} == RESULT_COLUMNS
 
 
 def test_nothing_to_aggregate_is_refused() -> None:
