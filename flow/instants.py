@@ -50,7 +50,7 @@ class OutOfRange:
     """A value of a column that no Python object holds, such as a time after the year 9999.
 
     It stands for the value in records that are Python objects, so that only a function or a sink
-    that uses the field fails.
+    that uses the field fails. It equals that of the same value, as an id or among distinct values.
 
     Attributes:
         text: the value as Arrow shows it.
@@ -60,6 +60,12 @@ class OutOfRange:
 
     def __init__(self, text: str) -> None:
         self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OutOfRange) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
     def __repr__(self) -> str:
         return f"OutOfRange({self.text!r})"

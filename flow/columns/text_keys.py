@@ -27,9 +27,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flow.columns.record_batches import view_of
+from flow.columns.record_batches import as_objects, view_of
 from flow.errors import FlowError, shorten
 from flow.fields import field_path
+from flow.instants import OutOfRange
 
 
 class NoTextKey(FlowError, TypeError):
@@ -130,6 +131,11 @@ def key_column(paths: tuple[str, ...], batch: pa.RecordBatch) -> pa.Array | None
     return pc.binary_join_element_wise("[", pc.binary_join_element_wise(*parts, ","), "]", "")
 
 
+def _ends(column: pa.Array) -> list[Any]:
+    """Return the least and the greatest value of a column that is not empty; else null."""
+    return as_objects(pa.array(pc.min_max(column).values(), column.type))
+
+
 def _texts(column: pa.Array | None) -> pa.Array | None:
     """Return a column as text; ``None`` if it has nulls, or a type without keys."""
     if column is None or column.null_count:
@@ -146,6 +152,8 @@ def _texts(column: pa.Array | None) -> pa.Array | None:
     if isinstance(kind, pa.UuidType):
         return _uuid_texts(column.storage)
     is_plain = types.is_integer(kind) or types.is_boolean(kind) or types.is_date32(kind)
+    if types.is_date32(kind) and any(isinstance(one, OutOfRange) for one in _ends(column)):
+        return None
     return column.cast(pa.string()) if is_plain else None
 
 

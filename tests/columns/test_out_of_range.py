@@ -47,6 +47,22 @@ def test_a_clock_drops_or_refuses_a_time_that_no_object_holds(getter: Any, befor
         counts("fail")
 
 
+def test_equal_times_that_no_object_holds_are_one_id_and_one_distinct_value() -> None:
+    far = pa.array([2**60, 2**60, 2**61], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    rows = pa.record_batch({"k": ["a"] * 3, "at": far, "n": [1, 2, 3]})
+    three = win.CountWindower(3)
+
+    def passed(stream: Any) -> Any:
+        return win.dedup("d", op.key_on("by", stream, "k"), win.SystemClock(), "at", ttl="1h").down
+
+    def counted(stream: Any) -> Any:
+        keyed, different = op.key_on("by", stream, "k"), win.CountDistinct("at")
+        return win.aggregate_window("w", keyed, win.SystemClock(), three, n=different).down
+
+    assert [row["n"] for _, row in run_once(rows, passed)] == [1, 3]
+    assert [result for _, (_, result) in run_once(rows, counted)] == [{"n": 2}]
+
+
 @pytest.mark.parametrize(
     "sink", [JsonLinesSink, partial(ParquetSink, schema={"at": pa.timestamp("ns", "UTC")})]
 )

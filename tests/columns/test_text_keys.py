@@ -120,6 +120,13 @@ def test_a_value_without_one_text_is_refused(value: Any, columns: bool) -> None:
     )
 
 
+@pytest.mark.parametrize("day", [2_932_897, -719_163, 2**31 - 1])
+def test_a_day_that_no_date_holds_is_refused(day: int) -> None:
+    days = pa.array([0, day], pa.int32()).cast(pa.date32())
+    with pytest.raises(StepError, match=r"the key field 'id' is OutOfRange .*, and a key is made"):
+        run_once(pa.record_batch({"id": days}), lambda s: op.key_on("step", s, "id"))
+
+
 @pytest.mark.parametrize("key", ["id", ["id", "n"]])
 @pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int8(), pa.string())])
 def test_a_null_is_no_key(key: Any, kind: Any) -> None:
