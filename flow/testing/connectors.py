@@ -15,15 +15,15 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeVar
+from unittest import mock
 
 import pyarrow as pa
-from typing_extensions import override
 
 import flow.operators as op
 from flow.connectors.sink import CheckpointContext, Guarantee, OutputContext, Sink, SinkBatch
 from flow.connectors.sink import WriteContext as Context
-from flow.connectors.source import MemoryLog, Planner, Slice, Source, Split
+from flow.connectors.source import MemoryLog, Slice, Source, Split
 from flow.dataflow import Dataflow
 from flow.errors import FlowError, brief, shorten
 from flow.testing.lists import TestingSink, TestingSource, items_of
@@ -94,11 +94,8 @@ def check_sink(
     >>> check_sink(lambda place: JsonLinesSink(place / "out"), read)
     """
     for law in [*_SINK_LAWS, *([_runs_on_spark] if run else [])]:
-        with tempfile.TemporaryDirectory(prefix="law-") as name:
-            text = _text_of(law)
-            trial = _SinkTrial(make, read, item, secrets, run, Path(name), text)
-            with _naming(text, make, trial.place), trial.closing():
-                law(trial)
+        with _trial(_SinkTrial, law, make, secrets, run, read=read, item=item) as trial:
+            law(trial)
 
 
 def check_source(
@@ -135,53 +132,93 @@ def check_source(
     """
     laws = [*_SOURCE_LAWS, *([_later_data] if grows else []), *([_resumes_on_spark] if run else [])]
     for law in laws:
-        with tempfile.TemporaryDirectory(prefix="law-") as name:
-            place, text = Path(name), _text_of(law)
-            items = list(fill(place, 0))
-            trial = _SourceTrial(make, fill, items, per_epoch, secrets, run, place, text)
-            with _naming(text, make, place):
-                law(trial)
+        with _trial(_SourceTrial, law, make, secrets, run, fill=fill, per_epoch=per_epoch) as trial:
+            trial.items = list(fill(trial.place, 0))
+            law(trial)
 
 
-def _text_of(law: Callable[..., None]) -> str:
-    return " ".join((law.__doc__ or "").split())
+@dataclass
+class _Trial:
+    """A connector, a place of its own, and the law that it is to keep."""
+
+    make: Callable[[Path], Any]
+    secrets: Sequence[str]
+    run: Run
+    place: Path
+    law: str
+
+    def broken(self, found: str) -> NoReturn:
+        """Raise `LawBroken`."""
+        raise LawBroken(self.make(self.place), self.law, found)
+
+    def close(self) -> None:
+        """Release resources; called at the end of the law."""
+
+    def check_secrets(self, *shown: Any) -> None:
+        """Raise `LawBroken` with a text that has a secret, and without the secret."""
+        for secret in self.secrets:
+            for text in map(str, shown):
+                if secret in text:
+                    self.broken(f"a secret is in the text: {shorten(text.replace(secret, '***'))}")
+
+    def run_dying(self, flow: Dataflow, sink: Sink[Any], died: str) -> None:
+        """Run a flow on Spark whose sink fails before or after the commit of epoch 1."""
+        commit = type(sink).commit
+
+        def failing(sink: Sink[Any], epoch: int, messages: Sequence[Any]) -> None:
+            if (epoch, died) == (1, "before"):
+                raise RuntimeError("died before a commit")
+            commit(sink, epoch, messages)
+            if (epoch, died) == (1, "after"):
+                raise RuntimeError("died after a commit")
+
+        with (
+            mock.patch.object(type(sink), "commit", failing),
+            contextlib.suppress(*([FlowError] if died else [])),
+        ):
+            self.run(flow, str(self.place / "checkpoint"))
+
+
+T = TypeVar("T", bound=_Trial)
 
 
 @contextlib.contextmanager
-def _naming(law: str, make: Callable[[Path], Any], place: Path) -> Iterator[None]:
-    """Turn an exception of the connector into a `LawBroken` that names the law."""
-    try:
-        yield
-    except LawBroken:
-        raise
-    except Exception as error:
-        raise LawBroken(make(place), law, f"it raised {brief(error)}") from error
+def _trial(
+    kind: Callable[..., T],
+    law: Callable[[T], None],
+    make: Callable[[Path], Any],
+    secrets: Sequence[str],
+    run: Run | None,
+    **options: Any,
+) -> Iterator[T]:
+    """Yield a trial of a law; an exception of the connector becomes a `LawBroken`."""
+    with contextlib.ExitStack() as closing, tempfile.TemporaryDirectory(prefix="law-") as name:
+        text = " ".join((law.__doc__ or "").split())
+        trial = kind(make, secrets, run or (lambda *_: None), Path(name), text, **options)
+        closing.callback(trial.close)
+        try:
+            yield trial
+        except LawBroken:
+            raise
+        except Exception as error:
+            raise LawBroken(make(trial.place), text, f"it raised {brief(error)}") from error
 
 
 # --- sinks ---------------------------------------------------------------------------------------
 
 
 @dataclass
-class _SinkTrial:
+class _SinkTrial(_Trial):
     """A place, and the runs of a sink that write to it."""
 
-    make: Callable[[Path], Sink[Any]]
     read: Callable[[Path], Sequence[Row]]
     item: Callable[[str, int], Any]
-    secrets: Sequence[str]
-    run: Run | None
-    place: Path
-    law: str
     opened: list[Sink[Any]] = field(default_factory=list)
 
-    @contextlib.contextmanager
-    def closing(self) -> Iterator[None]:
-        """Close all sinks at the end, also those of runs that were killed."""
-        try:
-            yield
-        finally:
-            for sink in self.opened:
-                sink.close()
+    def close(self) -> None:
+        """Close all sinks, also those of runs that were killed."""
+        for sink in self.opened:
+            sink.close()
 
     def open(self, last_epoch: int = -1, rewinds: int = 0, run_id: str = "run-one") -> _SinkRun:
         """Start a run after the last epoch that the checkpoint has as done."""
@@ -202,10 +239,6 @@ class _SinkTrial:
             found = sorted(set(found))
         if found != wanted:
             self.broken(f"expected the rows {shorten(wanted)}\nfound    the rows {shorten(found)}")
-
-    def broken(self, found: str) -> None:
-        """Raise `LawBroken`."""
-        raise LawBroken(self.make(self.place), self.law, found)
 
 
 @dataclass
@@ -234,8 +267,7 @@ class _SinkRun:
         self.sink.commit(epoch, self.write(epoch, *rows))
 
     def close(self) -> None:
-        """End the run; the engine may close a sink twice."""
-        self.sink.close()
+        """End the run; the trial closes the sink once more, as the engine may."""
         self.sink.close()
 
 
@@ -248,7 +280,6 @@ def _commits_whole_epochs(trial: _SinkTrial) -> None:
         trial.expect(("a", 0), ("b", 0))
     run.sink.commit(1, messages)
     trial.expect(("a", 0), ("b", 0), ("c", 1), ("d", 1))
-    run.close()
 
 
 def _commits_once(trial: _SinkTrial) -> None:
@@ -262,7 +293,6 @@ def _commits_once(trial: _SinkTrial) -> None:
     run.publish(1, ("c", 1), ("d", 1))
     run.publish(1, ("c", 1), ("d", 1))
     trial.expect(("a", 0), ("b", 0), ("c", 1), ("d", 1))
-    run.close()
 
 
 def _survives_kills(trial: _SinkTrial) -> None:
@@ -282,7 +312,6 @@ def _survives_kills(trial: _SinkTrial) -> None:
         run.publish(epoch, *rows)
         done += rows
         trial.expect(*done)
-        run.close()
 
 
 def _leaves_out_lost_attempts(trial: _SinkTrial) -> None:
@@ -291,7 +320,6 @@ def _leaves_out_lost_attempts(trial: _SinkTrial) -> None:
     first, second = (run.write(0, ("a", 0), ("b", 0)) for _ in range(2))
     run.sink.commit(0, [first[0], second[1]])
     trial.expect(("a", 0), ("b", 0))
-    run.close()
 
 
 def _takes_empty_epochs(trial: _SinkTrial) -> None:
@@ -305,7 +333,6 @@ def _takes_empty_epochs(trial: _SinkTrial) -> None:
     run.sink.commit(3, [])
     run.publish(7, ("c", 7))
     trial.expect(("a", 1), ("b", 1), ("c", 7))
-    run.close()
 
 
 def _keeps_odd_text(trial: _SinkTrial) -> None:
@@ -314,7 +341,6 @@ def _keeps_odd_text(trial: _SinkTrial) -> None:
     rows = [(key, n) for n, key in enumerate(ODD)]
     run.publish(0, *rows)
     trial.expect(*rows)
-    run.close()
 
 
 def _takes_record_batches(trial: _SinkTrial) -> None:
@@ -326,7 +352,6 @@ def _takes_record_batches(trial: _SinkTrial) -> None:
     messages = [run.task(0, 0, [as_record("a", 0)], batch.slice(0, 0), batch, [as_record("d", 3)])]
     run.sink.commit(0, messages)
     trial.expect(("a", 0), ("b", 1), ("c", 2), ("d", 3))
-    run.close()
 
 
 def _keeps_flows_apart(trial: _SinkTrial) -> None:
@@ -339,7 +364,6 @@ def _keeps_flows_apart(trial: _SinkTrial) -> None:
         other = trial.open(run_id="run-two")
         other.publish(0, ("b", 0))
         rows.append(("b", 0))
-        other.close()
     trial.expect(*rows)
 
 
@@ -362,7 +386,6 @@ def _undoes_or_refuses_rewinds(trial: _SinkTrial) -> None:
         trial.expect(("a", 1), ("b", 1), ("c", 1))
     else:
         trial.expect(("a", 1), ("b", 2), ("c", 2))
-    run.close()
 
 
 def _tells_no_secret(trial: _SinkTrial) -> None:
@@ -370,69 +393,18 @@ def _tells_no_secret(trial: _SinkTrial) -> None:
     run = trial.open()
     messages = run.write(0, ("a", 0))
     sink = run.sink
-    shown = [repr(sink), str(sink), sink.only_output, sink.datasets(), pickle.dumps(messages)]
-    _check_secrets(trial.secrets, shown, trial.broken)
-    run.close()
+    trial.check_secrets(repr(sink), str(sink), sink.only_output, sink.datasets(), messages)
 
 
 def _runs_on_spark(trial: _SinkTrial) -> None:
     """On Spark, a flow killed before and after a commit has the rows of one that was not."""
     rows = [(f"k{n}", n) for n in range(6)]
     items = [trial.item(*row) for row in rows]
-    for died in (_Died.BEFORE, _Died.AFTER, None):
-        flow = Dataflow(FLOW)
-        given = op.input("in", flow, TestingSource(items, batch_size=2))
-        op.output(STEP, given, _Dying(trial.make(trial.place), died))
-        with contextlib.suppress(*([FlowError] if died else [])):
-            _required(trial.run)(flow, str(trial.place / "checkpoint"))
+    for died in ("before", "after", ""):
+        flow, sink = Dataflow(FLOW), trial.make(trial.place)
+        op.output(STEP, op.input("in", flow, TestingSource(items, batch_size=2)), sink)
+        trial.run_dying(flow, sink, died)
     trial.expect(*rows)
-
-
-class _Died:
-    """Moments at which a `_Dying` sink fails."""
-
-    BEFORE, AFTER = "before the commit of epoch 1", "after the commit of epoch 1"
-
-
-class _Dying(Sink[Any]):
-    """A sink that fails once around a commit, as if its process had died.
-
-    Args:
-        sink: the sink that writes.
-        died: the moment; ``None`` for never.
-    """
-
-    def __init__(self, sink: Sink[Any], died: str | None) -> None:
-        self._sink, self._died = sink, died
-        self.guarantee, self.lays_out = sink.guarantee, sink.lays_out
-
-    @override
-    def check(self, resuming: bool) -> None:
-        self._sink.check(resuming)
-
-    @override
-    def attach(self, output: OutputContext) -> None:
-        self._sink.attach(output)
-
-    @override
-    def open(self, run_id: str, resuming: bool) -> None:
-        self._sink.open(run_id, resuming)
-
-    @override
-    def write(self, context: Context, batches: Iterator[SinkBatch]) -> Any:
-        return self._sink.write(context, batches)
-
-    @override
-    def commit(self, epoch: int, messages: Sequence[Any]) -> None:
-        if epoch == 1 and self._died == _Died.BEFORE:
-            raise RuntimeError(self._died)
-        self._sink.commit(epoch, messages)
-        if epoch == 1 and self._died == _Died.AFTER:
-            raise RuntimeError(self._died)
-
-    @override
-    def close(self) -> None:
-        self._sink.close()
 
 
 _SINK_LAWS: Sequence[Callable[[_SinkTrial], None]] = (
@@ -453,17 +425,12 @@ _SINK_LAWS: Sequence[Callable[[_SinkTrial], None]] = (
 
 
 @dataclass
-class _SourceTrial:
+class _SourceTrial(_Trial):
     """A place with data, and the runs that read it."""
 
-    make: Callable[[Path], Source[Any]]
     fill: Callable[[Path, int], Sequence[Any]]
-    items: list[Any]
     per_epoch: int | None
-    secrets: Sequence[str]
-    run: Run | None
-    place: Path
-    law: str
+    items: list[Any] = field(default_factory=list)
 
     def plan(self, log: MemoryLog | None = None, start: Any = None, tasks: int = 2) -> _Plan:
         """Plan the epochs of a run from an offset to the end of the data."""
@@ -477,20 +444,16 @@ class _SourceTrial:
                 plan.logs.append(copy.deepcopy(plan.log))
                 if len(plan.slices) > _PLANS:
                     self.broken(f"after {_PLANS} epochs there is still data to read")
-            self._check_end(source, planner, start)
+            if source.bounded and not planner.finished(start):
+                self.broken(f"a bounded source is not finished at its end, {shorten(start)}")
         return plan
-
-    def _check_end(self, source: Source[Any], planner: Planner, end: Any) -> None:
-        if source.bounded and not planner.finished(end):
-            self.broken(f"a bounded source is not finished at its end, the offset {shorten(end)}")
 
     def _logged(self, value: Any) -> Any:
         """Return a value as the checkpoint gives it back."""
         try:
-            back = json.loads(json.dumps(value))
+            return json.loads(json.dumps(value))
         except (TypeError, ValueError) as error:
             self.broken(f"{shorten(value)} is not JSON: {error}")
-        return back
 
     def read(self, slices: Sequence[Slice]) -> dict[int, list[Any]]:
         """Return the items of slices by source partition, read as in workers."""
@@ -507,10 +470,6 @@ class _SourceTrial:
         if wanted != found:
             text = f"expected {shorten(wanted)}\nfound    {shorten(found)}"
             self.broken(f"{what}:\n{text}")
-
-    def broken(self, found: str) -> None:
-        """Raise `LawBroken`."""
-        raise LawBroken(self.make(self.place), self.law, found)
 
 
 @dataclass
@@ -586,9 +545,8 @@ def _keeps_identity(trial: _SourceTrial) -> None:
 def _keeps_secrets(trial: _SourceTrial) -> None:
     """No text about a source, and nothing that a checkpoint keeps of it, has a secret."""
     source, plan = trial.make(trial.place), trial.plan()
-    kept = [plan.log.summary(), plan.log.entries(), [(s.end, s.splits) for s in plan.slices]]
-    shown = [repr(source), str(source), source.identity(), source.datasets(), *kept]
-    _check_secrets(trial.secrets, shown, trial.broken)
+    trial.check_secrets(repr(source), str(source), source.identity(), source.datasets())
+    trial.check_secrets(plan.log.summary(), plan.log.entries(), plan.slices)
 
 
 def _later_data(trial: _SourceTrial) -> None:
@@ -605,11 +563,10 @@ def _resumes_on_spark(trial: _SourceTrial) -> None:
     """On Spark, a flow killed before and after a commit has the items of one that was not."""
     received: list[Any] = []
     sink = TestingSink(received)
-    for died in (_Died.BEFORE, _Died.AFTER, None):
+    for died in ("before", "after", ""):
         flow = Dataflow(FLOW)
-        op.output(STEP, op.input("in", flow, trial.make(trial.place)), _Dying(sink, died))
-        with contextlib.suppress(*([FlowError] if died else [])):
-            _required(trial.run)(flow, str(trial.place / "checkpoint"))
+        op.output(STEP, op.input("in", flow, trial.make(trial.place)), sink)
+        trial.run_dying(flow, sink, died)
     trial.expect(_sorted(trial.items), _sorted(received), "the items that reached the sink")
 
 
@@ -628,19 +585,3 @@ _SOURCE_LAWS: Sequence[Callable[[_SourceTrial], None]] = (
 def _sorted(items: Sequence[Any]) -> list[Any]:
     """Return items of any type in an order that does not depend on how they came."""
     return sorted(items, key=repr)
-
-
-def _check_secrets(
-    secrets: Sequence[str], shown: Sequence[Any], broken: Callable[[str], None]
-) -> None:
-    """Call `broken` if a text has a secret, with the text and not the secret."""
-    for secret in secrets:
-        for text in map(str, shown):
-            if secret in text:
-                broken(f"a secret is in the text: {shorten(text.replace(secret, '***'))}")
-
-
-def _required(run: Run | None) -> Run:
-    if run is None:
-        raise ValueError("laws on Spark need run=, a function that runs a flow")
-    return run
