@@ -6,6 +6,7 @@
 - `kafka_traffic_lights`: the same over Kafka, with unusable messages in a topic of their own
 - `kafka_broker`: a broker of one node for `kafka_traffic_lights`
 - `sensor_temperature`: tumbling, hopping and sliding windows side by side
+- `flights_lake`: hours with corrections in a Delta table, which DuckDB asks meanwhile
 - `early_takings`: early, on-time and late results of each hour, by a trigger
 - `last_three_purchases`: windows of three values, whatever their time
 - `visits`: sessions with updates as they grow and merge
