@@ -1,8 +1,9 @@
 """Departures of each hour in a Delta table, corrected for late reports, and asked while it grows.
 
-Reports of departures arrive as aircraft land, so some are late. The flow emits the hours of an epoch
-at its end, and again after each correction within six hours of grace. In the table a correction
-replaces the row of its hour. DuckDB asks the table after each epoch, as any reader of Delta may.
+Reports of departures arrive as aircraft land, so some are late. The flow emits the hours of an
+epoch at its end, and again after each correction within six hours of grace. In the table a
+correction replaces the row of its hour. DuckDB asks the table after each epoch, as any reader of
+Delta may.
 
 Run it, with the extra ``delta`` and the package duckdb:
 

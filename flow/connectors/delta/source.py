@@ -340,7 +340,7 @@ class DeltaPlanner(Planner):
         """Return the next rows, the columns of all of them, and the position after them."""
         pieces: list[_Piece] = []
         schema, left = "", most
-        while left and (version := self._version(at)) is not None:
+        while left > 0 and (version := self._version(at)) is not None:
             if pieces and version.schema != schema:
                 break
             if at.file == len(version.files):
