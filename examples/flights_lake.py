@@ -12,7 +12,7 @@ Run it, with the extra ``delta`` and the package duckdb:
 It prints, after each epoch, the flights of each hour:
 
     epoch 0: EWR 05h 2, JFK 05h 1
-    epoch 1: EWR 05h 2, EWR 06h 1, JFK 05h 2
+    epoch 1: EWR 05h 2, EWR 06h 1, JFK 05h 2, JFK 07h 1
     epoch 2: EWR 05h 3, EWR 06h 1, JFK 05h 2, JFK 07h 1
 """
 

@@ -97,6 +97,17 @@ def test_an_example_on_spark_prints_what_its_docstring_shows_in_any_order(
     assert sorted(printed_by(name, capsys)) == sorted(docstring_output(name))
 
 
+@pytest.mark.spark
+@pytest.mark.extended
+@pytest.mark.usefixtures("spark")
+def test_an_example_that_asks_its_table_prints_what_its_docstring_shows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for package in ("deltalake", "duckdb"):
+        pytest.importorskip(package)
+    assert printed_by("flights_lake", capsys) == docstring_output("flights_lake")
+
+
 def test_every_example_is_in_the_index_of_the_folder_and_in_the_readme() -> None:
     index = ast.get_docstring(ast.parse((EXAMPLES / "__init__.py").read_text())) or ""
     names = {file.stem for file in EXAMPLES.glob("[!_]*.py")}
