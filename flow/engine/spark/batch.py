@@ -188,8 +188,7 @@ def run_batch(
     run_id = uuid.uuid4().hex
     outputs = EpochOutputs(plan, job.layout, run_id, lambda _: None, count, timer)
     writing = TaskWriting(outputs.run_id, outputs.left_out(), is_batch=True)
-    only_packets = not (plan.frames or writing.left_out)
-    frame_conf = query_conf(spark, job.layout.partitions, only_packets=only_packets, is_batch=True)
+    frame_conf = query_conf(spark, job.layout.partitions, is_batch=True)
     outputs.open(resuming=False)
     stop = stop or StopFlag()
     try:

@@ -256,11 +256,8 @@ class StreamingRun:
                 raise
 
         kept_epochs = self._kept_epochs()
-        only_packets = not (self.plan.frames or outputs.left_out())
         extra = {_SOURCE_NAMES: "false", **identity.conf, **upkeep.conf}
-        with query_conf(
-            self.spark, self._layout.partitions, kept_epochs, storage.is_local, only_packets, extra
-        ):
+        with query_conf(self.spark, self._layout.partitions, kept_epochs, storage.is_local, extra):
             frame = self._chain(name, outputs.left_out())
             writer = frame.writeStream.queryName(self.plan.flow_id).foreachBatch(write)
             writer = writer.option("checkpointLocation", f"{storage.root}/{identity.spark}")

@@ -153,10 +153,6 @@ _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 `FileSystem`. A rename is atomic with each of Spark's file managers there, and the default manager
 starts three processes for each file."""
 
-_FEW_ROWS: Mapping[str, str] = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Settings for a query whose rows are packets, of which there are few. Spark generates code to
-convert rows again in each task, which takes longer than the code saves."""
-
 _LARGE_PLANS: Mapping[str, str] = {"spark.broadcast.UDFCompressionThreshold": str(2**31 - 1)}
 """Settings for plans of more than a megabyte, such as flows with a lookup table in a function.
 
@@ -538,7 +534,6 @@ def query_conf(
     partitions: int,
     kept_epochs: int | None = None,
     local: bool = False,
-    only_packets: bool = False,
     extra: Mapping[str, str] | None = None,
     is_batch: bool = False,
 ) -> Iterator[tuple[RefusedSetting, ...]]:
@@ -555,7 +550,6 @@ def query_conf(
         partitions: number of partitions of each level.
         kept_epochs: number of retained epochs; ``None`` for the session's setting.
         local: True if the checkpoint is on a file system of this machine.
-        only_packets: True if all rows that Spark processes are packets.
         extra: settings of this query alone.
         is_batch: True to leave out the settings of streaming and of levels.
 
@@ -572,8 +566,6 @@ def query_conf(
     if local:
         managers = file_managers(java_of(spark, "a checkpoint"))
         wanted[_FILE_MANAGER] = f"{managers}.FileSystemBasedCheckpointFileManager"
-    if only_packets:
-        wanted.update(_FEW_ROWS)
     if kept_epochs is not None:
         wanted["spark.sql.streaming.minBatchesToRetain"] = str(kept_epochs)
     with contextlib.ExitStack() as changed:
