@@ -22,7 +22,7 @@ from flow.errors import (
     TimestampError,
     UnusedStepWarning,
 )
-from flow.execution import run
+from flow.execution import attach, run
 from flow.frames import to_dataframe
 from flow.instants import Instant, Moment
 from flow.reports import graph as _graph  # noqa: F401  (it registers a flow's display)
@@ -56,6 +56,7 @@ __all__ = [
     "TimestampError",
     "UnusedStepWarning",
     "__version__",
+    "attach",
     "run",
     "to_dataframe",
 ]

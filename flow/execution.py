@@ -162,6 +162,81 @@ def run(
     return started if background else started.wait_in_cell()
 
 
+def attach(
+    flow: Dataflow,
+    recovery: Recovery,
+    *,
+    spark: SparkSession | None = None,
+    on_epoch: OnEpoch | None = None,
+    stop: StopFlag | None = None,
+    background: bool = False,
+) -> Summary | BackgroundRun:
+    """Follow a run over Spark Connect that another program has started, and return its summary.
+
+    Such a run stands on the server, and goes on if its program ends. A program that attaches to it
+    gets the reports of its epochs from then on, and can stop it. Ctrl-C asks the run to stop, as in
+    `run`; a second one ends the program alone.
+
+    Args:
+        flow: the flow, as it was run.
+        recovery: the recovery settings of the run, whose path is that of its checkpoint.
+        spark: a session on the same server; by default the active one.
+        on_epoch: a function that is called with the `EpochReport` of each epoch.
+        stop: a flag by which another thread, or a signal handler, stops the run between two epochs.
+        background: True to follow the run in another thread, and return at once.
+
+    Returns:
+        The summary of the run; with `background`, a `BackgroundRun`.
+
+    Raises:
+        FlowBuildError: if an argument is invalid, or the session is none of Spark Connect.
+        CheckpointError: if no run over Spark Connect has begun on the checkpoint.
+        FlowError: if the run failed.
+    """
+    _check_arguments(flow, None, {}, on_epoch)
+    check_flag("background", background)
+    start = with_brief_errors(
+        partial(_follow, flow, recovery, spark, _active_session() if spark is None else None)
+    )
+    if background:
+        return BackgroundRun(flow, start, on_epoch, stop)
+    return start(on_epoch=on_epoch, stop=stop)
+
+
+def _follow(
+    flow: Dataflow,
+    recovery: Recovery,
+    spark: SparkSession | None,
+    active: SparkSession | None,
+    *,
+    on_epoch: OnEpoch | None = None,
+    on_start: Callable[[], None] = lambda: None,
+    stop: StopFlag | None = None,
+) -> Summary:
+    """Follow a run on a server; `attach` describes arguments and errors."""
+    from flow.engine.spark.remote_streaming import AttachedRun
+    from flow.engine.spark.session.session import active_session, check_session, send_packages
+    from flow.engine.spark.session.session_settings import is_remote
+
+    session = spark or active or active_session()
+    if not is_remote(session):
+        raise FlowBuildError(
+            "attach needs a session of Spark Connect, on the server of the run: pass "
+            "spark=SparkSession.builder.remote('sc://host:15002').getOrCreate()"
+        )
+    check_session(session)
+    plan = compile_flow(flow)
+    send_packages(session)
+    on_start()
+    report = EpochReports(plan, on_epoch)
+    with _stop_flag(stop) as flag:
+        summary = AttachedRun(plan, session, str(recovery.path), report, flag).run()
+    summary.behind = report.behind
+    summary.step_ids = tuple(step.step_id for step in flow.steps)
+    summary.inputs = plan.sources
+    return summary
+
+
 def _active_session() -> SparkSession | None:
     """Return the active session of this thread, without an import of Spark."""
     if "pyspark" not in sys.modules:
@@ -197,7 +272,8 @@ def run_configured(
     from flow.engine.spark.session.versions import installed_version
 
     installed_version()
-    from flow.engine.spark.session.session import check_session, ready_for_a_run
+    from flow.engine.spark.session.session import active_session, check_session, ready_for_a_run
+    from flow.engine.spark.session.session_settings import is_remote
     from flow.engine.spark.session.spark_capabilities import check_streaming
     from flow.engine.spark.task_network import check_network_of_tasks
 
@@ -210,16 +286,20 @@ def run_configured(
     for step_id, path in needless_functions(plan.steps):
         logger.warning(_NEEDLESS_FUNCTION, step_id, path)
     is_batch = _chooses_batch(plan, config)
-    preflight(plan, config.recovery, is_batch=is_batch)
+    given = spark or active or active_session()
+    is_on_server = not is_batch and is_remote(given)
+    preflight(plan, config.recovery, is_batch=is_batch, is_here=not is_on_server)
     if not is_batch:
         check_streaming()
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
     with _page(config, plan, is_batch) as page:
         session = session_for(plan, effective, spark, active)
-        check_session(session, is_batch=is_batch)
+        check_session(session)
         on_start()
         if page is not None:
-            page.start(_state_reader(config.recovery, flow, session))
+            # The state is read through Spark's JVM.
+            read = None if is_on_server else _state_reader(config.recovery, flow, session)
+            page.start(read)
         report = EpochReports(plan, on_epoch, None if page is None else page.report)
         start = time.monotonic()
         with ready_for_a_run(session):
@@ -315,7 +395,10 @@ def _run_stream(
     stop: StopFlag | None,
     report: EpochReports,
 ) -> Summary:
-    from flow.engine.spark.streaming import StreamingRun, StreamingSettings
+    from flow.engine.spark.remote_streaming import RemoteStreamingRun
+    from flow.engine.spark.run_host import StreamingSettings
+    from flow.engine.spark.session.session_settings import is_remote
+    from flow.engine.spark.streaming import StreamingRun
 
     settings = StreamingSettings(
         config.drain is True,
@@ -323,10 +406,12 @@ def _run_stream(
         config.shards,
         config.partitions,
         config.recovery,
-        _interval(config.trigger),
+        _interval_us(config.trigger),
         config.trigger == "available",
     )
     with _stop_flag(stop) as flag:
+        if is_remote(session):
+            return RemoteStreamingRun(plan, session, settings, report, flag).run()
         return StreamingRun(plan, session, settings, report, flag).run()
 
 
@@ -350,11 +435,9 @@ def _chooses_batch(plan: Plan, config: FlowConfig) -> bool:
     return config.engine == "batch"
 
 
-def _interval(trigger: Trigger | None) -> str | None:
-    """Return the interval of a trigger in Spark's format; ``None`` for a trigger without one."""
-    if trigger is None or trigger == "available":
-        return None
-    return f"{duration_us(trigger, 'trigger') // 1000} milliseconds"
+def _interval_us(trigger: Trigger | None) -> int:
+    """Return the interval of a trigger in µs; 0 for a trigger without one."""
+    return 0 if trigger in (None, "available") else duration_us(trigger, "trigger")
 
 
 class EpochReports:

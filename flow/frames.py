@@ -128,7 +128,7 @@ def to_dataframe(
     check_fields(plan)
     check_portable(plan.for_workers().steps)
     session = session_for(plan, effective, spark)
-    check_session(session, is_batch=True)
+    check_session(session)
     if counts is not None:
         java_of(session, "the counter of counts=")
     settings = BatchSettings(

@@ -11,10 +11,18 @@ from flow.engine.steps.reading import check_bounded, source_of
 from flow.errors import FlowBuildError
 
 
-def preflight(plan: Plan, recovery: Recovery | None, *, is_batch: bool) -> None:
+def preflight(
+    plan: Plan, recovery: Recovery | None, *, is_batch: bool, is_here: bool = True
+) -> None:
     """Check that a flow can read, write and resume, as far as this shows without Spark.
 
     The engine makes the same checks again at their place, as the world may change until then.
+
+    Args:
+        plan: the flow.
+        recovery: the recovery settings.
+        is_batch: True for a batch.
+        is_here: True if this process plans epochs and commits outputs, so that paths are its own.
 
     Raises:
         FlowBuildError: an input has no end in a batch, or two outputs write to the same target.
@@ -24,6 +32,8 @@ def preflight(plan: Plan, recovery: Recovery | None, *, is_batch: bool) -> None:
     if is_batch:
         check_bounded(plan)
     _check_targets(plan)
+    if not is_here:
+        return
     resuming = recovery is not None and is_resumed(plan, recovery)
     for step_id in plan.inputs if not resuming else ():
         ask(step_id, source_of(plan.steps[step_id]).check)

@@ -15,6 +15,7 @@ import dev
 from flow.engine.spark.session.session import SparkSettings, make_session
 from tests.support import choosing
 from tests.support.cluster import make_bare_python, running_cluster
+from tests.support.connect import connect_server
 from tests.support.java import QUICK
 from tests.support.ordering import longest_files_first
 from tests.support.progress import Progress
@@ -37,6 +38,11 @@ CONF = {"spark.driver.memory": "3g", "spark.driver.extraJavaOptions": _JAVA_OPTI
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     choosing.add_options(parser)
+    parser.addoption(
+        "--connect",
+        action="store_true",
+        help="run tests that share a session on one of Spark Connect, with a server of its own",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -114,7 +120,15 @@ def skip_without_java(items: Sequence[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    if request.config.getoption("--connect"):
+        with connect_server(tmp_path_factory.mktemp("connect")) as server:
+            remote = server.session()
+            yield remote
+            remote.stop()
+        return
     session = make_session("flow-tests", SparkSettings("local[2]", CONF))
     yield session
     session.stop()

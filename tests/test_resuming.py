@@ -276,7 +276,7 @@ def test_a_query_that_does_not_start_is_an_error(
     def refuse(*_: Any) -> Any:
         raise ValueError("no such format\n\tat org.apache.spark.Deep(Deep.scala:1)")
 
-    monkeypatch.setattr("flow.engine.spark.streaming.StreamingRun._chain", refuse)
+    monkeypatch.setattr("flow.engine.spark.flow_query.FlowQuery._chain", refuse)
     with pytest.raises(EngineError, match="the streaming query did not start: no such format") as e:
         Case(spark, tmp_path, ones(1)).run()
     assert "scala" not in str(e.value)

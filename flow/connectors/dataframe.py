@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from flow.checks import wrong_type
 from flow.columns.arrow_types import with_leaves
+from flow.connectors.driver_copies import pickles_for_driver
 from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext
 from flow.connectors.source import Batch, Json, Planner, Source, SourceLog, Split
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, SourceError, first_line, shorten
@@ -160,7 +161,8 @@ class DataFrameSink(Sink[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the function, which runs on the driver, from the copies of workers."""
-        return {**self.__dict__, "function": None}
+        function = self.function if pickles_for_driver() else None
+        return {**self.__dict__, "function": function}
 
     @override
     def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> Any:

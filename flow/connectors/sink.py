@@ -95,10 +95,14 @@ class Sink(ABC, Generic[X]):
         guarantee: the number of times that an item is written when its epoch is replayed.
         lays_out: True if the sink writes items as rows of a table, laid out by `to_record`. The
             engine may then pass record batches with that layout instead of the items.
+        commits_in_program: True if `commit` needs the memory or the terminal of the program that
+            runs the flow. Over Spark Connect the other sinks commit in a process of the server, and
+            those of this kind in the program, while it follows the run.
     """
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     lays_out: bool = False
+    commits_in_program: bool = False
 
     @property
     def only_output(self) -> str | None:

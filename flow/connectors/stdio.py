@@ -41,6 +41,7 @@ class StdOutSink(Sink[X]):
     format: Callable[[X], object] | None = None
 
     guarantee = Guarantee.AT_LEAST_ONCE
+    commits_in_program = True
 
     def __post_init__(self) -> None:
         if self.format is not None and not callable(self.format):

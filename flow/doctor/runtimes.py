@@ -77,11 +77,21 @@ class Need:
         fact: the name of the fact.
         is_met: returns True if the fact's word meets the need.
         otherwise: the reason why flow does not work where the need is not met.
+        instead: a need that is enough in its place; ``None`` without one.
     """
 
     fact: str
     is_met: Callable[[str], bool]
     otherwise: str
+    instead: Need | None = None
+
+    def holds(self, facts: Mapping[str, Fact]) -> bool | None:
+        """Return True if the facts meet the need, and ``None`` if none of them decides."""
+        fact = facts.get(self.fact)
+        is_met = None if fact is None else self.is_met(fact.word)
+        if is_met or self.instead is None:
+            return is_met
+        return self.instead.holds(facts) or is_met
 
 
 def _least(fact: str, number: tuple[int, int], user: str) -> Need:
@@ -95,11 +105,13 @@ _BATCH = (
     _least("python", (3, 11), "flows run"),
 )
 _SETTINGS = Need("settings", "listed".__ne__, "a stream needs settings that may not be set there")
-_JVM = Need("jvm", "yes".__eq__, "streams and checkpoints need the JVM of the driver")
+_JVM = Need("jvm", "yes".__eq__, "tools that read state need the JVM of the driver")
+_OVER_CONNECT = _least("spark", (4, 1), "streams run without a JVM in reach")
+_HOST = Need("jvm", "yes".__eq__, _OVER_CONNECT.otherwise, _OVER_CONNECT)
 _NETWORK = "Kafka's client runs in tasks without network: read by DataFrameSource, in the JVM"
 NEEDS: Mapping[str, tuple[Need, ...]] = {
     "Batch": _BATCH,
-    "Stream": (*_BATCH, _SETTINGS, _JVM),
+    "Stream": (*_BATCH, _SETTINGS, _HOST),
     "Kafka": (*_BATCH, Need("network", "yes".__eq__, _NETWORK)),
     "Live page": _BATCH,
     "Recovery tools": (_BATCH[0], _JVM),
@@ -133,10 +145,11 @@ class Runtime:
         """
         test, unknown = self.tested.get(part), list[str]()
         for need in NEEDS[part]:
-            fact = self.facts.get(need.fact)
-            if fact is not None and not need.is_met(fact.word):
+            holds = need.holds(self.facts)
+            if holds is False:
+                fact = self.facts[need.fact]
                 return Verdict("no", test, f"{need.otherwise} ({need.fact} {fact})")
-            if fact is None and need.fact != "settings":
+            if holds is None and need.fact != "settings":
                 unknown.append(need.fact)
         if unknown:
             return Verdict("unknown", test, f"no source was found for {', '.join(unknown)}")

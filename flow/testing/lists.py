@@ -144,6 +144,7 @@ class TestingSink(Sink[X]):
 
     __test__ = False
     guarantee = Guarantee.EXACTLY_ONCE
+    commits_in_program = True
 
     def __init__(self, items: list[X]) -> None:
         self.items = items

@@ -52,12 +52,13 @@ def answers(runtime: Runtime) -> list[str]:
         ({}, "expected expected expected expected expected"),
         ({"spark": "3.5"}, "no no no no no"),
         ({"python": "3.10"}, "no no no no expected"),
-        ({"jvm": "no"}, "expected no expected expected no"),
+        ({"jvm": "no"}, "expected expected expected expected no"),
+        ({"jvm": "no", "spark": "4.0"}, "expected no expected expected no"),
         ({"network": "no"}, "expected expected no expected expected"),
         ({"settings": "listed"}, "expected no expected expected expected"),
         ({"settings": ""}, "expected expected expected expected expected"),
-        ({"jvm": "", "network": ""}, "expected unknown unknown expected unknown"),
-        ({"jvm": "no", "python": ""}, "unknown no unknown unknown no"),
+        ({"jvm": "", "network": ""}, "expected expected unknown expected unknown"),
+        ({"jvm": "no", "python": ""}, "unknown unknown unknown unknown no"),
     ],
 )
 def test_a_part_works_where_facts_meet_its_needs(words: dict[str, str], expected: str) -> None:
@@ -70,13 +71,14 @@ def test_all_parts_run_on_each_version(version: str) -> None:
 
 
 def test_a_verdict_gives_the_need_and_the_fact_or_what_is_not_known() -> None:
-    verdict = platform(jvm="no").verdict("Stream")
-    assert verdict.reason == "streams and checkpoints need the JVM of the driver (jvm no)"
-    assert platform(jvm="").verdict("Stream").reason == "no source was found for jvm"
+    verdict = platform(jvm="no", spark="4.0").verdict("Stream")
+    assert verdict.reason == "streams run without a JVM in reach on Spark 4.1 and later (jvm no)"
+    assert platform(jvm="").verdict("Recovery tools").reason == "no source was found for jvm"
 
 
 def test_only_a_test_makes_an_answer_yes() -> None:
-    there = replace(platform(jvm="no"), tested={"Batch": "tests/a.py", "Stream": "tests/b.py"})
+    there = platform(jvm="no", spark="4.0")
+    there = replace(there, tested={"Batch": "tests/a.py", "Stream": "tests/b.py"})
     assert [str(there.verdict(part)) for part in ("Batch", "Stream", "Kafka")] == [
         "yes, tested",
         "no, tested",
@@ -111,7 +113,7 @@ def test_the_doctor_prints_verdicts_settings_facts_and_the_page(capsys: Capture)
     title, *lines = capsys.readouterr().out.splitlines()
     assert title.startswith("Databricks, standard cluster, with flow-windows ")
     assert lines[0] == "expected Batch              not tried"
-    assert lines[1].startswith("no       Stream             streams and checkpoints need the JVM")
+    assert lines[1] == "expected Stream             not tried"
     assert lines[2] == "unknown  Kafka              no source was found for network; not tried"
     facts = [line for line in lines if line.startswith("fact")]
     assert [line.split()[1] for line in facts] == list(FACTS)

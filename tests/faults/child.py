@@ -7,6 +7,9 @@ import faulthandler
 import signal
 import sys
 from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from flow import EpochReport, FlowError, run
 from recovery import RecoveryConfig
@@ -27,14 +30,19 @@ def main() -> None:
         fault.strike("after outputs", done.epoch)
 
     flow = FLOWS[options.flow].make_flow(home, Size(options.hours, options.epochs), fault)
+    on_what: dict[str, Any] = {
+        "master": options.master,
+        "conf": dict(pair.split("=", 1) for pair in options.conf),
+    }
+    if options.remote:
+        on_what = {"spark": SparkSession.builder.remote(options.remote).getOrCreate()}
     try:
         summary = run(
             flow,
             recovery=RecoveryConfig(
                 options.checkpoint or home / "checkpoint", keep_epochs=options.keep_epochs
             ),
-            master=options.master,
-            conf=dict(pair.split("=", 1) for pair in options.conf),
+            **on_what,
             drain=options.drain,
             trigger=options.trigger,
             system_time=options.now,
@@ -55,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hours", type=float, default=Size.hours)
     parser.add_argument("--epochs", type=int, default=Size.epochs)
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--remote", help="the address of a server of Spark Connect")
     parser.add_argument("--conf", action="append", default=[])
     parser.add_argument("--drain", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--trigger")

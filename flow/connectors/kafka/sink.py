@@ -11,6 +11,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
+from flow.connectors.driver_copies import pickles_for_driver
 from flow.connectors.kafka.client import SERVERS, Clients, as_properties, datasets_of_topics
 from flow.connectors.kafka.sending import AfterRewind, TransactionalWriter, write_directly
 from flow.connectors.kafka.serializers import (
@@ -190,7 +191,8 @@ class KafkaSink(Sink[Any]):
     def __getstate__(self) -> dict[str, Any]:
         """Send properties to workers only if the workers write."""
         state = {**self.__dict__, "_run": _Run()}
-        return {**state, "properties": {}} if self._exactly_once else state
+        is_for_workers = self._exactly_once and not pickles_for_driver()
+        return {**state, "properties": {}} if is_for_workers else state
 
     @property
     @override

@@ -13,6 +13,7 @@ from pyarrow import types
 from typing_extensions import override
 
 from flow.columns.arrow_types import is_instant
+from flow.connectors.driver_copies import pickles_for_driver
 from flow.connectors.source import Dataset
 from flow.connectors.sql.database import (
     EPOCHS_TABLE,
@@ -168,7 +169,8 @@ class PostgresSink(TableSink):
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "dsn": self.dsn_shown}
+        state = super().__getstate__()
+        return state if pickles_for_driver() else {**state, "dsn": self.dsn_shown}
 
     @override
     def datasets(self) -> Sequence[Dataset]:

@@ -148,12 +148,6 @@ class Checkpoint:
             remove_unfinished_state(storage, admitted)
         return cls(storage, admitted, resuming, admission.warnings)
 
-    def fitted(self, plan: Plan) -> Plan:
-        """Return the plan with the names of its steps' state in this checkpoint."""
-        kept = self.identity.recovery or {}
-        names = kept.get("names", {}) if isinstance(kept, dict) else {}
-        return replace(plan, state_names=dict(names), dropped=self.identity.dropping)
-
     def context(self, keep_epochs: int) -> CheckpointContext:
         """Return the checkpoint for sinks.
 

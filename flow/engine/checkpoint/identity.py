@@ -132,6 +132,12 @@ class Identity:
                 "give each flow a directory of its own"
             )
 
+    def fitted(self, plan: Plan) -> Plan:
+        """Return a flow's plan with the names of its steps' state in this checkpoint."""
+        kept = self.recovery or {}
+        names = kept.get("names", {}) if isinstance(kept, dict) else {}
+        return replace(plan, state_names=dict(names), dropped=self.dropping)
+
     def to_json(self) -> Json:
         """Return the identity as JSON."""
         return {"version": VERSION, **self.__dict__}

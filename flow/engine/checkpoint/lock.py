@@ -133,9 +133,10 @@ class CheckpointLock:
 
     Args:
         storage: the checkpoint's directory.
+        token: id of the run; by default a new one.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, token: str | None = None) -> None:
         self._storage = storage
         content = {
             "version": 1,
@@ -143,7 +144,7 @@ class CheckpointLock:
             "pid": os.getpid(),
             "boot": _boot_id(),
             "since": datetime.now(UTC).isoformat(timespec="seconds"),
-            "token": uuid.uuid4().hex,
+            "token": token or uuid.uuid4().hex,
         }
         self._claim = Claim(0, content)
         self._held = contextlib.ExitStack()
@@ -264,6 +265,38 @@ class CheckpointLock:
                 logger.warning("the lock could not be renewed: %s", first_line(error))
 
 
+@dataclass(frozen=True)
+class LockOfRun:
+    """The lock of a run, as another process of the run sees it.
+
+    Attributes:
+        storage: the checkpoint's directory.
+        token: id of the run.
+    """
+
+    storage: Storage
+    token: str
+
+    def check(self) -> None:
+        """Check that the run holds the lock.
+
+        Raises:
+            CheckpointError: when it does not.
+        """
+        holder = holder_of(self.storage)
+        if holder is None or holder.content.get("token") != self.token:
+            raise CheckpointError(
+                f"{self.storage.root} is no longer this run's: {holder or 'no run'} has its lock"
+            )
+
+    def release(self) -> None:
+        """Remove the claim of the run, after its processes have ended."""
+        holder = holder_of(self.storage)
+        if holder is not None and holder.content.get("token") == self.token:
+            self.storage.remove(holder.name)
+            self.storage.remove(holder.renewal)
+
+
 class CheckpointWatch:
     """Check for removed files of a checkpoint during a run.
 
@@ -274,10 +307,12 @@ class CheckpointWatch:
     Args:
         storage: the checkpoint's directory.
         spark: the directory of Spark's own checkpoint in it.
-        lock: the lock that the run holds; ``None`` for a checkpoint without one.
+        lock: the lock of the run; ``None`` for a checkpoint without one.
     """
 
-    def __init__(self, storage: Storage, spark: str, lock: CheckpointLock | None) -> None:
+    def __init__(
+        self, storage: Storage, spark: str, lock: CheckpointLock | LockOfRun | None
+    ) -> None:
         self._storage = storage
         self._spark = spark
         self._lock = lock

@@ -36,7 +36,7 @@ import pickle
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -58,6 +58,7 @@ from flow.engine.plan.plan import Edge, Plan
 from flow.engine.spark.shipping import Layout
 from flow.engine.steps.outputs import rows_of, settled, sink_of, unpacked
 from flow.errors import RAISED, FlowBuildError, SinkError, StepError, first_line
+from flow.process import print_text
 
 PHASES = ("waiting", "planning", "starting", "reading", "levels", "sinks", "spark", "commit")
 """The phases in order."""
@@ -105,6 +106,30 @@ class EpochTimer:
         """
         self._job_ended = self._clock()
         self._phases |= split_job(self._job_ended - self._job_started, work_ns, self._slots)
+
+    def complete(
+        self, phases: Mapping[str, float], job_started: float, committed: float
+    ) -> dict[str, float]:
+        """End an epoch whose job another process of this machine has timed.
+
+        Args:
+            phases: the phases from the start of the job on, in seconds.
+            job_started: the time of the job's start.
+            committed: the time of the commit.
+
+        Returns:
+            The duration of each phase in seconds, in order.
+        """
+        if self._planned is not None:
+            self._phases["starting"] = job_started - self._planned
+        ended = {**self._phases, **phases}
+        self._committed, self._phases, self._planned = committed, {}, None
+        return {name: ended[name] for name in PHASES if name in ended}
+
+    @property
+    def job_span(self) -> tuple[float, float]:
+        """The time of the last job's start, and that of the commit after it."""
+        return self._job_started, self._committed or self._job_ended
 
     def end_commit(self) -> dict[str, float]:
         """End the epoch, and return the duration of each phase in seconds, in order."""
@@ -168,6 +193,9 @@ class EpochOutputs:
         on_epoch: called after the commit with the epoch's number and statistics.
         timer: the durations of the epoch's phases.
         checkpoint: the checkpoint for sinks; ``None`` if the run has none that lasts.
+        show: prints lines of inspectors.
+        in_program: takes the messages of sinks by edge that commit in the program
+            (`Sink.commits_in_program`), where that is another process; ``None`` in the program.
     """
 
     plan: Plan
@@ -177,6 +205,8 @@ class EpochOutputs:
     on_epoch: EpochHook
     timer: EpochTimer = field(default_factory=EpochTimer)
     checkpoint: CheckpointContext | None = None
+    show: Callable[[str], None] = print_text
+    in_program: Callable[[Mapping[int, list[Any]]], None] | None = None
     _schemas: dict[Edge, StructType | str] = field(default_factory=dict, init=False)
 
     def open(self, resuming: bool) -> None:
@@ -205,7 +235,7 @@ class EpochOutputs:
 
     def left_out(self) -> frozenset[int]:
         """Return the edges that no task writes, because their sinks take Spark data frames."""
-        return frozenset(edge.dest for edge in self._frames())
+        return left_out(self.plan)
 
     def write(self, frame: DataFrame, epoch: int) -> None:
         """Compute an epoch and write its outputs in one Spark job, then commit them.
@@ -232,16 +262,20 @@ class EpochOutputs:
         finally:
             if frames:
                 frame.unpersist()
-        for edge in self.plan.outputs:
-            with user_code(edge.step_id, f"committing epoch {epoch}"):
-                sink_of(self.plan, edge).commit(epoch, messages[edge.dest])
+        commit_outputs(self.plan, self._own_edges(), epoch, messages)
+        if self.in_program is not None:
+            self.in_program({edge.dest: messages[edge.dest] for edge in program_edges(self.plan)})
         stats.phases = self.timer.end_commit()
         self.on_epoch(epoch, stats)
 
     def _frames(self) -> dict[Edge, DataFrameSink]:
         """Return the sinks that take Spark data frames, by edge."""
-        sinks = {edge: sink_of(self.plan, edge) for edge in self.plan.outputs}
-        return {edge: sink for edge, sink in sinks.items() if isinstance(sink, DataFrameSink)}
+        return frame_sinks(self.plan)
+
+    def _own_edges(self) -> list[Edge]:
+        """Return the edges whose sinks commit in this process."""
+        others = () if self.in_program is None else program_edges(self.plan)
+        return [edge for edge in self.plan.outputs if edge not in others]
 
     def _decoded(self, packets: list[Packet]) -> tuple[Stats, dict[int, list[Any]]]:
         """Print the lines of inspectors; return the statistics, and the sinks' messages by edge.
@@ -252,7 +286,7 @@ class EpochOutputs:
         stats = Stats()
         messages: dict[int, list[Any]] = {edge.dest: [] for edge in self.plan.outputs}
         ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
-        for packet in settled(ordered, stats):
+        for packet in settled(ordered, stats, self.show):
             messages[packet.dest].append(pickle.loads(packet.payload))
         return stats, messages
 
@@ -273,6 +307,41 @@ class EpochOutputs:
                 raise SinkError(sink_error[1]) from None
             problem = f"its function raised {type(error).__name__}: {first_line(error)}"
             raise StepError(edge.step_id, problem) from error
+
+
+def frame_sinks(plan: Plan) -> dict[Edge, DataFrameSink]:
+    """Return the sinks of a flow that take Spark data frames, by edge."""
+    sinks = {edge: sink_of(plan, edge) for edge in plan.outputs}
+    return {edge: sink for edge, sink in sinks.items() if isinstance(sink, DataFrameSink)}
+
+
+def left_out(plan: Plan) -> frozenset[int]:
+    """Return the edges that no task writes, because their sinks take Spark data frames."""
+    return frozenset(edge.dest for edge in frame_sinks(plan))
+
+
+def program_edges(plan: Plan) -> list[Edge]:
+    """Return the edges whose sinks commit in the program, wherever the others do."""
+    return [edge for edge in plan.outputs if sink_of(plan, edge).commits_in_program]
+
+
+def commit_outputs(
+    plan: Plan, edges: Iterable[Edge], epoch: int, messages: Mapping[int, list[Any]]
+) -> None:
+    """Commit an epoch of some outputs.
+
+    Args:
+        plan: the flow.
+        edges: the outputs.
+        epoch: the epoch's number.
+        messages: the messages of the outputs' tasks, by the number of an edge.
+
+    Raises:
+        FlowError: when a sink fails.
+    """
+    for edge in edges:
+        with user_code(edge.step_id, f"committing epoch {epoch}"):
+            sink_of(plan, edge).commit(epoch, messages[edge.dest])
 
 
 def frame_schema(

@@ -7,7 +7,7 @@ drain the frame's own state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 from flow.columns.arrow_types import with_leaves
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files.parquet_source import WrittenDownFrame
-from flow.engine.checkpoint.storage import Storage
 from flow.engine.epoch.statistics import TaskWork, WorkPhase
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
@@ -208,8 +207,13 @@ def _streams_into(node: Any) -> list[Any]:
     return [child for child in nodes if child.isStreaming()]
 
 
-def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
+def keep_static_frames(plan: Plan, root: str, exists: Callable[[str], bool]) -> Plan:
     """Write static data frames below the checkpoint, so that every epoch can be replayed.
+
+    Args:
+        plan: the flow.
+        root: the checkpoint's directory, a path or a URI.
+        exists: returns True for a file that the checkpoint has.
 
     Returns:
         The plan, in which the inputs of those frames read the files.
@@ -222,9 +226,9 @@ def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
         source = source_of(plan.steps[step_id])
         if isinstance(source, DataFrameSource) and not source.streaming:
             name = f"inputs/{plan.file_of(step_id)}"
-            if not storage.exists(f"{name}/_SUCCESS") and source.frame is not None:
-                _keep(step_id, source.frame, f"{storage.root}/{name}")
-            kept = WrittenDownFrame(f"{storage.root}/{name}")
+            if not exists(f"{name}/_SUCCESS") and source.frame is not None:
+                _keep(step_id, source.frame, f"{root}/{name}")
+            kept = WrittenDownFrame(f"{root}/{name}")
             steps[step_id] = replace(plan.steps[step_id], operator=Input(kept))
     return plan.with_steps(steps)
 

@@ -9,7 +9,6 @@ calls every shard of a partition in an epoch, so a task knows which call is its 
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from flow.engine.spark.session.session_settings import has_speedups
 from flow.engine.spark.session.spark_capabilities import LevelAdapter
 from flow.engine.spark.session.spark_failures import RunDisks
 from flow.engine.spark.session.versions import forget_zip_importers
+from flow.engine.spark.shipped_code import Shipped
 from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, task_partition
 from flow.engine.spark.spark_store import SparkStore, local_folders, worker_folder
 from flow.engine.state.key_states import KeyStates
@@ -66,16 +66,14 @@ class SparkLevel:
     _shards_left: int = field(default=0, init=False)
 
     def open(self, headers: Any, segments: Any) -> None:
-        """Set Spark's state variables of headers and segments, and prepare the task's outputs."""
+        """Set Spark's state variables of headers and segments."""
         forget_zip_importers()
         names = self.shipped.plan().state_names
         folder = worker_folder(self.run_id) if has_speedups() else None
         disks = RunDisks(self.checkpoint, local_folders())
         self._store = SparkStore(headers, segments, names, folder, disks)
         plan, layout = self.shipped.plan(), self.layout
-        if self.writing is not None:
-            self._outputs = self.writing.task(plan)
-        elif plan.holding:
+        if self.writing is None and plan.holding:
             self._relay = HoldRelay(layout.shards, task_partition())
         if self.writing is not None or plan.holding:
             self._shards_left = len(range(task_partition(), layout.shards, layout.partitions))
@@ -106,7 +104,11 @@ class SparkLevel:
     def _run(self, group: int, rows: Iterator[Any]) -> Iterator[Packet]:
         """Run the level on packets as rows, and yield those that leave the task."""
         self._shards_left -= 1
-        yield from self._sent(self._packets(group, rows))
+        shard = self.layout.shard_of(group)
+        packets = [Packet(row.dest, shard, row.origin, row.seq, bytes(row.payload)) for row in rows]
+        if self.writing is not None and self._outputs is None:
+            self._outputs = self.writing.task(self.shipped.plan(), packets)
+        yield from self._sent(self._packets(shard, packets))
         self._store.check()  # A lost connection may be the cause of a step's error.
 
     def _sent(self, packets: Iterable[Packet]) -> Iterator[Packet]:
@@ -126,11 +128,9 @@ class SparkLevel:
         else:
             yield from packets
 
-    def _packets(self, group: int, rows: Iterator[Any]) -> Iterator[Packet]:
-        shard = self.layout.shard_of(group)
+    def _packets(self, shard: int, packets: list[Packet]) -> Iterator[Packet]:
         plan = self.shipped.plan()
         self._store.enter(shard)
-        packets = [Packet(row.dest, shard, row.origin, row.seq, bytes(row.payload)) for row in rows]
         for name in plan.dropped:
             self._store.drop(name)
         packets = put_seeds(packets, plan, self.number, self._store.put)
@@ -154,10 +154,11 @@ class LevelProcessor(StatefulProcessor):
 
     Args:
         level: a pickle of a `SparkLevel`.
+        code: modules that the server lacks; see `Shipped`.
     """
 
-    def __init__(self, level: bytes) -> None:
-        self._content = level
+    def __init__(self, level: bytes, code: bytes = b"") -> None:
+        self._shipped = Shipped(level, code)
         self._level: Any = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -175,7 +176,7 @@ class LevelProcessor(StatefulProcessor):
     def _opened(self) -> Any:
         """Return the level, which is loaded for the first shard."""
         if self._level is None:
-            self._level = pickle.loads(self._content)
+            self._level = self._shipped.get()
             self._level.open(self._headers, self._segments)
         return self._level
 

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +21,9 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from flow.connectors.sink import WriteContext
+from flow.engine.epoch.context import Control
 from flow.engine.epoch.failures import decode_failure
-from flow.engine.packets.packets import ERROR, PACKET_DDL, Packet, from_batch, to_batches
+from flow.engine.packets.packets import CONTROL, ERROR, PACKET_DDL, Packet, from_batch, to_batches
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
 from flow.engine.steps.outputs import OutputTask
@@ -257,19 +259,33 @@ class TaskWriting(LastStage):
     def batches(
         self, plan: Plan, layout: Layout, packets: Iterator[Packet]
     ) -> Iterator[pa.RecordBatch]:
-        return layout.to_batches(self.task(plan).write_all(packets))
+        first = next(packets, None)
+        if first is None:
+            return
+        if first.dest != CONTROL:
+            packets = chain([first], packets)
+        yield from layout.to_batches(self.task(plan, [first]).write_all(packets))
 
-    def task(self, plan: Plan) -> OutputTask:
-        """Return the writing of the current task of Spark."""
-        return OutputTask(plan, self.context(), self.left_out)
+    def task(self, plan: Plan, packets: Iterable[Packet]) -> OutputTask:
+        """Return the writing of the current task of Spark, from packets that the task has."""
+        controls = (packet for packet in packets if packet.dest == CONTROL)
+        control = next(controls, None)
+        number = None if control is None else Control.decode(control.payload).number
+        return OutputTask(plan, self.context(number), self.left_out)
 
-    def context(self) -> WriteContext:
-        """Return the context of the writes of the current task, but for their step."""
+    def context(self, epoch: int | None = None) -> WriteContext:
+        """Return the context of the writes of the current task, but for their step.
+
+        Args:
+            epoch: the epoch's number; ``None`` in a task without the epoch's control. Such a task
+                has a property of Spark instead, but not over Spark Connect.
+        """
         task = _task()
-        number = 0 if self.is_batch else int(task.getLocalProperty(_MICRO_BATCH) or -1)
-        if number < 0:
-            raise EngineError("Spark did not tell a task which epoch it belongs to")
-        epoch = self.first_epoch + number
+        if epoch is None:
+            number = 0 if self.is_batch else int(task.getLocalProperty(_MICRO_BATCH) or -1)
+            if number < 0:
+                raise EngineError("Spark did not tell a task which epoch it belongs to")
+            epoch = self.first_epoch + number
         return WriteContext("", epoch, task.partitionId(), self.run_id, self.rewinds)
 
 

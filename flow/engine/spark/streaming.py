@@ -4,53 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import pickle
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flow.connectors.source import Planner, SourceLog
 from flow.engine.checkpoint.checkpoint import Checkpoint, Upkeep
 from flow.engine.checkpoint.identity import NAME as CHECKPOINT_NAME
-from flow.engine.checkpoint.identity import Recovery
 from flow.engine.checkpoint.lock import CheckpointLock, CheckpointWatch
 from flow.engine.checkpoint.storage import Storage, open_storage
-from flow.engine.checkpoint.stored_log import StoredLog
 from flow.engine.epoch.statistics import Stats
 from flow.engine.epoch.summary import Summary
-from flow.engine.feed.clocks import EpochClocks
-from flow.engine.feed.feed import Feed, FeedReport, FeedSettings, StopFlag
-from flow.engine.feed.input_progress import InputProgress, ProgressLog
+from flow.engine.feed.feed import Feed, FeedReport, StopFlag
 from flow.engine.feed.offsets import (
-    EpochOffset,
-    Origin,
-    foreign_offsets,
     logged_offset,
-    oldest_offsets,
-    oldest_table,
 )
-from flow.engine.feed.run_tables import Tables, table_files
-from flow.engine.feed.slices import InputSlices, planners_of
-from flow.engine.packets.packets import PACKET_DDL
+from flow.engine.feed.run_tables import table_files
 from flow.engine.plan.plan import Plan
-from flow.engine.spark.batch import BatchSettings
 from flow.engine.spark.epochs import EpochOutputs, EpochTimer
+from flow.engine.spark.flow_query import FlowQuery, layout_of
 from flow.engine.spark.input_frames import (
     check_frames_with_tables,
     keep_static_frames,
     refuse_stateful_frames,
-    with_frames,
 )
-from flow.engine.spark.level_processor import PROCESSORS, SparkLevel
+from flow.engine.spark.run_host import EpochPlanner, StreamingSettings, epoch_planner
 from flow.engine.spark.session.jvm import SPARK_LOG
-from flow.engine.spark.session.session import check_python_of, query_conf, quiet_query
+from flow.engine.spark.session.session import check_python_of, quiet_query
 from flow.engine.spark.session.session_settings import cores_of
-from flow.engine.spark.session.spark_capabilities import LevelAdapter, spark_capabilities
+from flow.engine.spark.session.spark_capabilities import spark_capabilities
 from flow.engine.spark.session.spark_failures import (
     JVM_ERRORS,
     SESSION_STOPPED,
@@ -60,30 +45,12 @@ from flow.engine.spark.session.spark_failures import (
     jvm_needed,
     spark_problem,
 )
-from flow.engine.spark.shipping import Layout, ShippedPlan, TaskWriting, end_partition
+from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.ticker import FeedServer, TickReading
 from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, EngineError, FlowError, first_line, printable
 
-DEFAULT_KEPT_EPOCHS = 100
-_SOURCE_NAMES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
-"""The number of lines before Spark's own sources in its offset log: version, settings, feed."""
 logger = logging.getLogger("flow")
-
-
-@dataclass(frozen=True)
-class StreamingSettings(BatchSettings):
-    """Settings of a streaming run; shards and partitions are those of a new checkpoint.
-
-    Attributes:
-        recovery: recovery settings; ``None`` for a temporary checkpoint.
-        trigger: interval between starts of epochs, in Spark's text form; ``None`` for no pause.
-        only_available: True to stop once no source has new data.
-    """
-
-    recovery: Recovery | None = None
-    trigger: str | None = None
-    only_available: bool = False
 
 
 @dataclass
@@ -133,21 +100,18 @@ class StreamingRun:
         return checkpoint
 
     def _run_on(self, checkpoint: Checkpoint) -> None:
-        identity = checkpoint.identity
+        identity, storage = checkpoint.identity, checkpoint.storage
         self._checkpoint = checkpoint
         self._summary = Summary(self.plan.flow_id, "streaming")
-        self._disks = disks_of(self.spark, checkpoint.storage.root)
-        self._watch = CheckpointWatch(checkpoint.storage, identity.spark, self._lock)
-        self._layout = Layout(identity.shards, identity.partitions, len(self.plan.levels))
-        self.plan = keep_static_frames(checkpoint.fitted(self.plan), checkpoint.storage)
+        self._disks = disks_of(self.spark, storage.root)
+        self._watch = CheckpointWatch(storage, identity.spark, self._lock)
+        self.plan = keep_static_frames(identity.fitted(self.plan), storage.root, storage.exists)
         check_frames_with_tables(self.plan)
-        self.plan = replace(self.plan, table_store=table_files(self.plan, checkpoint.storage.root))
+        self.plan = replace(self.plan, table_store=table_files(self.plan, storage.root))
+        self._layout = layout_of(identity, self.plan)
         self._shipped = ShippedPlan.pack(self.plan.for_workers())
-        self._progress_log: ProgressLog | None = None
-        if self.settings.recovery is not None and self.plan.compared_inputs:
-            self._progress_log = ProgressLog(checkpoint.storage, self._kept_epochs())
         self._failure: BaseException | None = None
-        self._feed: Feed | None = None
+        self._planner: EpochPlanner | None = None
         self._timer = EpochTimer(slots=cores_of(self.spark))
         outputs = EpochOutputs(
             self.plan,
@@ -156,28 +120,33 @@ class StreamingRun:
             self._check_before_commit,
             self._count,
             self._timer,
-            checkpoint.context(self._kept_epochs()) if self.settings.recovery else None,
+            checkpoint.context(self.settings.kept_epochs) if self.settings.recovery else None,
         )
         outputs.open(checkpoint.resuming)
         try:
-            self._passes(checkpoint.storage, outputs)
+            self._passes(outputs)
         finally:
             outputs.close()
 
-    def _passes(self, storage: Storage, outputs: EpochOutputs) -> None:
+    def _passes(self, outputs: EpochOutputs) -> None:
         """Run the query, and run it again to drain it if Spark itself reads sources."""
-        self._pass(storage, outputs, end_now=False)
+        self._pass(outputs, end_now=False)
         finished = not (self._summary.stopped or self._summary.aborted)
         if self.plan.frames and self.settings.drain and finished:
-            self._pass(storage, outputs, end_now=True)
+            self._pass(outputs, end_now=True)
 
-    def _pass(self, storage: Storage, outputs: EpochOutputs, end_now: bool) -> None:
-        def log_of(name: str) -> SourceLog:
-            return StoredLog(storage, f"sources/{self.plan.file_of(name)}")
-
-        parallelism, sources = cores_of(self.spark), self.plan.sources
-        with planners_of(self.plan, sources, parallelism, log_of) as planners:
-            feed = self._feed = self._new_feed(storage, planners, end_now)
+    def _pass(self, outputs: EpochOutputs, end_now: bool) -> None:
+        parallelism = cores_of(self.spark)
+        with epoch_planner(
+            self.plan,
+            self.settings,
+            self._checkpoint,
+            self._summary,
+            parallelism,
+            self._check_before_planning,
+            end_now=end_now,
+        ) as planner:
+            self._planner, feed = planner, planner.feed
             self.stop.on_ask(feed.end.stop_asked.set)
             server = FeedServer(feed, parallelism, self._timer)
             query = self._query = None
@@ -191,41 +160,11 @@ class StreamingRun:
                         self._stop_query(query, server)
                 server.close()
 
-    def _new_feed(self, storage: Storage, planners: Mapping[str, Planner], end_now: bool) -> Feed:
-        identity = self._checkpoint.identity
-        settings = FeedSettings(
-            self.settings.drain,
-            self.settings.only_available,
-            foreign=bool(self.plan.frames),
-            end_now=end_now,
-            origin=self._origin(),
-            # Spark plans its own sources, and reads other rows of them than before.
-            undone=() if self.plan.frames else tuple(map(EpochOffset.from_json, identity.undone)),
-        )
-        return Feed(
-            InputSlices(self.plan, planners, self._progress_at_start()),
-            EpochClocks(self.settings.system_time),
-            Tables.of(self.plan, storage, partial(oldest_table, storage, identity)),
-            settings,
-            self._check_before_planning,
-            partial(oldest_offsets, storage, identity),
-        )
-
     def _check_before_planning(self) -> bool:
         """Check the checkpoint; return True if the last epoch read all rows of Spark's sources."""
         self._watch.check_regularly()
         query = self._query
         return bool(self.plan.frames) and query is not None and _is_read_to_its_end(query)
-
-    def _progress_at_start(self) -> InputProgress:
-        """Return the progress of the inputs after the last finished epoch."""
-        if self._progress_log is None:
-            return InputProgress()
-        identity = self._checkpoint.identity
-        epochs = identity.epochs(self._checkpoint.storage, "commits")
-        last = max(epochs, default=identity.first_epoch - 1)
-        self._progress_log.remove_before(last - self._kept_epochs())
-        return self._progress_log.read(last)
 
     def _started(self, outputs: EpochOutputs, server: FeedServer) -> StreamingQuery:
         try:
@@ -238,67 +177,33 @@ class StreamingRun:
             raise EngineError(problem) from error
 
     def _start(self, outputs: EpochOutputs, server: FeedServer) -> StreamingQuery:
-        name = f"flow_{uuid.uuid4().hex}"
         reading = TickReading(self._shipped, self._layout)
         identity, storage = self._checkpoint.identity, self._checkpoint.storage
-        source = server.source(name, reading, logged_offset(storage, identity))
-        self.spark.dataSource.register(source)
-
-        first_epoch = identity.first_epoch
+        logged = logged_offset(storage, identity)
         upkeep = Upkeep(storage, identity.spark)
 
         def write(frame: DataFrame, epoch: int) -> None:
             try:
                 upkeep.end_first_epoch(frame)
-                outputs.write(frame, first_epoch + epoch)
+                outputs.write(frame, identity.first_epoch + epoch)
             except BaseException as error:
                 self._failure = error
                 raise
 
-        kept_epochs = self._kept_epochs()
-        extra = {_SOURCE_NAMES: "false", **identity.conf, **upkeep.conf}
-        with query_conf(self.spark, self._layout.partitions, kept_epochs, storage.is_local, extra):
-            frame = self._chain(name, outputs.left_out())
-            writer = frame.writeStream.queryName(self.plan.flow_id).foreachBatch(write)
-            writer = writer.option("checkpointLocation", f"{storage.root}/{identity.spark}")
-            if self._ends_by_itself():
-                writer = writer.trigger(availableNow=True)
-            else:
-                writer = writer.trigger(processingTime=self.settings.trigger or "0 seconds")
-            return writer.outputMode("append").start()
-
-    def _chain(self, ticker: str, left_out: frozenset[int]) -> DataFrame:
-        """Return the packets of the last stage: sources, all levels, and the writes of outputs.
-
-        Args:
-            ticker: the name of the ticker's data source.
-            left_out: edges whose sinks take Spark data frames, which no task writes.
-        """
-        identity, last = self._checkpoint.identity, self._layout.levels
-        writing = TaskWriting(
-            identity.run_id, left_out, identity.first_epoch, rewinds=identity.rewinds
+        query = FlowQuery(
+            self.spark,
+            self.plan,
+            self._shipped,
+            identity,
+            storage.root,
+            storage.is_local,
+            self.settings.kept_epochs,
+            outputs.left_out(),
+            upkeep.conf,
         )
-        adapter = LevelAdapter(identity.adapter)
-        frame = self.spark.readStream.format(ticker).load()
-        frame = with_frames(frame, self.plan, self._shipped, self._layout)
-        if not last:
-            task = partial(end_partition, self._shipped, self._layout, writing)
-            return frame.mapInArrow(task, PACKET_DDL)
-        for number in range(1, last + 1):
-            task_writing = writing if number == last else None
-            level = SparkLevel(
-                self._shipped,
-                self._layout,
-                number,
-                identity.run_id,
-                task_writing,
-                self._checkpoint.storage.root,
-            )
-            run_level = getattr(frame.groupBy("shard"), adapter.value)
-            frame = run_level(
-                PROCESSORS[adapter](pickle.dumps(level)), PACKET_DDL, "Append", "None"
-            )
-        return frame
+        source = server.source(f"flow_{uuid.uuid4().hex}", reading, logged)
+        interval_us = None if self._ends_by_itself() else self.settings.interval_us
+        return query.start(source, write, interval_us)
 
     def _wait(self, query: StreamingQuery, feed: Feed, server: FeedServer) -> None:
         stopped_by_spark = False
@@ -370,39 +275,14 @@ class StreamingRun:
         """Check checkpoint and lock before an epoch's outputs are committed."""
         number = epoch - self._checkpoint.identity.first_epoch
         self._watch.check(number - 1 if number else None)
-        if self._feed is not None and self._feed.aborted:
+        if self._planner is not None and self._planner.feed.aborted:
             raise RunAborted
 
     def _count(self, epoch: int, stats: Stats) -> None:
-        feed = self._feed
-        if feed is None:
+        if self._planner is None:
             return
-        is_busy = False
-        if self.plan.frames:  # Their offsets may advance even without rows.
-            identity, storage = self._checkpoint.identity, self._checkpoint.storage
-            before, after = (foreign_offsets(storage, identity, one) for one in (epoch - 1, epoch))
-            is_busy = before != after
-        report = feed.finish_epoch(stats, is_busy)
-        stats.add(report.stats)
-        if self._progress_log is not None:
-            self._progress_log.write(epoch, report.progress)
-        if self._summary.epochs:
-            self._checkpoint.committed()
-        self._summary.add(stats)
+        report = self._planner.finish_epoch(epoch, stats)
         self.on_epoch(epoch, stats, report)
-
-    def _origin(self) -> Origin | None:
-        """Return the start of a later generation; ``None`` for the first."""
-        identity = self._checkpoint.identity
-        if not identity.generation:
-            return None
-        start = EpochOffset.from_json(identity.start or {})
-        begun = None if identity.begun is None else EpochOffset.from_json(identity.begun)
-        return Origin(start, begun, f"{self._checkpoint.storage.root}/{identity.seed}")
-
-    def _kept_epochs(self) -> int:
-        recovery = self.settings.recovery
-        return DEFAULT_KEPT_EPOCHS if recovery is None else recovery.keep_epochs
 
 
 def _stop(query: StreamingQuery) -> None:

@@ -20,13 +20,14 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
 from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle as untyped_cloudpickle
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from flow.connectors.source import Json
@@ -37,6 +38,7 @@ from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
 from flow.engine.spark.epochs import EpochTimer
 from flow.engine.spark.session.spark_capabilities import spark_capabilities
 from flow.engine.spark.session.versions import forget_zip_importers
+from flow.engine.spark.shipped_code import Shipped
 from flow.engine.spark.shipping import Layout, ShippedPlan
 from flow.engine.state.store import read_seeds, seed_files
 from flow.engine.steps.reading import Reading, read_split, share
@@ -56,11 +58,13 @@ class Ticker:
     Attributes:
         name: name of the source.
         schema: the schema of its rows.
-        port: port of the feed's server.
+        port: port of the feed's server; 0 if the feed stands in the source's own process.
         key: authentication key of the connection.
         first_offset: the offset before the first epoch.
         logged_offset: the offset of the last epoch that the checkpoint's log has.
-        reader: pickle of a reader, whose ``read`` takes the bytes of a task.
+        reader: a reader, whose ``read`` takes the bytes of a task.
+        host: a function that returns the feed of the source's process, whose ``answer`` takes a
+            request; ``None`` if the feed is behind `port`.
     """
 
     name: str
@@ -69,7 +73,8 @@ class Ticker:
     key: bytes
     first_offset: dict[str, Any]
     logged_offset: dict[str, Any]
-    reader: bytes
+    reader: Shipped
+    host: Shipped | None = None
 
 
 class TickerReader(DataSourceStreamReader):
@@ -81,9 +86,12 @@ class TickerReader(DataSourceStreamReader):
     def __init__(self, ticker: Ticker) -> None:
         self._ticker = ticker
         self._connection: Connection[Any, Any] | None = None
+        self._host: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": None}
+        """Return the state for tasks, which only read."""
+        of_tasks = replace(self._ticker, host=None)
+        return {**self.__dict__, "_connection": None, "_host": None, "_ticker": of_tasks}
 
     def initialOffset(self) -> dict[str, Any]:
         return self._ticker.first_offset
@@ -93,7 +101,7 @@ class TickerReader(DataSourceStreamReader):
         return [InputPartition(base64.b64decode(task)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from pickle.loads(self._ticker.reader).read(partition.value)
+        yield from self._ticker.reader.get().read(partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
         pass
@@ -103,18 +111,29 @@ class TickerReader(DataSourceStreamReader):
         return dict(self._answer({"after": start})["offset"])
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Send a request to the feed's server, and return the answer.
+        """Send a request to the feed, and return the answer.
 
         Raises:
             RuntimeError: when the feed has failed.
         """
-        if self._connection is None:
-            self._connection = Client((HOST, self._ticker.port), authkey=self._ticker.key)
-        self._connection.send_bytes(json.dumps(question).encode())
-        answer: dict[str, Any] = json.loads(self._connection.recv_bytes())
+        host = self._ticker.host
+        answer = self._answer_of(question) if host is None else self._answer_here(host, question)
         if "failed" in answer:
             raise RuntimeError(answer["failed"])
         return answer
+
+    def _answer_here(self, host: Shipped, question: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer of the feed in this process, which starts with the first request."""
+        if self._host is None:
+            self._host = host.get()()
+        return dict(self._host.answer(question))
+
+    def _answer_of(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer of the feed's server."""
+        if self._connection is None:
+            self._connection = Client((HOST, self._ticker.port), authkey=self._ticker.key)
+        self._connection.send_bytes(json.dumps(question).encode())
+        return dict(json.loads(self._connection.recv_bytes()))
 
 
 class RememberingReader(TickerReader):
@@ -152,6 +171,24 @@ def admitting_reader() -> type[TickerReader]:
     return AdmittingReader
 
 
+class HostedWrite:
+    """Function for ``foreachBatch`` whose outputs stand in the process that calls it.
+
+    Args:
+        outputs: a function that returns the outputs, whose ``write`` takes a data frame and the
+            number of a micro-batch.
+    """
+
+    def __init__(self, outputs: Shipped) -> None:
+        self._outputs = outputs
+        self._host: Any = None
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        if self._host is None:
+            self._host = self._outputs.get()()
+        self._host.write(frame, number)
+
+
 def ticker_source(ticker: Ticker, reader: Callable[[Ticker], TickerReader]) -> type[DataSource]:
     """Return the data source class of a run; Spark takes a class.
 
@@ -174,6 +211,65 @@ def ticker_source(ticker: Ticker, reader: Callable[[Ticker], TickerReader]) -> t
     return TickerSource
 
 
+def source_of_feed(
+    name: str,
+    reading: TickReading,
+    logged_offset: Json,
+    *,
+    port: int = 0,
+    key: bytes = b"",
+    host: Shipped | None = None,
+    code: bytes = b"",
+) -> type[DataSource]:
+    """Return a Spark source of the feed, which is behind a port or in the source's process.
+
+    Args:
+        name: name of the source.
+        reading: reader of the source's tasks.
+        logged_offset: the last offset in the log of Spark's checkpoint.
+        port: port of the feed's server.
+        key: authentication key of the connection.
+        host: see `Ticker`.
+        code: modules that the server lacks; see `Shipped`.
+    """
+    first, reader = EpochOffset().to_json(), Shipped(pickle.dumps(reading), code)
+    ticker = Ticker(name, PACKET_DDL, port, key, first, logged_offset, reader, host)
+    has_admission = spark_capabilities().has_admission
+    return ticker_source(ticker, admitting_reader() if has_admission else RememberingReader)
+
+
+@dataclass(frozen=True)
+class FeedAnswers:
+    """Answers of the feed to requests of the source, which are JSON.
+
+    Attributes:
+        feed: planner of epochs.
+        tasks: maximum number of tasks of an epoch.
+        timer: the durations of an epoch's phases.
+    """
+
+    feed: Feed
+    tasks: int
+    timer: EpochTimer
+
+    def __call__(self, question: Json) -> Json:
+        """Return the next offset, or the tasks of an epoch.
+
+        Raises:
+            FlowError: when a source fails, or the checkpoint was lost.
+        """
+        after = EpochOffset.from_json(question["after"])
+        if "tasks of" in question:
+            epoch = EpochOffset.from_json(question["tasks of"])
+            tasks = tasks_of(epoch, self.feed.readings(after, epoch), self.tasks)
+            return {"tasks": [task.encode() for task in tasks]}
+        self.timer.start_planning()
+        planned = self.feed.next(after)
+        if planned != after:
+            self.timer.end_planning()
+        return {"offset": planned.to_json()}
+
+
 class FeedServer:
     """Server of the feed for tickers, with a thread for each connection.
 
@@ -185,8 +281,7 @@ class FeedServer:
 
     def __init__(self, feed: Feed, tasks: int, timer: EpochTimer | None = None) -> None:
         self._feed = feed
-        self._timer = timer or EpochTimer()
-        self._tasks = tasks
+        self._answers = FeedAnswers(feed, tasks, timer or EpochTimer())
         self._key = secrets.token_bytes(32)
         self._listener = socket.create_server((HOST, 0))
         self._port = int(self._listener.getsockname()[1])
@@ -203,17 +298,7 @@ class FeedServer:
             reading: reader of the source's tasks.
             logged_offset: the last offset in the log of Spark's checkpoint.
         """
-        ticker = Ticker(
-            name=name,
-            schema=PACKET_DDL,
-            port=self._port,
-            key=self._key,
-            first_offset=EpochOffset().to_json(),
-            logged_offset=logged_offset,
-            reader=pickle.dumps(reading),
-        )
-        has_admission = spark_capabilities().has_admission
-        return ticker_source(ticker, admitting_reader() if has_admission else RememberingReader)
+        return source_of_feed(name, reading, logged_offset, port=self._port, key=self._key)
 
     def release(self) -> None:
         """Accept no more connections, and end all waits for an answer."""
@@ -269,24 +354,11 @@ class FeedServer:
 
     def _reply(self, question: Json) -> Json:
         try:
-            return self._answer_to(question)
+            return self._answers(question)
         except BaseException as error:  # The run waits in another thread, and raises the error.
             self.failure = error
             self._feed.end.done.set()
             return {"failed": f"{type(error).__name__}: {error}"}
-
-    def _answer_to(self, question: Json) -> Json:
-        if "tasks of" in question:
-            start = EpochOffset.from_json(question["after"])
-            epoch = EpochOffset.from_json(question["tasks of"])
-            tasks = tasks_of(epoch, self._feed.readings(start, epoch), self._tasks)
-            return {"tasks": [task.encode() for task in tasks]}
-        after = EpochOffset.from_json(question["after"])
-        self._timer.start_planning()
-        planned = self._feed.next(after)
-        if planned != after:
-            self._timer.end_planning()
-        return {"offset": planned.to_json()}
 
 
 def _shut(connection: socket.socket) -> None:
@@ -361,9 +433,10 @@ class TickReading:
         return self.layout.to_batches(self._packets(pickle.loads(task)))
 
     def _packets(self, task: TickTask) -> Iterator[Packet]:
-        shards = self.layout.shards
-        if task.sends_control and self.layout.levels:
-            content = task.control.encode()
+        shards, content = self.layout.shards, task.control.encode()
+        if not self.layout.levels:  # The tasks that read also write.
+            yield Packet(CONTROL, 0, -1, 0, content)
+        elif task.sends_control:
             for shard in range(shards):
                 yield Packet(CONTROL, shard, -1, 0, content)
         if task.seed_files:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -39,15 +39,22 @@ def writing_stage(plan: Plan) -> int:
     return max(1, len(plan.levels))
 
 
-def settled(packets: Sequence[Packet], stats: Stats) -> Iterator[Packet]:
+def settled(
+    packets: Sequence[Packet], stats: Stats, show: Callable[[str], None] = print_text
+) -> Iterator[Packet]:
     """Yield the packets for outputs, of all packets that an epoch sends to the driver.
 
-    The lines of inspectors are printed first, as they may show the reason of a failure, which is
+    The lines of inspectors are shown first, as they may show the reason of a failure, which is
     raised. Statistics are added to `stats`.
+
+    Args:
+        packets: the packets.
+        stats: the statistics of the epoch.
+        show: prints lines of inspectors.
     """
     for packet in packets:
         if packet.dest == PRINTED:
-            print_text(packet.payload.decode())
+            show(packet.payload.decode())
     for packet in packets:
         if packet.dest == ERROR:
             raise decode_failure(packet.payload)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import marshal
 import os
@@ -52,10 +53,10 @@ from flow.engine.spark.session.session_settings import (
     is_local,
     is_local_master,
     is_remote,
-    java_of,
     local_tasks,
 )
 from flow.engine.spark.session.spark_capabilities import (
+    MOVED_MANAGERS,
     RefusedSetting,
     RefusedSettings,
     SessionCapabilities,
@@ -68,8 +69,11 @@ from flow.errors import EngineError, EnvironmentProblem, FlowBuildError, first_l
 
 PACKAGES = ("flow", "flow_windowing", "recovery")
 """The packages of this project, which workers on other machines get."""
+PACKAGES_FILE = "flow_packages.zip"
 _sent: set[str] = set()
 """The ids of the applications, or sessions of Spark Connect, whose workers have the packages."""
+_files_of: dict[str, list[Path]] = {}
+"""The files that were sent to each session of Spark Connect."""
 
 _REFUSALS = (PySparkException, Py4JJavaError)
 """Errors of settings that are not known or not allowed, by version and session."""
@@ -397,18 +401,13 @@ def _value_in(conf: Any, name: str) -> str | None:
     return found
 
 
-def check_session(spark: Any, *, is_batch: bool) -> None:
+def check_session(spark: Any) -> None:
     """Check that a flow can run on a session.
-
-    Args:
-        spark: the session.
-        is_batch: True if the flow runs as a batch.
 
     Raises:
         FlowTypeError: if the object is not a session.
         FlowBuildError: if the session was stopped.
-        EnvironmentProblem: if the session runs another version of Spark than the installed one, or
-            is one of Spark Connect and the flow is no batch.
+        EnvironmentProblem: if the session runs another version of Spark than the installed one.
     """
     if not isinstance(spark, SparkSession) and not is_remote(spark):
         raise wrong_type("spark= must be a SparkSession", spark)
@@ -417,8 +416,6 @@ def check_session(spark: Any, *, is_batch: bool) -> None:
             "spark= names a session that was stopped: make a new one, or leave out spark="
         )
     check_same_version(spark)
-    if not is_batch:
-        java_of(spark, "a streaming flow")
 
 
 def session_capabilities(spark: Any) -> SessionCapabilities:
@@ -498,8 +495,32 @@ def send_files(spark: Any, files: Iterable[str | os.PathLike[str]]) -> None:
     for file in files:
         if is_remote(spark):
             spark.addArtifacts(os.fspath(file), pyfile=True)
+            _files_of.setdefault(spark.session_id, []).append(Path(file))
         else:
             spark.sparkContext.addPyFile(os.fspath(file))
+
+
+def code_sent_to(spark: Any, *, has_packages: bool) -> bytes:
+    """Return a zip of the modules that were sent to a session of Spark Connect; empty without any.
+
+    Args:
+        spark: the session.
+        has_packages: True if its server has the packages of this project without being sent them.
+    """
+    files = _files_of.get(spark.session_id, [])
+    files = [file for file in files if not (has_packages and file.name == PACKAGES_FILE)]
+    if not files:
+        return b""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in files:
+            if file.suffix == ".py":
+                archive.write(file, file.name)
+                continue
+            with zipfile.ZipFile(file) as modules:
+                for name in modules.namelist():
+                    archive.writestr(name, modules.read(name))
+    return content.getvalue()
 
 
 def _zipped() -> Path:
@@ -509,7 +530,7 @@ def _zipped() -> Path:
     compile the packages again. A worker with another version of Python compiles the sources.
     """
     home = Path(__file__).resolve().parents[4]
-    path = new_directory("code-") / "flow_packages.zip"
+    path = new_directory("code-") / PACKAGES_FILE
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in PACKAGES:
             for file in sorted((home / package).rglob("*.py")):
@@ -564,7 +585,7 @@ def query_conf(
         del wanted["spark.sql.shuffle.partitions"]
         wanted = {name: value for name, value in wanted.items() if not name.startswith(STREAMING)}
     if local:
-        managers = file_managers(java_of(spark, "a checkpoint"))
+        managers = file_managers(spark._jvm) if has_jvm(spark) else MOVED_MANAGERS
         wanted[_FILE_MANAGER] = f"{managers}.FileSystemBasedCheckpointFileManager"
     if kept_epochs is not None:
         wanted["spark.sql.streaming.minBatchesToRetain"] = str(kept_epochs)

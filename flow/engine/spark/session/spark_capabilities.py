@@ -26,6 +26,8 @@ _CLIENT_CALLS = ("_receive_proto_message", "_serialize_to_bytes", "_deserialize_
 """Methods of PySpark's internal client of Spark's state, of which pipelined calls are made."""
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _TESTING = "pyspark.testing.utils"
+MOVED_MANAGERS = f"{_STREAMING}.checkpointing"
+"""The Java package of Spark's file managers since 4.1."""
 
 logger = logging.getLogger("flow")
 
@@ -148,9 +150,8 @@ def file_managers(jvm: Any) -> str:
     """Return the name of the Java package of Spark's file managers, which Spark 4.1 has moved."""
     from py4j.java_gateway import JavaClass
 
-    moved = f"{_STREAMING}.checkpointing"
-    found = reduce(getattr, f"{moved}.CheckpointFileManager".split("."), jvm)
-    return moved if isinstance(found, JavaClass) else _STREAMING
+    found = reduce(getattr, f"{MOVED_MANAGERS}.CheckpointFileManager".split("."), jvm)
+    return MOVED_MANAGERS if isinstance(found, JavaClass) else _STREAMING
 
 
 @cache

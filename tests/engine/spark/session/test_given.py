@@ -1,4 +1,4 @@
-"""Sessions that the program has made: checks, workers, settings, and a batch over Spark Connect."""
+"""Sessions that the program has made: checks, workers, settings, and flows over Spark Connect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, EnvironmentProblem, FlowBuildError, run
+from flow import Dataflow, FlowBuildError, run
 from flow.engine.spark.session import session
 from flow.engine.spark.session.session import check_session, ready_for_a_run
 from flow.engine.spark.session.session_settings import QUERY_CONF, cores_of
@@ -50,24 +50,18 @@ Remote.__module__ = "pyspark.sql.connect.session"
 
 def test_something_else_than_a_session_is_refused() -> None:
     with pytest.raises(FlowTypeError, match=r"spark= must be a SparkSession, got str 'local\[2\]'"):
-        check_session("local[2]", is_batch=True)
+        check_session("local[2]")
 
 
-def test_a_session_of_spark_connect_runs_batches_only() -> None:
-    check_session(Remote(), is_batch=True)
-    with pytest.raises(EnvironmentProblem) as caught:
-        check_session(Remote(), is_batch=False)
-    assert str(caught.value) == (
-        "a streaming flow needs Spark's JVM, which a session of Spark Connect does not reach: run "
-        "the program with spark-submit, or on a session without remote()"
-    )
+def test_a_session_of_spark_connect_is_accepted() -> None:
+    check_session(Remote())
 
 
 def test_a_stopped_session_is_refused() -> None:
     stopped = Remote()
     stopped.is_stopped = True
     with pytest.raises(FlowBuildError, match="spark= names a session that was stopped: make a new"):
-        check_session(stopped, is_batch=True)
+        check_session(stopped)
 
 
 def session_with(**context: Any) -> SparkSession:
@@ -320,7 +314,9 @@ except PySparkException as error:
     print(json.dumps([line for line in str(error).splitlines() if "StepError" in line]))
 flow, numbers = of_frame(1)
 attempt(lambda: run(flow, spark=spark))
-attempt(lambda: run(hourly()[0], recovery=RecoveryConfig(sys.argv[1])))
+flow, out = hourly()
+run(flow, recovery=RecoveryConfig(sys.argv[1]))
+print(json.dumps([value["total"] for _, (_, value) in out]))
 attempt(lambda: status(sys.argv[1] + "/none", spark=spark))
 spark.stop()
 attempt(lambda: run(flow, spark=spark))
@@ -337,7 +333,7 @@ ERROR = "flow.errors.StepError: step 'ratio'"
 @pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_batch_runs_over_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flows_run_over_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "program.py").write_text(OVER_CONNECT)
     monkeypatch.delenv("SPARK_HOME", raising=False)
     variables = {**QUICK_SUBMIT, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
@@ -358,7 +354,7 @@ def test_a_batch_runs_over_spark_connect(tmp_path: Path, monkeypatch: pytest.Mon
         ["EnvironmentProblem", f"the counter of counts= {no_jvm}"],
         [f"{ERROR}: the mapper raised ZeroDivisionError: integer division or modulo by zero"],
         ["StepError", step_error],
-        ["EnvironmentProblem", f"a streaming flow {no_jvm}"],
+        totals,
         ["CheckpointError", f"there is no directory {tmp_path}/none"],
         ["FlowBuildError", stopped],
     ]
