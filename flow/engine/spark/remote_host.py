@@ -333,7 +333,9 @@ def opened(
             settings.partitions,
             spark_version,
         )
-        identity = _with_known_format(checkpoint, spark_version)
+        _set_known_format(checkpoint, spark_version)
+        # As the processes of the run read it.
+        identity = read_identity(storage)
     return identity, checkpoint.resuming, checkpoint.warnings
 
 
@@ -343,23 +345,21 @@ query. Earlier ones do not find the names of its files of state, which format 2 
 shows only as the first epoch ends."""
 
 
-def _with_known_format(checkpoint: Checkpoint, spark_version: str) -> Identity:
-    """Return the identity of a checkpoint, with format 1 for a server that fails with format 2.
+def _set_known_format(checkpoint: Checkpoint, spark_version: str) -> None:
+    """Set the format of a new checkpoint to 1 for a server that fails with format 2.
 
     Raises:
         CheckpointError: when the checkpoint has epochs of format 2, and the server fails with it.
     """
     identity, storage = checkpoint.identity, checkpoint.storage
     if identity.state_format == 1 or parse_version(spark_version) >= _FORMAT_2:
-        return identity
+        return
     if identity.epochs(storage, "offsets"):
         raise CheckpointError(
             f"{storage.root} was made in a classic session, and Spark {spark_version} cannot "
             "continue it over Spark Connect: continue it in a classic session, or with Spark 4.3"
         )
-    identity = replace(identity, state_format=1)
-    storage.write(CHECKPOINT_NAME, identity.to_json())
-    return identity
+    storage.write(CHECKPOINT_NAME, replace(identity, state_format=1).to_json())
 
 
 def reported(

@@ -58,7 +58,14 @@ from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.ticker import HostedWrite, TickReading, source_of_feed
 from flow.engine.steps.outputs import sink_of
 from flow.engine.temporary import temporary_directory
-from flow.errors import EngineError, FlowBuildError, FlowError, first_line, printable
+from flow.errors import (
+    CheckpointError,
+    EngineError,
+    FlowBuildError,
+    FlowError,
+    first_line,
+    printable,
+)
 from flow.process import print_text
 
 cloudpickle: Any = untyped_cloudpickle
@@ -288,10 +295,18 @@ class RemoteStreamingRun:
             if not run.waits:
                 query.stop()
             return end.summary
-        raise self._failure(query, end)
+        release = partial(_release, run.root, run.token)
+        raise self._failure(query, end, lambda: calls.call(release))
 
-    def _failure(self, query: Any, end: RunEnd | None) -> FlowError:
-        """Return the error of a run that has failed."""
+    def _failure(self, query: Any, end: RunEnd | None, release: Callable[[], None]) -> FlowError:
+        """Return the error of a run that has failed.
+
+        Args:
+            query: the run's query, which may not have ended yet.
+            end: the end of the run; ``None`` if it has not told one.
+            release: releases the lock of the run, whose processes may have ended without that; in
+                an object store, a new run would wait for minutes.
+        """
         from pyspark.sql.connect.client.retries import DefaultPolicy
 
         client = self.spark.client
@@ -310,6 +325,8 @@ class RemoteStreamingRun:
             logger.debug("the server does not answer: %s", first_line(found))
             return failure_of(end, None)
         client.set_retry_policies(policies)
+        with contextlib.suppress(CheckpointError):  # The error of the run is more specific.
+            release()
         return failure_of(end, error)
 
     def _start(self, run: RemoteRun, logged: Any, code: bytes) -> Any:

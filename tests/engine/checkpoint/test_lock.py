@@ -27,6 +27,7 @@ from flow.engine.checkpoint.lock import (
     CheckpointLock,
     CheckpointWatch,
     Claim,
+    LockOfRun,
     holder_of,
 )
 from flow.engine.checkpoint.storage import LocalStorage, Storage
@@ -78,6 +79,18 @@ def test_a_lock_exists_while_it_is_held_only(storage: Storage) -> None:
     with CheckpointLock(storage) as held:
         assert storage.read("lock.1.json")["pid"] == os.getpid()
         held.check()
+    assert storage.names("") == []
+
+
+def test_another_process_of_a_run_checks_and_releases_its_lock_alone(storage: Storage) -> None:
+    with CheckpointLock(storage, "mine"):
+        LockOfRun(storage, "mine").check()
+        LockOfRun(storage, "other").release()
+        with pytest.raises(CheckpointError, match="is no longer this run's: process"):
+            LockOfRun(storage, "other").check()
+        LockOfRun(storage, "mine").release()
+        with pytest.raises(CheckpointError, match="is no longer this run's: no run has its lock"):
+            LockOfRun(storage, "mine").check()
     assert storage.names("") == []
 
 
