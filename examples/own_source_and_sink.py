@@ -7,7 +7,10 @@ returns the arrival time of items, with which event clocks advance while a backl
 
 A `Sink` gets the items in the workers (``write``). After the last worker, ``commit`` gets the
 results of ``write`` in the process that started the flow. A replay has the number of its epoch, so
-a sink that writes the number with the rows, in one transaction, writes each row once.
+a sink that writes the number with the rows, and replaces those of the same number in one
+transaction, writes each row once. ``attach`` tells the last epoch that the checkpoint has: a sink
+that removes later rows as a run starts follows ``python -m recovery rewind``, too.
+`flow.testing.connectors.check_sink` checks both.
 
 Run it:
 
@@ -36,7 +39,7 @@ from typing_extensions import override
 
 import flow.operators as op
 from flow import Dataflow, run
-from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext
+from flow.connectors.sink import Guarantee, OutputContext, Sink, SinkBatch, WriteContext
 from flow.connectors.source import PartitionedSource
 
 PAGES = {"berlin": [[21.5, 22.0], [19.0]], "madrid": [[33.0, 34.5]]}
@@ -98,17 +101,22 @@ class SqliteSink(Sink[tuple[str, float]]):
 
     path: Path
     run_id: str = field(default="", init=False)
+    last_epoch: int = field(default=-1, init=False)
 
     guarantee = Guarantee.EXACTLY_ONCE
 
     @override
+    def attach(self, output: OutputContext) -> None:
+        self.last_epoch = -1 if output.checkpoint is None else output.checkpoint.last_epoch
+
+    @override
     def open(self, run_id: str, resuming: bool) -> None:
         self.run_id = run_id
+        columns = "city TEXT, degrees REAL, run TEXT, epoch INTEGER"
         with closing(sqlite3.connect(self.path)) as database, database:
-            database.execute("CREATE TABLE IF NOT EXISTS temperatures (city TEXT, degrees REAL)")
-            database.execute(
-                "CREATE TABLE IF NOT EXISTS epochs (run TEXT, epoch INTEGER, UNIQUE (run, epoch))"
-            )
+            database.execute(f"CREATE TABLE IF NOT EXISTS temperatures ({columns})")
+            undone = "DELETE FROM temperatures WHERE run = ? AND epoch > ?"
+            database.execute(undone, (run_id, self.last_epoch))
 
     @override
     def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[tuple[str, float]]:
@@ -117,12 +125,11 @@ class SqliteSink(Sink[tuple[str, float]]):
 
     @override
     def commit(self, epoch: int, messages: Sequence[Any]) -> None:
-        number = "INSERT OR IGNORE INTO epochs VALUES (?, ?)"
+        of_epoch = (self.run_id, epoch)
+        rows = [(*row, *of_epoch) for message in messages for row in message]
         with closing(sqlite3.connect(self.path)) as database, database:
-            is_new = database.execute(number, (self.run_id, epoch)).rowcount
-            if is_new:
-                rows = [row for message in messages for row in message]
-                database.executemany("INSERT INTO temperatures VALUES (?, ?)", rows)
+            database.execute("DELETE FROM temperatures WHERE run = ? AND epoch = ?", of_epoch)
+            database.executemany("INSERT INTO temperatures VALUES (?, ?, ?, ?)", rows)
 
 
 def make_flow(database: Path) -> Dataflow:

@@ -107,8 +107,10 @@ FAULTS: dict[str, tuple[Callable[[], Dataflow], type[FlowError], str]] = {
 def test_a_fault_is_found_before_spark_starts(
     flow: Callable[[], Dataflow], error: type[FlowError], message: str
 ) -> None:
+    before = sorted(Path.cwd().iterdir())
     with pytest.raises(error, match=message):
         run(flow())
+    assert sorted(Path.cwd().iterdir()) == before
 
 
 def test_a_folder_that_is_not_writable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

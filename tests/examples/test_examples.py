@@ -19,6 +19,7 @@ from examples.own_source_and_sink import SqliteSink, TemperatureApi
 from flow import Dataflow, run
 from flow.operators.edges import Input, Output
 from flow.testing import TestDriver, run_source
+from flow.testing.connectors import check_sink
 from recovery import RecoveryConfig
 
 EXAMPLES = Path(word_count.__file__).parent
@@ -106,6 +107,18 @@ def test_an_example_that_asks_its_table_prints_what_its_docstring_shows(
     for package in ("deltalake", "duckdb"):
         pytest.importorskip(package)
     assert printed_by("flights_lake", capsys) == docstring_output("flights_lake")
+
+
+def test_the_sink_of_an_example_keeps_the_laws_of_sinks() -> None:
+    def read(place: Path) -> list[tuple[str, int]]:
+        if not (place / "rows.db").exists():
+            return []
+        with closing(sqlite3.connect(place / "rows.db")) as database:
+            return database.execute("SELECT city, degrees FROM temperatures").fetchall()
+
+    check_sink(
+        lambda place: SqliteSink(place / "rows.db"), read, item=lambda key, n: (key, float(n))
+    )
 
 
 def test_every_example_is_in_the_index_of_the_folder_and_in_the_readme() -> None:

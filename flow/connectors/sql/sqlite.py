@@ -128,6 +128,17 @@ class SqliteSink(TableSink):
         return (Dataset("file", self._file),)
 
     @override
+    def check(self, resuming: bool) -> None:
+        is_new = not os.path.exists(self._file)
+        try:
+            super().check(resuming)
+        finally:
+            # SQLite makes an empty file as it opens a database, and a check leaves none.
+            with contextlib.suppress(OSError):
+                if is_new and not os.path.getsize(self._file):
+                    os.unlink(self._file)
+
+    @override
     def connect(self) -> Database:
         return SqliteDatabase(self._file)
 
