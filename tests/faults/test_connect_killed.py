@@ -18,7 +18,7 @@ from tests.faults.test_kill_points import ITEM
 from tests.support.connect import ConnectServer, connect_server
 from tests.support.faults import Shop, Victims
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(290)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.extended, pytest.mark.timeout(290)]
 
 EPOCH = 3
 """The epoch after whose commit a process is killed: hours close from then on."""
@@ -58,7 +58,6 @@ def test_a_program_attaches_to_the_run_of_one_that_was_killed(
     assert_unharmed(is_over=True)
 
 
-@pytest.mark.extended
 @pytest.mark.parametrize(
     ("module", "problem"),
     [
@@ -88,7 +87,6 @@ def test_a_classic_run_continues_one_over_connect_that_lost_a_process(
     assert_unharmed()
 
 
-@pytest.mark.extended
 def test_a_classic_run_continues_one_over_connect_that_lost_a_worker(
     shop: Shop, server: ConnectServer, watched: Watch, assert_unharmed: Callable[..., None]
 ) -> None:
@@ -99,7 +97,6 @@ def test_a_classic_run_continues_one_over_connect_that_lost_a_worker(
     assert_unharmed()
 
 
-@pytest.mark.extended
 def test_a_run_over_connect_continues_a_classic_one_that_was_killed(
     shop: Shop, server: ConnectServer, watched: Watch, assert_unharmed: Callable[..., None]
 ) -> None:

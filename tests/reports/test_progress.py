@@ -22,6 +22,7 @@ from flow.dataflow import add_step
 from flow.engine.epoch.statistics import LateSource, Stats
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.plan.compiler import compile_flow
+from flow.engine.spark import task_network
 from flow.engine.spark.session import session
 from flow.errors import EngineError, SourceError, StepError
 from flow.instants import from_us, instant_us
@@ -293,6 +294,7 @@ def run_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that runs a flow, whose only epoch has the given statistics."""
     monkeypatch.setattr(session, "check_session", lambda *_, **__: None)
     monkeypatch.setattr(session, "ready_for_a_run", nullcontext)
+    monkeypatch.setattr(task_network, "check_network_of_tasks", lambda *_: None)
 
     def run(ran: Dataflow, stats: Stats, **options: Any) -> None:
         def batch(*arguments: Any) -> Summary:
