@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -125,7 +126,8 @@ def spark(
 ) -> Iterator[SparkSession]:
     if request.config.getoption("--connect"):
         with connect_server(tmp_path_factory.mktemp("connect")) as server:
-            remote = server.session()
+            builder: Any = SparkSession.builder
+            remote: SparkSession = builder.remote(server.url).getOrCreate()
             yield remote
             remote.stop()
         return

@@ -74,8 +74,11 @@ class ConnectServer:
         self._wait()
 
     def session(self) -> SparkSession:
-        """Return a new session on the server; a session of this process stays as it is."""
-        # The builder of `pyspark.sql.SparkSession` is one object, which remembers the address.
+        """Return a new session on the server, beside a classic one; it starts no query.
+
+        The builder of `pyspark.sql.SparkSession` would make all later sessions of the process be
+        of Spark Connect, which its functions for columns and state need.
+        """
         builder: Any = RemoteSession.Builder()
         made: SparkSession = builder.remote(self.url).create()
         return made

@@ -43,7 +43,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from flow.columns.known_columns import UnknownColumns
@@ -252,7 +251,7 @@ class EpochOutputs:
         if frames:
             frame = frame.persist()
         try:
-            to_driver = frame.filter(~F.col("dest").isin(*self.left_out())) if frames else frame
+            to_driver = frame.filter(~frame["dest"].isin(*self.left_out())) if frames else frame
             rows = zip(*(column.to_pylist() for column in to_driver.toArrow().columns), strict=True)
             stats, messages = self._decoded([Packet(*row) for row in rows])
             self.timer.end_job(stats.work_ns)
@@ -292,7 +291,7 @@ class EpochOutputs:
 
     def _call_function(self, frame: DataFrame, edge: Edge, sink: DataFrameSink, epoch: int) -> None:
         """Call the function of a sink with the data frame of an edge's items, if there are any."""
-        packets = frame.filter(F.col("dest") == edge.dest)
+        packets = frame.filter(frame["dest"] == edge.dest)
         if packets.isEmpty() or sink.function is None:
             return
         schema = self._schemas[edge]

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext as SparkTask
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from flow.columns.arrow_types import with_leaves
 from flow.connectors.dataframe import DataFrameSource
@@ -33,6 +32,9 @@ from flow.operators.keyed_tables import TableReader
 
 _ORIGINS = 1 << 16
 """The number of origins for the tasks of each data frame, which follow those of other inputs."""
+
+_NOW = "unix_micros(current_timestamp()) AS now"
+"""The time column, as text: PySpark's functions for columns are those of one kind of session."""
 
 _STATEFUL_STEP = "op.stateful_map or op.stateful"
 _DISTINCT = ("distinct or dropDuplicates", "op.stateful_flat_map, whose state is what it has seen")
@@ -67,7 +69,6 @@ def frames_of(plan: Plan) -> dict[str, DataFrame]:
 
 def with_frames(packets: DataFrame, plan: Plan, shipped: ShippedPlan, layout: Layout) -> DataFrame:
     """Return packets with those of all data frames, of the columns that the flow reads."""
-    now = F.unix_micros(F.current_timestamp())
     for number, (step_id, frame) in enumerate(frames_of(plan).items()):
         fields = plan.fields_read.get(step_id)
         names = [name for name in frame.columns if fields is None or name in fields]
@@ -75,7 +76,7 @@ def with_frames(packets: DataFrame, plan: Plan, shipped: ShippedPlan, layout: La
         numbered = frame.toDF(*(f"c{index}" for index in range(len(frame.columns))))
         columns = [f"c{index}" for index, name in enumerate(frame.columns) if name in names]
         task = partial(_read_partition, shipped, layout, step_id, number, names)
-        packets = packets.union(numbered.select(now, *columns).mapInArrow(task, PACKET_DDL))
+        packets = packets.union(numbered.selectExpr(_NOW, *columns).mapInArrow(task, PACKET_DDL))
     return packets
 
 
