@@ -178,7 +178,8 @@ class RunFollower:
                 return end
             if time.monotonic() - looked > _ACTIVE_SECONDS:
                 was_active, looked = is_active(), time.monotonic()
-            time.sleep(seconds)
+            # A run releases its lock before it tells its end.
+            time.sleep(seconds if was_active else _ACTIVE_SECONDS)
 
     def _tell(self, report: RunReport) -> None:
         committed = report.committed
@@ -213,14 +214,18 @@ class RunLease:
     _was_held: bool = False
 
     def is_active(self) -> bool:
-        """Return True unless the run has ended."""
-        if not self.calls.here:
-            return self.asks_spark() and self.calls.call(partial(_is_over, self.root)) is not True
-        self._lease = self._lease or Lease(open_storage(self.root))
-        is_over = self._lease.is_over()
+        """Return True unless the run has ended; a run that starts has no lock yet."""
+        is_over = self._look()
         self._was_held = self._was_held or is_over is False
         # A server that has ended answers nothing, and a client waits for it for ten minutes.
         return not is_over if self._was_held else self.asks_spark()
+
+    def _look(self) -> bool | None:
+        """Look at the lock: True if no run holds it, ``None`` if that is not known yet."""
+        if not self.calls.here:
+            return self.calls.call(partial(_is_over, self.root))
+        self._lease = self._lease or Lease(open_storage(self.root))
+        return self._lease.is_over()
 
 
 @dataclass

@@ -8,6 +8,8 @@ import pickle
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -17,6 +19,7 @@ from flow.engine.epoch.statistics import Stats
 from flow.engine.feed.feed import FeedReport
 from flow.engine.feed.input_progress import InputProgress
 from flow.engine.spark import shipped_code
+from flow.engine.spark.remote_streaming import RunLease, ServerCalls
 from flow.engine.spark.run_files import (
     KEPT_REPORTS,
     CommittedEpoch,
@@ -94,6 +97,14 @@ def test_lines_of_the_log_are_kept_until_they_are_taken() -> None:
     finally:
         logger.removeHandler(kept)
         logger.propagate = before
+
+
+def test_a_run_that_starts_is_active_by_spark_and_later_by_its_lock() -> None:
+    """Of a program that does not reach the checkpoint: a task looks at the lock."""
+    looks = iter([True, None, False, None, True])
+    calls = SimpleNamespace(here=False, call=lambda _: next(looks))
+    lease = RunLease(cast("ServerCalls", calls), "/checkpoint", lambda: True)
+    assert [lease.is_active() for _ in range(5)] == [True, True, True, True, False]
 
 
 def zipped(**modules: str) -> bytes:
