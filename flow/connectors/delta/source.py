@@ -1,9 +1,4 @@
-"""Source that follows a table of Delta Lake, version by version.
-
-An offset is a position in the log: a version, a number of a file that the version has added, and a
-row of that file. The first run may begin with a snapshot, all files of a version in the order in
-which they were written.
-"""
+"""Source that follows a table of Delta Lake, version by version."""
 
 from __future__ import annotations
 
@@ -17,20 +12,26 @@ from urllib.parse import unquote
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.checks import check_choice, check_flag, check_whole, checked_texts
 from flow.connectors.delta.table import (
     TablePlace,
-    as_options,
     as_table_uri,
     partition_column,
     partition_text,
-    with_hidden_options,
 )
 from flow.connectors.files.filesystems import datasets_of_files, without_passwords
 from flow.connectors.files.parquet_source import parquet_file, read_rows
-from flow.connectors.source import Batch, Dataset, Json, Planner, Slice, Source, SourceLog, Split
-from flow.errors import FlowBuildError, SourceError, shorten
-from flow.instants import Instant, Moment, instant_us
+from flow.connectors.lakehouse.lake_place import as_options, with_hidden_options
+from flow.connectors.lakehouse.version_planner import (
+    READ_ANEW,
+    AddedFile,
+    Position,
+    Version,
+    VersionPlanner,
+    check_reading,
+)
+from flow.connectors.source import Batch, Dataset, Json, Planner, Source, SourceLog, Split
+from flow.errors import SourceError, shorten
+from flow.instants import Instant, instant_us
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -42,66 +43,6 @@ CHANGE = "_change_type"
 """Column with the change of a record, as Delta's change data feed has it."""
 
 _INSERT, _DELETE = "insert", "delete"
-
-_LEAST_ROWS = 10_000
-"""Rows of a split, at least; fewer are not worth a task of their own."""
-
-_Piece: TypeAlias = "tuple[str, int, int, Mapping[str, str | None]]"
-"""Part of a file: its path, first row, the row after the last, and columns with one value."""
-
-_READ_ANEW = (
-    "read the table from its beginning, with another recovery path, or by naming this input in "
-    "RecoveryConfig(path, reset_steps=[...])"
-)
-
-
-@dataclass(frozen=True)
-class AddedFile:
-    """A data file that a version gives.
-
-    Attributes:
-        path: name of the file in the table.
-        rows: number of rows; ``None`` if the log does not say.
-        values: columns with one value, as the log has them: those of partitions, and the change.
-    """
-
-    path: str
-    rows: int | None
-    values: Mapping[str, str | None]
-
-
-@dataclass(frozen=True)
-class Version:
-    """Files that a version gives, and its columns.
-
-    Attributes:
-        files: the files, in order.
-        schema: the table's columns as Delta has them, JSON.
-        time_us: time of the commit, in µs since the Unix epoch; ``None`` if it is unknown.
-    """
-
-    files: Sequence[AddedFile]
-    schema: str
-    time_us: int | None = None
-
-
-@dataclass(frozen=True)
-class Position:
-    """Position in a table's log: all before it is read.
-
-    Attributes:
-        table: id of the table.
-        version: the version.
-        file: number of the file in the version.
-        row: number of the row in the file.
-        whole: True if the version is read as a snapshot, with all its files.
-    """
-
-    table: str
-    version: int
-    file: int = 0
-    row: int = 0
-    whole: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,21 +88,11 @@ class DeltaSource(Source[Any]):
     storage_options: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        check_choice("on_rewrite", self.on_rewrite, get_args(OnRewrite))
-        check_flag("follow", self.follow)
-        check_whole("rows_per_epoch", self.rows_per_epoch, 1)
-        if isinstance(self.start, int):
-            check_whole("start", self.start, 0)
-        elif self.start not in (None, "latest"):
-            instant_us(self.start)
-        if self.columns is not None:
-            names = checked_texts("columns must be a list of names", self.columns)
-            if not names:
-                raise FlowBuildError("columns must name at least one column, got none")
-            object.__setattr__(self, "columns", names)
+        check_reading(self, get_args(OnRewrite))
         object.__setattr__(self, "uri", as_table_uri(self.uri))
-        object.__setattr__(self, "storage_options", as_options(self.storage_options))
-        object.__setattr__(self, "bounded", not self.follow)
+        object.__setattr__(
+            self, "storage_options", as_options("storage_options", self.storage_options)
+        )
 
     __repr__ = with_hidden_options
 
@@ -266,17 +197,15 @@ def _rows_of(
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-class DeltaPlanner(Planner):
+class DeltaPlanner(VersionPlanner):
     """Planner of a `DeltaSource`: reads the log, and cuts versions into epochs."""
 
     def __init__(self, source: DeltaSource, parallelism: int) -> None:
-        self._source, self._place, self._parallelism = source, source.place, max(1, parallelism)
-        self._filesystem = self._place.filesystem()
         self._newest = source.table()
-        self._id = str(self._newest.metadata().id)
+        super().__init__(source, str(self._newest.metadata().id), parallelism)
+        self._filesystem = source.place.filesystem()
         self._last = None if source.follow else self._newest.version()
         self._versions: dict[tuple[int, bool], Version] = {}
-        self._next_us: int | None = None
 
     @override
     def stop_at_present(self) -> None:
@@ -284,37 +213,6 @@ class DeltaPlanner(Planner):
         self._last = self._newest.version()
 
     @override
-    def next(self, start: Json | None) -> Slice | None:
-        at = self._first() if start is None else self._resumed(start)
-        pieces, schema, end = self._take(at, self._source.rows_per_epoch)
-        if start is not None and not pieces:
-            return None
-        ahead, _, _ = self._take(end, 1)
-        found = self._version(end) if ahead else None
-        self._next_us = found.time_us if found else None
-        return Slice(vars(end), self._splits(pieces, schema), behind={0} if ahead else ())
-
-    @override
-    def finished(self, start: Json | None) -> bool:
-        if self._source.follow or start is None:
-            return False
-        return not self._take(self._resumed(start), 1)[0]
-
-    @override
-    def read_until_us(self, now: Moment, behind: bool) -> int | None:
-        if behind and self._next_us is None:
-            return None
-        arrived_us = min(self._next_us or 0, now.now_us) if behind else now.now_us
-        return arrived_us - (now.now_us - now.running_us)
-
-    @override
-    def name_of(self, partition: int) -> str:
-        return str(self._place)
-
-    @override
-    def lag(self, start: Json | None) -> str:
-        return "" if start is None else f"version {start['version']}"
-
     def _first(self) -> Position:
         start, newest = self._source.start, self._newest.version()
         if start is None:
@@ -327,55 +225,14 @@ class DeltaPlanner(Planner):
             later = [one["version"] for one in history if one["timestamp"] >= since_ms]
         return Position(self._id, min(later, default=newest + 1))
 
-    def _resumed(self, start: Json) -> Position:
-        at = Position(**start)
-        if at.table != self._id:
-            raise SourceError(
-                f"{self._place} is not the table that the run has read before, but one that "
-                f"replaced it: {_READ_ANEW}"
-            )
-        return at
-
-    def _take(self, at: Position, most: int) -> tuple[list[_Piece], str, Position]:
-        """Return the next rows, the columns of all of them, and the position after them."""
-        pieces: list[_Piece] = []
-        schema, left = "", most
-        while left > 0 and (version := self._version(at)) is not None:
-            if pieces and version.schema != schema:
-                break
-            if at.file == len(version.files):
-                at = Position(self._id, at.version + 1)
-                continue
-            schema, file = version.schema, version.files[at.file]
-            rows = file.rows or 0
-            end = min(rows, at.row + left)
-            if end > at.row:
-                pieces.append((file.path, at.row, end, file.values))
-                left -= end - at.row
-            at = replace(at, row=end) if end < rows else replace(at, file=at.file + 1, row=0)
-        return pieces, schema, at
-
-    def _splits(self, pieces: Sequence[_Piece], schema: str) -> list[Split]:
-        """Return the pieces of an epoch in splits of similar size."""
-        total = sum(end - start for _, start, end, _ in pieces)
-        share = size = max(_LEAST_ROWS, -(-total // self._parallelism))
-        groups: list[list[_Piece]] = []
-        for path, start, end, values in pieces:
-            for at in range(start, end, share):
-                if size >= share:
-                    groups.append([])
-                    size = 0
-                groups[-1].append((path, at, min(at + share, end), values))
-                size += min(share, end - at)
-        return [
-            Split({"schema": schema, "pieces": group}, order=order)
-            for order, group in enumerate(groups)
-        ]
-
     # --- the log ---
 
-    def _version(self, at: Position) -> Version | None:
-        """Return the files of a version; ``None`` if it is not there yet, or is not to be read."""
+    @override
+    def _after(self, at: Position) -> Position:
+        return Position(self._id, at.version + 1)
+
+    @override
+    def _found(self, at: Position) -> tuple[Position, Version] | None:
         if self._last is not None and at.version > self._last:
             return None
         key = (at.version, at.whole)
@@ -386,7 +243,7 @@ class DeltaPlanner(Planner):
             kept = {key: one for key, one in self._versions.items() if key[0] == at.version - 1}
             files = list(map(self._measured, found.files))
             self._versions = {**kept, key: replace(found, files=files)}
-        return self._versions[key]
+        return at, self._versions[key]
 
     def _snapshot(self, number: int) -> Version:
         table = self._source.table(number)
@@ -459,7 +316,7 @@ class DeltaPlanner(Planner):
         if number <= self._newest.version():
             raise SourceError(
                 f"{what} was removed from its log, which keeps versions for "
-                f"delta.logRetentionDuration: {_READ_ANEW}"
+                f"delta.logRetentionDuration: {READ_ANEW}"
             )
         return None
 

@@ -6,34 +6,28 @@ version, and a file of JSON that adds and removes data files.
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import date, datetime
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import fs
+from typing_extensions import override
 
-from flow.checks import wrong_type
-from flow.columns.arrow_types import is_instant, with_leaves
 from flow.connectors.files.filesystems import (
-    URI,
     absolute,
     as_path,
     is_local,
     locate,
     without_credentials,
 )
-from flow.errors import FlowError, FlowTypeError, SinkError, package_of_extra, shorten
+from flow.connectors.lakehouse.lake_place import LakePlace, StoredTypes
+from flow.errors import FlowError, package_of_extra
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-_SHOWN = 300
-"""Characters of an error of the storage, at most."""
 
 _STATISTICS_COLUMNS = 32
 """Columns with statistics, as other writers of Delta have."""
@@ -44,35 +38,13 @@ def as_table_uri(uri: object) -> str:
     return absolute(as_path(uri)).rstrip("/")
 
 
-def as_options(options: object) -> dict[str, str]:
-    """Return the `storage_options` argument as a dict of texts."""
-    if not isinstance(options, Mapping):
-        raise wrong_type("storage_options must map names to texts", options)
-    for name, value in options.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise FlowTypeError(f"storage_options must map names to texts, got {shorten(name)}")
-    return dict(options)
-
-
-def with_hidden_options(self: Any) -> str:
-    """Return the `repr` of a connector, without credentials and the values of its options."""
-    arguments = [repr(without_credentials(str(self.uri)))]
-    for one in fields(self)[1:]:
-        value = getattr(self, one.name)
-        if one.init and value not in (one.default, {}):
-            shown = dict.fromkeys(value, "***") if one.name == "storage_options" else value
-            arguments.append(f"{one.name}={shown!r}")
-    return f"{type(self).__name__}({', '.join(arguments)})"
-
-
 @dataclass(frozen=True)
-class TablePlace:
+class TablePlace(LakePlace):
     """Place of a table.
 
     Attributes:
         uri: a URI, or a path from the root.
         options: options of the store, such as credentials, by name.
-        error: class of the errors that `explained` raises.
     """
 
     uri: str
@@ -82,6 +54,7 @@ class TablePlace:
     def __str__(self) -> str:
         return f"Delta table {without_credentials(self.uri)}"
 
+    @override
     def open(self, version: int | None = None) -> DeltaTable | None:
         """Return the table at a version, by default the newest; ``None`` if there is no table."""
         with package_of_extra("delta", "deltalake", type(self).__name__, on_workers=True):
@@ -92,18 +65,9 @@ class TablePlace:
                 return None
             return DeltaTable(self.uri, version=version, storage_options=options)
 
-    @contextlib.contextmanager
-    def explained(self, problem: str) -> Iterator[None]:
-        """Raise the exceptions of the block as `error`, without secrets."""
-        try:
-            yield
-        except FlowError:
-            raise
-        except Exception as cause:
-            text = " ".join(str(cause).split())[:_SHOWN]
-            for secret in self.options.values():
-                text = text.replace(secret, "***") if len(secret) > 3 else text
-            raise self.error(f"{problem}: {without_credentials(text)}") from None
+    @override
+    def secrets(self) -> Collection[str]:
+        return self.options.values()
 
     def filesystem(self) -> Any:
         """Return the `pyarrow.fs.FileSystem` in which names are relative to the table.
@@ -118,10 +82,6 @@ class TablePlace:
             from deltalake.fs import DeltaStorageHandler
         return fs.PyFileSystem(DeltaStorageHandler(self.uri, dict(self.options)))
 
-    def name(self) -> str:
-        """Return a short name for messages, the last part of the path."""
-        return PurePath(URI.sub("/", without_credentials(self.uri))).name
-
 
 def columns_of(table: DeltaTable | None) -> pa.Schema:
     """Return the columns of a table; no columns if there is no table."""
@@ -130,7 +90,7 @@ def columns_of(table: DeltaTable | None) -> pa.Schema:
 
 # --- types ---------------------------------------------------------------------------------------
 
-_STORED = {
+_OTHERS = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
     pa.uint32(): pa.int64(),
@@ -141,29 +101,8 @@ _STORED = {
     pa.large_binary(): pa.binary(),
 }
 
-
-def storable(schema: pa.Schema, step_id: str) -> pa.Schema:
-    """Return columns with the types of Delta that hold the same values.
-
-    Raises:
-        SinkError: Delta has no such type.
-    """
-
-    def stored(kind: Any) -> Any:
-        types = pa.types
-        if types.is_dictionary(kind):
-            return stored(kind.value_type)
-        if types.is_timestamp(kind):
-            return pa.timestamp("us", "UTC" if is_instant(kind) else None)
-        if types.is_time(kind) or types.is_duration(kind):
-            raise SinkError(
-                f"step {step_id!r}: Delta has no type for {kind}, of a field among "
-                f"{shorten(schema.names)}: map it to text or to a number before the output"
-            )
-        return _STORED.get(kind, kind)
-
-    return pa.schema([one.with_type(with_leaves(one.type, stored)) for one in schema])
-
+TYPES = StoredTypes("Delta", _OTHERS)
+"""Types of Delta."""
 
 # --- values of partitions, and statistics --------------------------------------------------------
 
@@ -235,15 +174,3 @@ def _bound(value: Any) -> Any:
         case str() if value.isascii() and len(value) <= _STATISTICS_COLUMNS:
             return value
     return value if type(value) is int else None
-
-
-def groups_of(
-    batch: pa.RecordBatch, columns: Sequence[str]
-) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
-    """Yield the rows of each combination of values in some columns, without these columns."""
-    keys = pa.table({name: batch.column(name) for name in columns})
-    numbered = keys.append_column("", pa.array(range(batch.num_rows), pa.int64()))
-    grouped = numbered.group_by(list(columns), use_threads=False).aggregate([("", "list")])
-    rest = batch.select([name for name in batch.schema.names if name not in columns])
-    for row in grouped.to_pylist():
-        yield tuple(row[name] for name in columns), rest.take(pa.array(row["_list"]))
