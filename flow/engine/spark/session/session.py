@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from flow.checks import wrong_type
+from flow.engine.spark.session.fork_server import forked_python, start_fork_server
 from flow.engine.spark.session.jvm import (
     SPARK_LOG,
     directory_for_jvm,
@@ -215,6 +216,7 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     if not is_local_master(settings.master):
         send_packages(spark)
     elif has_speedups():
+        spark.sparkContext.pythonExec = forked_python()
         start_workers_early(spark)
     return spark
 
@@ -242,6 +244,8 @@ def _start(name: str, settings: SparkSettings) -> SparkSession:
     own_python = is_local_master(settings.master) and os.environ["PYSPARK_PYTHON"] == sys.executable
     is_quick = own_python and has_speedups()
     quick_home = quick_spark_home() if is_quick else contextlib.nullcontext()
+    if is_quick and os.name == "posix":
+        start_fork_server(_own_modules())  # It imports modules while Java starts.
     with own_jvm(SPARK_LOG), quick_home, started_in(directory):
         spark = builder.getOrCreate()
         leave_to_jvm(directory)
@@ -475,7 +479,7 @@ def ready_for_a_run(spark: SparkSession) -> Iterator[None]:
         return
     context: Any = spark.sparkContext
     before = context.pythonExec
-    context.pythonExec = sys.executable
+    context.pythonExec = forked_python()
     try:
         yield
     finally:

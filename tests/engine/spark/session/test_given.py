@@ -22,6 +22,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, FlowBuildError, run
 from flow.engine.spark.session import session
+from flow.engine.spark.session.fork_server import forked_python
 from flow.engine.spark.session.session import check_session, ready_for_a_run
 from flow.engine.spark.session.session_settings import QUERY_CONF, cores_of
 from flow.engine.spark.session.spark_failures import disks_of
@@ -76,7 +77,7 @@ def test_local_workers_run_in_this_python_during_a_run() -> None:
     with contextlib.suppress(KeyError), ready_for_a_run(session):
         used.append(session.sparkContext.pythonExec)
         raise KeyError
-    assert used == [sys.executable]
+    assert used == [forked_python()]
     assert session.sparkContext.pythonExec == "python3"
 
 
@@ -241,7 +242,10 @@ for options in ({"spark": spark}, {}):
 def test_a_session_of_the_users_prints_no_line_that_they_cannot_act_on(tmp_path: Path) -> None:
     """Runs leave its loggers and its Python as they were; without its JVM they name the remedy."""
     command = [sys.executable, "-c", OWN_SESSION, str(tmp_path / "checkpoint")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = {**os.environ, **QUICK_SUBMIT}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     without_bars = re.sub(r"\[Stage .*?\]", "", done.stderr)  # Spark's progress, which may stay.
     lines = [line for line in without_bars.splitlines() if line.strip()]
     assert done.returncode == 0, lines
