@@ -26,7 +26,7 @@ _CHANGELOGS = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.ena
 @pytest.fixture(autouse=True)
 def format_1(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give new checkpoints the format of Spark 4.0, on all versions."""
-    monkeypatch.setattr(identity, "state_format", lambda version: 1)
+    monkeypatch.setattr(identity, "state_format", lambda version, is_remote: 1)
 
 
 @pytest.fixture

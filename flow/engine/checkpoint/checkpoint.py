@@ -28,7 +28,7 @@ from flow.engine.checkpoint.identity import NAME, Admission, Identity, Recovery
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.session.spark_capabilities import spark_capabilities
-from flow.engine.spark.session.versions import installed_version, parse_version
+from flow.engine.spark.session.versions import installed_version, parse_version, state_format
 from flow.errors import CheckpointError
 
 CHANGE = "change.json"
@@ -61,13 +61,22 @@ def check_settled(storage: Storage) -> None:
         )
 
 
-def check_spark_version(identity: Identity, spark_version: str, root: str) -> None:
+def check_spark_version(
+    identity: Identity, spark_version: str, root: str, *, is_remote: bool = False
+) -> None:
     """Check that no newer version of Spark has written a checkpoint, and that it can be resumed.
 
     Versions count here, because an older Spark may misread the files of a newer one.
 
+    Args:
+        identity: the identity of the checkpoint.
+        spark_version: version of Spark in the session.
+        root: the checkpoint's directory, a path or a URI.
+        is_remote: True for a session of Spark Connect.
+
     Raises:
-        CheckpointError: when a newer minor version has, or PySpark lacks the checkpoint's adapter.
+        CheckpointError: when a newer minor version has, PySpark lacks the checkpoint's adapter, or
+            the session cannot continue the checkpoint's format of state.
     """
     written, reading = parse_version(identity.spark_version), parse_version(spark_version)
     if written > reading:
@@ -80,6 +89,12 @@ def check_spark_version(identity: Identity, spark_version: str, root: str) -> No
         raise CheckpointError(
             f"{root} was made with {identity.adapter} of PySpark, which PySpark "
             f"{installed_version()} lacks: use the Spark that wrote it, {identity.spark_version}"
+        )
+    if identity.state_format > state_format(spark_version, is_remote=is_remote):
+        raise CheckpointError(
+            f"{root} has state of format {identity.state_format}, as it was made in a classic "
+            f"session, and Spark {spark_version} cannot continue it over Spark Connect: continue "
+            "it in a classic session, or with Spark 4.3"
         )
 
 
@@ -109,6 +124,8 @@ class Checkpoint:
         shards: int | None,
         partitions: int | None,
         spark_version: str,
+        *,
+        is_remote: bool = False,
     ) -> Checkpoint:
         """Open a checkpoint for a run, or create it.
 
@@ -120,21 +137,23 @@ class Checkpoint:
             shards: requested number of shards; ``None`` for the default.
             partitions: requested number of partitions of a level; ``None`` for the default.
             spark_version: version of Spark in the run's session.
+            is_remote: True for a session of Spark Connect.
 
         Raises:
-            CheckpointError: when the checkpoint is another flow's, does not fit the flow, or was
-                written by a newer Spark.
+            CheckpointError: when the checkpoint is another flow's, does not fit the flow, or cannot
+                be continued by this Spark.
         """
         check_settled(storage)
         resuming = storage.exists(NAME)
         if resuming:
             identity = read_identity(storage)
             identity.check_flow(plan, storage.root)
-            check_spark_version(identity, spark_version, storage.root)
+            check_spark_version(identity, spark_version, storage.root, is_remote=is_remote)
             _warn_of_layout(identity, shards, partitions, storage.root)
         else:
             _check_empty(storage)
-            identity = Identity.new(plan.flow_id, cores, shards, partitions, spark_version)
+            asked = (shards, partitions, spark_version)
+            identity = Identity.new(plan.flow_id, cores, *asked, is_remote=is_remote)
         admission = Admission()
         if recovery is not None:
             admission = recovery.admit(identity.recovery, plan, identity.dropping)

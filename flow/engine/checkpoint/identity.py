@@ -83,7 +83,14 @@ class Identity:
 
     @classmethod
     def new(
-        cls, flow_id: str, cores: int, shards: int | None, partitions: int | None, version: str
+        cls,
+        flow_id: str,
+        cores: int,
+        shards: int | None,
+        partitions: int | None,
+        version: str,
+        *,
+        is_remote: bool = False,
     ) -> Identity:
         """Return the identity of a new checkpoint, with the adapter of the installed PySpark.
 
@@ -93,21 +100,25 @@ class Identity:
             shards: requested number of shards; ``None`` for the default.
             partitions: requested number of partitions of a level; ``None`` for the default.
             version: version of Spark in the run's session.
+            is_remote: True for a session of Spark Connect.
         """
         dealt = partitions or min(cores, 32)
         shards = shards or max(DEFAULT_SHARDS, dealt)
         identity = cls(flow_id, uuid.uuid4().hex, shards, dealt, version, "")
-        return identity.for_spark(version)
+        return identity.for_spark(version, is_remote=is_remote)
 
-    def for_spark(self, version: str) -> Identity:
+    def for_spark(self, version: str, *, is_remote: bool = False) -> Identity:
         """Return the identity of a generation that the installed PySpark makes.
 
         Args:
             version: version of Spark in the session.
+            is_remote: True for a session of Spark Connect.
         """
-        adapter = spark_capabilities().adapter().value
         return replace(
-            self, spark_version=version, adapter=adapter, state_format=state_format(version)
+            self,
+            spark_version=version,
+            adapter=spark_capabilities().adapter().value,
+            state_format=state_format(version, is_remote=is_remote),
         )
 
     @property

@@ -24,7 +24,6 @@ from pyspark.sql import DataFrame
 
 from flow.connectors.source import Json
 from flow.engine.checkpoint.checkpoint import Checkpoint, read_identity
-from flow.engine.checkpoint.identity import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.identity import Identity
 from flow.engine.checkpoint.lock import CheckpointLock, CheckpointWatch, LockOfRun
 from flow.engine.checkpoint.storage import open_storage
@@ -44,7 +43,6 @@ from flow.engine.spark.run_files import (
     RunReport,
 )
 from flow.engine.spark.run_host import EpochPlanner, StreamingSettings, epoch_planner
-from flow.engine.spark.session.versions import parse_version
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.ticker import FeedAnswers
 from flow.errors import CheckpointError, EngineError, FlowError, brief
@@ -320,7 +318,7 @@ def opened(
         The identity; True if an earlier run made the checkpoint; and warnings for the user.
 
     Raises:
-        CheckpointError: when another run holds the checkpoint, or the flow does not fit it.
+        CheckpointError: when another run holds the checkpoint, or it fits not the flow or Spark.
     """
     storage = open_storage(root)
     with CheckpointLock(storage):
@@ -332,34 +330,11 @@ def opened(
             settings.shards,
             settings.partitions,
             spark_version,
+            is_remote=True,
         )
-        _set_known_format(checkpoint, spark_version)
         # As the processes of the run read it.
         identity = read_identity(storage)
     return identity, checkpoint.resuming, checkpoint.warnings
-
-
-_FORMAT_2 = (4, 3)
-"""The first version of Spark that runs batches of a stream over Spark Connect in the session of the
-query. Earlier ones do not find the names of its files of state, which format 2 makes unique. This
-shows only as the first epoch ends."""
-
-
-def _set_known_format(checkpoint: Checkpoint, spark_version: str) -> None:
-    """Set the format of a new checkpoint to 1 for a server that fails with format 2.
-
-    Raises:
-        CheckpointError: when the checkpoint has epochs of format 2, and the server fails with it.
-    """
-    identity, storage = checkpoint.identity, checkpoint.storage
-    if identity.state_format == 1 or parse_version(spark_version) >= _FORMAT_2:
-        return
-    if identity.epochs(storage, "offsets"):
-        raise CheckpointError(
-            f"{storage.root} was made in a classic session, and Spark {spark_version} cannot "
-            "continue it over Spark Connect: continue it in a classic session, or with Spark 4.3"
-        )
-    storage.write(CHECKPOINT_NAME, replace(identity, state_format=1).to_json())
 
 
 def reported(

@@ -7,6 +7,7 @@ import logging
 import pickle
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -14,11 +15,14 @@ from typing import cast
 import pytest
 
 from flow import CheckpointError, Summary
+from flow.engine.checkpoint.identity import Identity
 from flow.engine.checkpoint.storage import LocalStorage
 from flow.engine.epoch.statistics import Stats
 from flow.engine.feed.feed import FeedReport
 from flow.engine.feed.input_progress import InputProgress
+from flow.engine.plan.compiler import compile_flow
 from flow.engine.spark import shipped_code
+from flow.engine.spark.remote_host import opened
 from flow.engine.spark.remote_streaming import RunLease, ServerCalls
 from flow.engine.spark.run_files import (
     KEPT_REPORTS,
@@ -29,7 +33,10 @@ from flow.engine.spark.run_files import (
     RunReport,
     newest_run,
 )
+from flow.engine.spark.run_host import StreamingSettings
 from flow.engine.spark.shipped_code import Shipped
+from flow.engine.spark.shipping import ShippedPlan
+from tests.support.one_stream import a_flow, as_read
 
 
 @pytest.fixture
@@ -105,6 +112,48 @@ def test_a_run_that_starts_is_active_by_spark_and_later_by_its_lock() -> None:
     calls = SimpleNamespace(here=False, call=lambda _: next(looks))
     lease = RunLease(cast("ServerCalls", calls), "/checkpoint", lambda: True)
     assert [lease.is_active() for _ in range(5)] == [True, True, True, True, False]
+
+
+def test_a_program_reaches_a_checkpoint_if_its_path_leads_there(
+    storage: LocalStorage, tmp_path: Path
+) -> None:
+    own = Identity.new("flow", 2, None, None, "4.3.0")
+    storage.write("flow.json", own.to_json())
+    reached = []
+    for root, identity in (
+        (tmp_path, own),
+        (tmp_path, replace(own, run_id="other")),
+        (tmp_path / "none", own),
+    ):
+        calls = ServerCalls(None)
+        calls.look_for(str(root), identity)
+        reached.append(calls.here)
+    assert reached == [True, False, False]
+
+
+def test_a_server_gets_the_format_of_state_that_it_continues(tmp_path: Path) -> None:
+    """Spark before 4.3 fails over Spark Connect with state of a classic session, of format 2."""
+    shipped = ShippedPlan.pack(compile_flow(a_flow(as_read)))
+
+    def open_at(name: str, version: str) -> int:
+        root = str(tmp_path / name)
+        return opened(root, shipped, StreamingSettings(), 2, version)[0].state_format
+
+    formats = {version: open_at(version, version) for version in ("4.0.5", "4.1.2", "4.2.0")}
+    assert formats == dict.fromkeys(formats, 1)
+    assert open_at("4.1.2", "4.3.0") == 1, "a checkpoint keeps its format"
+    assert open_at("4.3.0", "4.3.0") == 2
+    for version in ("4.1.2", "4.2.0"):
+        classic = Identity.new("example", 2, None, None, "4.1.0")
+        LocalStorage(str(tmp_path / "classic")).write("flow.json", classic.to_json())
+        with pytest.raises(CheckpointError) as caught:
+            open_at("classic", version)
+        assert str(caught.value) == (
+            f"{tmp_path}/classic has state of format 2, as it was made in a classic session, and "
+            f"Spark {version} cannot continue it over Spark Connect: continue it in a classic "
+            "session, or with Spark 4.3"
+        )
+    assert open_at("classic", "4.3.0") == 2
 
 
 def zipped(**modules: str) -> bytes:

@@ -1,7 +1,7 @@
 """Settings and properties of a session, in code that also runs without PySpark.
 
 A classic session has its JVM behind Py4J, in the process that the flow is started in. A session of
-Spark Connect has neither a JVM nor a Spark context there, so flows run on it as batches only.
+Spark Connect has neither a JVM nor a Spark context there.
 
 Among the settings is the switch of the optional speed-ups, with and without which results are the
 same: the Spark home with its archive of classes, the early start of Python workers and their

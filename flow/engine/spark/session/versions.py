@@ -63,18 +63,23 @@ WAY_OUT = f"install pyspark>={SUPPORTED[0]},<{_MAJOR}.{_MINOR + 1}"
 """The remedy for an unsupported version of PySpark."""
 
 
-def state_format(text: str) -> int:
-    """Return the format of Spark's state in new checkpoints, for the text of a version.
+def state_format(text: str, *, is_remote: bool = False) -> int:
+    """Return the newest format of Spark's state that a session reads and writes.
 
     Files of format 2 have unique names, so that no late write of a task replaces one. Spark 4.0
     puts the number of the format into its snapshots of state where later versions expect 1, and its
-    reader of state reads format 1 alone. Nothing but the version shows this before a snapshot is
-    read.
+    reader of state reads format 1 alone. Over Spark Connect, versions before 4.3 do not run the
+    batches of a stream in the session of the query, and do not find the names of its files.
+    Nothing but the version shows this before a snapshot is read, or the first epoch ends.
 
-    >>> state_format("4.0.5"), state_format("4.1.0")
-    (1, 2)
+    Args:
+        text: the text of the version.
+        is_remote: True for a session of Spark Connect.
+
+    >>> state_format("4.0.5"), state_format("4.1.0"), state_format("4.2.0", is_remote=True)
+    (1, 2, 1)
     """
-    return 1 if parse_version(text) < (4, 1) else 2
+    return 1 if parse_version(text) < ((4, 3) if is_remote else (4, 1)) else 2
 
 
 def is_supported(text: str) -> bool:
