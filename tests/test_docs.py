@@ -22,6 +22,7 @@ from flow.engine.spark.session.versions import SUPPORTED, WAY_OUT
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("**/*.md")])
 WINDOWS = sorted((DOCS / "reference/windows").glob("*.md"))
 PICTURES = sorted((DOCS / "timelines").glob("*.svg"))
@@ -174,6 +175,19 @@ def test_signatures_agree_with_the_pages() -> None:
                 assert keyword.value.value == default, f"{keyword.arg} in {text}"
 
 
+def test_pages_for_users_have_no_words_of_the_engine() -> None:
+    """An epoch, a shard and a partition are for users, in the glossary; the others are not."""
+    glossary = DOCS / "reference/glossary.md"
+    for term in ("epoch", "shard", "partition"):
+        assert f"| **{term}** |" in glossary.read_text("utf-8")
+    folders = [DOCS / name for name in ("tutorial", "how_to", "reference", "coming_from")]
+    pages = [path for folder in folders for path in folder.rglob("*.md") if path != glossary]
+    engine = re.compile(r"\b(?:packets?|levels?|slices?)\b", re.IGNORECASE)
+    of_logs = re.compile(r"`[^`]*`|log level|level of the log|at the level|no level of their own")
+    found = {page: engine.findall(of_logs.sub("", prose(page))) for page in [README, *pages]}
+    assert {page: words for page, words in found.items() if words} == {}
+
+
 def test_the_picture_of_the_architecture_agrees_with_the_imports() -> None:
     drawn = printed_by("import draw_architecture as d; print(d.draw(), end='')")
     committed = (DOCS / "architecture.svg").read_text("utf-8")
@@ -192,9 +206,7 @@ def test_the_page_of_the_architecture_names_existing_rooms_modules_and_functions
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", DOCS / "reference/spark.md"], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("page", [README, DOCS / "reference/spark.md"], ids=lambda path: path.name)
 def test_the_tables_of_spark_versions_agree_with_the_code_and_with_ci(page: Path) -> None:
     rows = re.findall(r"^\| (\d\.\d) \| yes \| (yes|no)", page.read_text("utf-8"), re.MULTILINE)
     assert rows == [(version, "yes") for version in reversed(SUPPORTED)]

@@ -48,7 +48,7 @@ def limits_of(status: RunStatus, plan: Plan, work: Work, now: float) -> tuple[Li
 
 
 _PHASES = {"input": ("reading",), "output": ("sinks", "commit")}
-"""The phases in which the steps of a role work; all others work in ``levels``."""
+"""The phases in which the steps of a role work; all others work in ``steps``."""
 
 _EFFECT = {"input": "the run waits for its source", "output": "the run waits for its sink"}
 
@@ -79,7 +79,7 @@ def _shares(status: RunStatus, work: Work, seconds: float) -> dict[str, float]:
     """
     of_phases: dict[tuple[str, ...], dict[str, float]] = {}
     for step in status.graph.steps:
-        of_role = of_phases.setdefault(_PHASES.get(step.role, ("levels",)), {})
+        of_role = of_phases.setdefault(_PHASES.get(step.role, ("steps",)), {})
         of_role[step.step_id] = work.busy.get(step.step_id, 0.0)
     return {
         step_id: sum(work.phases.get(name, 0.0) for name in names) / seconds * busy / total

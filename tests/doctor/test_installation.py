@@ -68,8 +68,8 @@ def test_a_python_that_is_missing_or_not_executable_is_named(tmp_path: Path) -> 
 
 
 FOUND = (
-    "levels by transformWithStateInPandas, source without admission and availableNow, pipelined "
-    "calls of state"
+    "keyed steps by transformWithStateInPandas, source without admission and availableNow, "
+    "pipelined calls of state"
 )
 
 

@@ -34,17 +34,17 @@ def limits(seconds: float = 10.0, **changes: Any) -> tuple[Limit, ...]:
     ("phases", "step_id", "text"),
     [
         (
-            {"reading": 0.5, "levels": 8.5, "sinks": 1.0},
+            {"reading": 0.5, "steps": 8.5, "sinks": 1.0},
             "hours",
             "step 'hours' takes 85% of each epoch: it limits the run to 10 items/s",
         ),
         (
-            {"reading": 8.0, "levels": 1.0, "sinks": 1.0},
+            {"reading": 8.0, "steps": 1.0, "sinks": 1.0},
             "visits",
             "input 'visits' takes 80% of each epoch: the run waits for its source",
         ),
         (
-            {"reading": 1.0, "levels": 1.0, "sinks": 3.0, "commit": 5.0},
+            {"reading": 1.0, "steps": 1.0, "sinks": 3.0, "commit": 5.0},
             "out",
             "output 'out' takes 80% of each epoch: the run waits for its sink",
         ),
@@ -59,14 +59,14 @@ def test_the_step_that_takes_most_of_each_epoch_is_the_bottleneck(
 
 
 def test_no_step_is_the_bottleneck_of_a_run_that_waits_for_data() -> None:
-    phases = {"waiting": 5.0, "levels": 4.0}
+    phases = {"waiting": 5.0, "steps": 4.0}
     assert limits(phases=phases) == ()
     assert len(limits(phases=phases, **BEHIND)) == 1
-    assert len(limits(phases={"waiting": 1.0, "levels": 4.0})) == 1, "its epochs follow each other"
+    assert len(limits(phases={"waiting": 1.0, "steps": 4.0})) == 1, "its epochs follow each other"
 
 
 def test_two_steps_that_share_the_epochs_are_no_bottleneck() -> None:
-    phases = {"reading": 5.0, "levels": 5.0}
+    phases = {"reading": 5.0, "steps": 5.0}
     assert limits(phases=phases, **BEHIND) == ()
 
 
@@ -119,5 +119,5 @@ def test_nothing_limits_a_run_that_has_ended() -> None:
     clock = Clock(1_000.0)
     recorder = Recorder(hourly_plan(), "streaming", clock=clock)
     clock.seconds = 1_010.0
-    assert recorder.add(epoch_report(phases={"levels": 1.0}, busy={"hours": 1.0})).limits
+    assert recorder.add(epoch_report(phases={"steps": 1.0}, busy={"hours": 1.0})).limits
     assert recorder.fail(ValueError()).limits == ()

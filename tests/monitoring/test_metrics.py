@@ -57,7 +57,7 @@ def test_a_scrape_agrees_with_the_reports() -> None:
         ("flow_epochs_total", ()): 2,
         ("flow_run_state", ("running",)): 1,
         ("flow_run_state", ("failed",)): 0,
-        ("flow_last_epoch_phase_seconds", ("levels",)): 0.6,
+        ("flow_last_epoch_phase_seconds", ("steps",)): 0.6,
         ("flow_workers_memory_bytes", ()): 3_000,
         ("flow_source_behind_items", ("visits", "visits/0")): 5,
         ("flow_source_behind_seconds", ("visits",)): 12.0,

@@ -19,7 +19,7 @@ PHASES = {
     "planning": 0.1,
     "starting": 0.2,
     "reading": 0.3,
-    "levels": 0.6,
+    "steps": 0.6,
     "sinks": 0.15,
     "spark": 0.25,
     "commit": 0.4,

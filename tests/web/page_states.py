@@ -73,7 +73,7 @@ def report_at(number: int, rate: int = RATE, **changes: Any) -> EpochReport:
     sizes = {"keys": 12_000, "state_bytes": 4_000_000 + 1_000 * number, "open_windows": 25_000}
     gauges = {("hourly_by_customer", name): size for name, size in sizes.items()}
     daily = {"keys": 40, "state_bytes": 9_000, "open_windows": 40, "buffered_values": 30}
-    reading = {"planning": 0.1, "starting": 0.1, "reading": 0.3, "levels": 0.9}
+    reading = {"planning": 0.1, "starting": 0.1, "reading": 0.3, "steps": 0.9}
     return EpochReport(
         **{
             "epoch": number,
@@ -96,7 +96,7 @@ def behind_report(number: int) -> EpochReport:
     lag = 3_700.0 - 8 * number
     return report_at(
         number,
-        phases={"reading": 0.3, "levels": 4.3, "sinks": 0.2, "spark": 0.1, "commit": 0.1},
+        phases={"reading": 0.3, "steps": 4.3, "sinks": 0.2, "spark": 0.1, "commit": 0.1},
         behind={"orders": {"orders/0": left // 3, "orders/1": 2 * left // 3}},
         behind_by={"orders": 5.0 * number, "refunds": 5.0 * number},
         busy={"orders": 0.2, "score": 8.0, "hourly_by_customer": 0.5},

@@ -198,7 +198,7 @@ def test_the_legend_names_each_phase_and_waiting_is_not_work(
     labels = browser.run(
         "return [...document.querySelectorAll('#chart-phases .u-label')].map(at => at.textContent)"
     )
-    top_down = ["commit", "spark", "sinks", "levels", "reading", "starting", "planning"]
+    top_down = ["commit", "spark", "sinks", "steps", "reading", "starting", "planning"]
     assert labels == ["committed", *top_down, "trigger"]
     assert "length of an epoch\n2.0 s" in browser.text("#facts")
     newest = browser.run("return document.querySelector('#chart-phases .u-value').textContent")

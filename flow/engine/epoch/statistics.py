@@ -272,12 +272,12 @@ class WorkPhase(Enum):
 
     Attributes:
         READING: sources read; for a data frame, tasks wait for Spark's rows.
-        LEVELS: steps run, keyed steps with their state, and items are packed for shuffles.
+        STEPS: steps run, keyed steps with their state, and items are packed for shuffles.
         SINKS: sinks write.
     """
 
     READING = "reading"
-    LEVELS = "levels"
+    STEPS = "steps"
     SINKS = "sinks"
 
 

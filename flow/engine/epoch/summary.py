@@ -77,8 +77,8 @@ class EpochReport:
         behind_by: the distance in time of each input that has data left to read, in seconds: all
             data that had arrived by then has been read.
         phases: the duration of each phase of the epoch in seconds, in order: ``waiting``,
-            ``planning``, ``starting``, ``reading``, ``levels``, ``sinks``, ``spark``, ``commit``.
-            The sum of ``reading``, ``levels``, ``sinks`` and ``spark`` is the duration of Spark's
+            ``planning``, ``starting``, ``reading``, ``steps``, ``sinks``, ``spark``, ``commit``.
+            The sum of ``reading``, ``steps``, ``sinks`` and ``spark`` is the duration of Spark's
             job, see ``flow.engine.spark.epochs``.
         busy: the time that workers worked in each step, in seconds, summed over workers; a keyed
             step's time has that of its state, an input's that of its source.

@@ -6,7 +6,7 @@ The phases follow each other without a gap, but for those of the job:
   trigger's interval, and the time without new items.
 - ``planning``: the sources plan the epoch.
 - ``starting``: Spark logs the offsets, and plans the job.
-- ``reading``, ``levels``, ``sinks``: the tasks of the job read, run the steps, and write to sinks.
+- ``reading``, ``steps``, ``sinks``: the tasks of the job read, run the steps, and write to sinks.
 - ``spark``: the rest of the job's duration: scheduling, shuffles, the JVM, the start of Python, and
   the way of items between the JVM and Python.
 - ``commit``: the sinks commit, after the functions of sinks that take data frames.
@@ -15,7 +15,7 @@ A phase that an epoch does not have is missing: a replayed epoch is not planned 
 epoch of a run follows no other.
 
 The tasks of a job run side by side, and each alternates between phases, so `split_job` estimates
-the duration of ``reading``, ``levels`` and ``sinks`` from the time that tasks worked in them. A job
+the duration of ``reading``, ``steps`` and ``sinks`` from the time that tasks worked in them. A job
 is a sequence of stages: one that reads, and one for each level. A stage lasts at least as long as
 its busiest worker works, and at least as long as all of its work takes on all slots of the session,
 which is the number of tasks that run at a time::
@@ -59,7 +59,7 @@ from flow.engine.steps.outputs import rows_of, settled, sink_of, unpacked
 from flow.errors import RAISED, FlowBuildError, SinkError, StepError, first_line
 from flow.process import print_text
 
-PHASES = ("waiting", "planning", "starting", "reading", "levels", "sinks", "spark", "commit")
+PHASES = ("waiting", "planning", "starting", "reading", "steps", "sinks", "spark", "commit")
 """The phases in order."""
 
 

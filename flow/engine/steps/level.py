@@ -166,7 +166,7 @@ class _LevelRun:
         yield from self.pipeline.report()
 
     def _run_step(self, step: Step, arrived: StepPackets, states_of: StatesOf) -> None:
-        with self.context.work.timed(WorkPhase.LEVELS):
+        with self.context.work.timed(WorkPhase.STEPS):
             sent = self._sent(step, arrived, states_of)
         for down, chunk in sent:
             self.context.count(step.step_id, counted_as(step, down), len(chunk))

@@ -69,7 +69,7 @@ class Pipeline:
 
     def push(self, stream: StreamId, chunk: Chunk) -> None:
         """Run a chunk through the steps that follow a stream, up to the edges."""
-        with self.context.work.timed(WorkPhase.LEVELS):
+        with self.context.work.timed(WorkPhase.STEPS):
             self._push(stream, chunk)
 
     def _push(self, stream: StreamId, chunk: Chunk) -> None:
@@ -153,7 +153,7 @@ class Pipeline:
     def _pack(self, chunks_of: dict[int, list[Chunk]], slice_number: int) -> Iterator[Packet]:
         """Yield the packets of chunks by edge, measured and stamped if their steps need it."""
         packets = self._packed(chunks_of, slice_number)
-        return self.context.work.iterated(WorkPhase.LEVELS, packets)
+        return self.context.work.iterated(WorkPhase.STEPS, packets)
 
     def _packed(self, chunks_of: dict[int, list[Chunk]], slice_number: int) -> Iterator[Packet]:
         for edge, chunk in self._measured(chunks_of):

@@ -3,7 +3,7 @@
 import { clock } from "/format.js";
 
 const PHASES = [
-  ["planning", "--four"], ["starting", "--two"], ["reading", "--reading"], ["levels", "--one"],
+  ["planning", "--four"], ["starting", "--two"], ["reading", "--reading"], ["steps", "--one"],
   ["sinks", "--sinks"], ["spark", "--spark"], ["commit", "--three"],
 ];
 

@@ -47,4 +47,4 @@ def test_a_batch_has_the_phases_of_its_job_and_reads_a_frame_meanwhile(spark: Sp
     # A part that counted twice would have two naps.
     assert 0.5 < phases["reading"] < 2 * NAP
     assert NAP <= phases["sinks"] < 2 * NAP
-    assert phases["levels"] < 0.5
+    assert phases["steps"] < 0.5

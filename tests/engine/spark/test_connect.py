@@ -167,7 +167,7 @@ def test_a_stream_sends_its_code_and_brings_results_and_reports_to_the_program(
     assert printed["totals"] == sorted([*even, *odd])
     assert printed["again"] == printed["totals"]
     assert printed["epochs"] == [True, "streaming", 120]
-    assert {"planning", "starting", "levels", "spark", "commit", "waiting"} <= {*printed["phases"]}
+    assert {"planning", "starting", "steps", "spark", "commit", "waiting"} <= {*printed["phases"]}
     assert printed["attached"] == "True"
 
 

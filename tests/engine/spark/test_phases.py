@@ -23,7 +23,7 @@ from tests.support.monitored import Clock
 from tests.support.one_stream import a_flow, running_total, step
 
 READING, LEVELS, SINKS = WorkPhase
-JOB = ("reading", "levels", "sinks", "spark")
+JOB = ("reading", "steps", "sinks", "spark")
 """The phases of a job."""
 
 
@@ -82,7 +82,7 @@ def test_a_replayed_epoch_has_no_planning() -> None:
 #  One worker reads for 1 s and runs steps for 2 s; the rest of the job's 5 s is Spark's.
 def test_a_single_worker_s_work_is_the_duration_of_its_phases() -> None:
     work = {Work(0, "a", READING): seconds(1), Work(0, "a", LEVELS): seconds(2)}
-    assert split_job(5.0, work, slots=4) == job(reading=1.0, levels=2.0, spark=2.0)
+    assert split_job(5.0, work, slots=4) == job(reading=1.0, steps=2.0, spark=2.0)
 
 
 #  one slot   a |reading 2|sinks 3| b |sinks 1|
@@ -98,11 +98,11 @@ def test_stages_follow_each_other_and_workers_of_a_stage_share_the_slots() -> No
     assert split_job(8.0, work, slots=2) == job(reading=2.0, sinks=3.0, spark=3.0)
 
 
-#  a |levels 4|  b, c, d |levels 2|, each beside a: 10 s of work on two slots last 5 s at least
+#  a |steps 4|  b, c, d |steps 2|, each beside a: 10 s of work on two slots last 5 s at least
 def test_all_work_on_all_slots_may_last_longer_than_the_busiest_worker() -> None:
     work = {Work(1, name, LEVELS): seconds(2) for name in "bcd"}
     work[Work(1, "a", LEVELS)] = seconds(4)
-    assert split_job(6.0, work, slots=2) == job(levels=5.0, spark=1.0)
+    assert split_job(6.0, work, slots=2) == job(steps=5.0, spark=1.0)
 
 
 def test_work_that_does_not_fit_the_job_is_scaled_down_to_it() -> None:

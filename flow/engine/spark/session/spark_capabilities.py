@@ -66,8 +66,8 @@ class SparkCapabilities:
         admission = "with" if self.has_admission else "without"
         calls = "pipelined" if self.has_known_protocol else "single"
         return (
-            f"levels by {methods or 'nothing'}, source {admission} admission and availableNow, "
-            f"{calls} calls of state"
+            f"keyed steps by {methods or 'nothing'}, source {admission} admission and "
+            f"availableNow, {calls} calls of state"
         )
 
     def adapter(self) -> LevelAdapter:

@@ -60,7 +60,7 @@ def test_a_pyspark_without_rows_has_the_adapter_of_frames(monkeypatch: pytest.Mo
     found = spark_capabilities()
     assert (found.adapter(), found.has_admission) == (FRAMES, False)
     assert str(found) == (
-        "levels by transformWithStateInPandas, source without admission and availableNow, "
+        "keyed steps by transformWithStateInPandas, source without admission and availableNow, "
         "pipelined calls of state"
     )
 
