@@ -30,7 +30,8 @@ from flow.connectors.delta.table import (
 from flow.connectors.files.file_sinks import write_parquet
 from flow.connectors.files.filesystems import datasets_of_files
 from flow.connectors.formats.columns import fit
-from flow.connectors.lakehouse.lake_place import as_options, groups_of, with_hidden_options
+from flow.connectors.formats.partition_columns import groups_of
+from flow.connectors.lakehouse.lake_place import as_options, with_hidden_options
 from flow.connectors.lakehouse.lake_sink import (
     DELETED,
     LakeSink,

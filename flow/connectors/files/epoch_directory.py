@@ -71,12 +71,14 @@ class Part:
         context: run, epoch, step and partition of the items.
         rows: number of items.
         schema: serialized schema; empty for formats without columns.
+        directory: directory of the file below that of the epoch; empty for the latter itself.
     """
 
     path: str
     context: WriteContext
     rows: int
     schema: bytes = b""
+    directory: str = ""
 
 
 @dataclass(frozen=True)
@@ -268,8 +270,8 @@ class EpochDirectory:
         else:
             new, old = f"{temporary}-new", f"{temporary}-old"
             self._delete(new)
-            if parts:
-                filesystem.create_dir(new)
+            for directory in sorted({part.directory for part in parts}):
+                filesystem.create_dir(f"{new}/{directory}".rstrip("/"), recursive=True)
             for part, name in zip(parts, names, strict=True):
                 filesystem.move(part.path, f"{new}/{name}")
             if filesystem.get_file_info(target).type != fs.FileType.NotFound:
@@ -281,8 +283,10 @@ class EpochDirectory:
 
     def _publish_files(self, target: str, parts: Sequence[Part], names: Sequence[str]) -> None:
         filesystem = self.place.filesystem
-        selector = fs.FileSelector(target, allow_not_found=True)
-        before = [info.base_name for info in filesystem.get_file_info(selector)]
+        selector = fs.FileSelector(target, allow_not_found=True, recursive=True)
+        infos = filesystem.get_file_info(selector)
+        files = [info.path for info in infos if info.type == fs.FileType.File]
+        before = [path[path.index(target) + len(target) + 1 :] for path in files]
         for part, name in zip(parts, names, strict=True):
             filesystem.move(part.path, f"{target}/{name}")
         for name in set(before) - set(names):
@@ -367,23 +371,26 @@ class PartFile:
             self._stream = filesystem.open_output_stream(self._path, compression=None)
         return self._stream
 
-    def parts(self, schema: pa.Schema | None = None) -> list[Part]:
+    def parts(self, schema: pa.Schema | None = None, directory: str = "") -> list[Part]:
         """Return the commit message: the file, or nothing if it has no items."""
         if not self.rows:
             return []
         columns = b"" if schema is None else schema.serialize().to_pybytes()
-        return [Part(self._path, self._context, self.rows, columns)]
+        return [Part(self._path, self._context, self.rows, columns, directory)]
 
 
 def _part_names(parts: Sequence[Part], suffix: str) -> list[str]:
-    """Return the published names of files: by partition, then by number in the partition."""
+    """Return the published names of files: by partition, then by number in the partition.
+
+    The names are relative to the directory of the epoch.
+    """
     counts: Counter[int] = Counter()
     names = []
     for part in parts:
         partition = part.context.partition
         number = f"-{counts[partition]}" if counts[partition] else ""
         counts[partition] += 1
-        names.append(f"part-{partition:05d}{number}{suffix}")
+        names.append(f"{part.directory}/part-{partition:05d}{number}{suffix}".lstrip("/"))
     return names
 
 

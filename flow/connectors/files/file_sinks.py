@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from io import BufferedReader
 from itertools import groupby, islice
@@ -18,11 +18,11 @@ from typing_extensions import override
 from flow.columns.record_batches import rows_as_dicts
 from flow.connectors.files.epoch_directory import DirectorySink, Marker, Part
 from flow.connectors.formats.columns import (
-    EPOCH_COLUMN,
     Schema,
     as_columns,
     as_schema,
     check_names,
+    check_no_epoch,
     fit,
     merge_small,
     typed_batches,
@@ -30,6 +30,12 @@ from flow.connectors.formats.columns import (
 )
 from flow.connectors.formats.csv_text import check_delimiter, csv_cells, reorder
 from flow.connectors.formats.json_encoding import json_text
+from flow.connectors.formats.partition_columns import (
+    as_names,
+    check_partition_types,
+    directory_of,
+    groups_of,
+)
 from flow.connectors.sink import SinkBatch, WriteContext, to_record
 from flow.errors import FlowBuildError, SinkError, shorten
 
@@ -37,6 +43,8 @@ GROUP_ROWS = 131_072
 """Rows of a Parquet row group: a group is written once it has as many."""
 GROUP_BYTES = 64 << 20
 """Bytes of a row group in memory: a group is written once it has as many."""
+_HELD_BYTES = 4 * GROUP_BYTES
+"""Bytes of rows of directories that a task holds, before it writes files."""
 _RECORDS = 10_000  # CSV records that are reordered at a time.
 _SAMPLE = 4_096
 """Rows of each of the two samples of a column."""
@@ -187,6 +195,9 @@ class ParquetSink(DirectorySink[Any]):
             A missing field is null, other fields are ignored, and text is parsed as the type. A
             value that the type would change is an error, except that a float becomes the nearest
             one of a narrower type.
+        partition_by: columns whose values name directories in that of the epoch, such as
+            ``epoch=.../dt=2026-11-26/shop=4/``, in the layout of Hive, by which readers skip files:
+            columns of text, whole numbers, booleans or dates. The files lack them.
 
     Raises:
         SinkError: when the flow runs: the directory cannot be used, or an item cannot be written,
@@ -199,20 +210,61 @@ class ParquetSink(DirectorySink[Any]):
 
     _: KW_ONLY
     schema: Schema | None = None
+    partition_by: str | Sequence[str] = ()
 
     suffix = ".parquet"
     lays_out = True
+    NAMES_FIELDS = ("partition_by",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "schema", _as_columns(self.schema))
+        object.__setattr__(self, "partition_by", as_names(self.partition_by))
+        if self.schema is not None and self.partition_by:
+            check_partition_types(self.schema, self.partition_by, "schema", FlowBuildError)
 
     @override
     def write_parts(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Part]:
-        parts = []
-        for schema, same in groupby(self._batches(context.step_id, batches), lambda b: b.schema):
+        parts: list[Part] = []
+        rows = self._batches(context.step_id, batches)
+        if self.partition_by:
+            return self._write_partitions(context, rows)
+        for schema, same in groupby(rows, lambda batch: batch.schema):
             parts += self._write_file(context, schema, same)
         return parts
+
+    def _write_partitions(
+        self, context: WriteContext, batches: Iterator[pa.RecordBatch]
+    ) -> list[Part]:
+        """Write a file for each directory, and more of them after so many bytes."""
+        parts: list[Part] = []
+        held: dict[tuple[pa.Schema, str], list[pa.RecordBatch]] = {}
+        size = 0
+        for batch in batches:
+            check_partition_types(batch.schema, self.partition_by, f"step {context.step_id!r}")
+            keys = {name: batch.column(name) for name in self.partition_by}
+            for values, rows in groups_of(batch, keys, self._in_files(batch.schema).names):
+                directory = directory_of(self.partition_by, values, context.step_id)
+                held.setdefault((batch.schema, directory), []).append(rows)
+            size += batch.nbytes
+            if size >= _HELD_BYTES:
+                parts += self._write_held(context, held)
+                size = 0
+        return parts + self._write_held(context, held)
+
+    def _write_held(
+        self, context: WriteContext, held: dict[tuple[pa.Schema, str], list[pa.RecordBatch]]
+    ) -> list[Part]:
+        """Write rows to files, and remove them from the argument."""
+        parts: list[Part] = []
+        for (schema, directory), rows in held.items():
+            parts += self._write_file(context, schema, rows, directory)
+        held.clear()
+        return parts
+
+    def _in_files(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns that files have, of those of the items."""
+        return pa.schema([column for column in schema if column.name not in self.partition_by])
 
     @override
     def common_schema(self, schemas: list[pa.Schema], marker: Marker) -> pa.Schema | None:
@@ -228,8 +280,11 @@ class ParquetSink(DirectorySink[Any]):
         with self.filesystem().open_input_file(part.path) as stream:
             batches = pq.ParquetFile(stream).iter_batches()
             step_id = part.context.step_id
-            rows = (fit(batch, after, step_id, whole=True) for batch in batches)
-            return self._write_file(part.context, after, rows)
+            if self.partition_by:
+                check_partition_types(after, self.partition_by, f"step {step_id!r}")
+            columns = self._in_files(after)
+            rows = (fit(batch, columns, step_id, whole=True) for batch in batches)
+            return self._write_file(part.context, after, rows, part.directory)
 
     def _batches(self, step_id: str, batches: Iterator[SinkBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the items in the columns to write."""
@@ -242,11 +297,15 @@ class ParquetSink(DirectorySink[Any]):
             yield rows
 
     def _write_file(
-        self, context: WriteContext, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+        self,
+        context: WriteContext,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
+        directory: str = "",
     ) -> list[Part]:
         with self.part_file(context) as file:
-            file.rows = write_parquet(file.stream, schema, batches).num_rows
-        return file.parts(schema)
+            file.rows = write_parquet(file.stream, self._in_files(schema), batches).num_rows
+        return file.parts(schema, directory)
 
 
 @dataclass(frozen=True, repr=False)
@@ -425,10 +484,5 @@ def _mostly_differ(column: pa.ChunkedArray) -> bool:
 
 def _as_columns(schema: object) -> Any:
     checked = as_schema(schema)
-    for name in [] if checked is None else checked.names:
-        if name.lower() == EPOCH_COLUMN:
-            raise FlowBuildError(
-                f"schema: a column cannot be called {name!r}: the directories of the output make "
-                "one of that name"
-            )
+    check_no_epoch("schema", [] if checked is None else checked.names)
     return checked

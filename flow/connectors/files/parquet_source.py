@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +18,11 @@ from flow.connectors.files.file_list import LATE_FILES
 from flow.connectors.files.file_planning import MOST_OPEN, Cuts, FileOrder, Piece
 from flow.connectors.files.file_source import FileSource, Paths
 from flow.connectors.files.filesystems import File, connect, find_files, open_file
+from flow.connectors.formats.columns import Schema
+from flow.connectors.formats.partition_columns import (
+    as_partition_columns,
+    with_partition_columns,
+)
 from flow.connectors.source import Batch
 from flow.durations import Duration
 from flow.errors import FlowBuildError, SourceError, shorten
@@ -40,9 +45,9 @@ _FOOTERS = MOST_OPEN
 class ParquetSource(FileSource[Any]):
     """Source of Parquet files; the items are records in columns.
 
-    Records have the columns of their file; directories such as ``year=2013`` add none. Items are
-    ordered by file, see `order`, and by row in the file. Timestamps of type INT96, which have no
-    time zone, are in UTC in files that Spark wrote, and datetimes without a time zone in others.
+    Records have the columns of their file, and those of `partition_columns`. Items are ordered by
+    file, see `order`, and by row in the file. Timestamps of type INT96, which have no time zone,
+    are in UTC in files that Spark wrote, and datetimes without a time zone in others.
 
     Args:
         path: a file, a directory (all files below it), a glob (``*``, ``?``, ``[abc]``, and ``**``
@@ -50,6 +55,10 @@ class ParquetSource(FileSource[Any]):
             `pyarrow.fs.FileSystem.from_uri` takes, such as ``s3://bucket/flights``. Names that
             start with ``_`` or ``.`` are skipped, unless the path names them explicitly.
         columns: names of the columns to read, in order; ``None`` for all. Fewer are faster.
+        partition_columns: names of columns whose values are in the names of directories, such as
+            ``year=2013``, in the layout of Hive; text, unless it maps names to pyarrow types. Other
+            directories add no columns. A `path` with a glob, such as ``lake/year=201?``, reads only
+            some directories.
         rows_per_epoch: rows that an epoch reads, at most.
         follow: ``False`` lists the files once, as a run starts, and ends after the last. ``True``
             also reads files that appear later, and never ends. Each file is read once and must be
@@ -66,7 +75,7 @@ class ParquetSource(FileSource[Any]):
 
     Raises:
         SourceError: when the flow runs: a path matches no file, or a file cannot be read, is not
-            Parquet, lacks a column, or has changed since it was listed.
+            Parquet, lacks a column or the directory of one, or has changed since it was listed.
 
     >>> ParquetSource("flights/", columns=["origin", "dep_delay"]).columns
     ('origin', 'dep_delay')
@@ -75,6 +84,7 @@ class ParquetSource(FileSource[Any]):
     path: Paths
     _: KW_ONLY
     columns: Sequence[str] | None = None
+    partition_columns: str | Sequence[str] | Schema = ()
     rows_per_epoch: int = 1_000_000
     follow: bool = False
     order: FileOrder = "sequence"
@@ -83,6 +93,8 @@ class ParquetSource(FileSource[Any]):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "columns", _as_columns(self.columns))
+        added = as_partition_columns(self.partition_columns)
+        object.__setattr__(self, "partition_columns", added or ())
         check_whole("rows_per_epoch", self.rows_per_epoch, 1)
 
     @property
@@ -108,6 +120,7 @@ class ParquetSource(FileSource[Any]):
         with open_file(connect(file.store, self.paths), file) as stream:
             parquet = parquet_file(stream)
             schema = _instants_of(parquet) or parquet.schema_arrow
+        schema = pa.schema([*schema, *self._added])
         names = schema.names if self.columns is None else self.columns
         # The index is -1 also for a name that the file has twice.
         return pa.schema([schema.field(at) for at in map(schema.get_field_index, names) if at >= 0])
@@ -116,10 +129,20 @@ class ParquetSource(FileSource[Any]):
     def read_piece(
         self, filesystem: Any, piece: Piece, fields: frozenset[str] | None
     ) -> Iterator[Batch]:
+        names = self._added.names
+        inside = self.columns and [name for name in self.columns if name not in names]
+        added = [one for one in self._added if _is_read(one.name, self.columns, fields)]
         with open_file(filesystem, piece.file) as stream:
             parquet = parquet_file(stream)
-            columns = _columns_to_read(parquet, piece, self.columns, fields)
-            yield from read_rows(parquet, piece.start, piece.end, columns)
+            columns = _columns_to_read(parquet, piece, inside, fields)
+            for rows in read_rows(parquet, piece.start, piece.end, columns):
+                whole = with_partition_columns(rows, added, piece.file.path, piece.file)
+                yield whole.select([one.name for one in added]) if added and inside == [] else whole
+
+    @property
+    def _added(self) -> pa.Schema:
+        """The columns of `partition_columns`."""
+        return cast("pa.Schema", self.partition_columns or pa.schema([]))
 
 
 class WrittenDownFrame(ParquetSource):
@@ -177,10 +200,15 @@ def _columns_to_read(
     for name in columns or ():
         if name not in names:
             raise SourceError(f"{piece.file} has no column {name!r}: it has {shorten(names)}")
-    if fields is None:
-        return None if columns is None else list(columns)
-    selected = names if columns is None else columns
-    return [name for name in selected if name in fields] or list(selected[:1])
+    if columns is None and fields is None:
+        return None
+    selected = names if columns is None else columns or names[:1]
+    return [name for name in selected if _is_read(name, None, fields)] or list(selected[:1])
+
+
+def _is_read(name: str, columns: Sequence[str] | None, fields: frozenset[str] | None) -> bool:
+    """Return True if the source selects a column, and steps read it; ``None`` is all of them."""
+    return (columns is None or name in columns) and (fields is None or name in fields)
 
 
 def _group_edges(metadata: Any) -> list[int]:

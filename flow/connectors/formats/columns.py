@@ -44,12 +44,22 @@ def check_names(names: Iterable[object], step_id: str) -> None:
             )
 
 
+def check_no_epoch(argument: str, names: Iterable[str]) -> None:
+    """Raise a `FlowBuildError` if an argument names a column like the epoch column."""
+    for name in names:
+        if name.lower() == EPOCH_COLUMN:
+            raise FlowBuildError(
+                f"{argument}: a column cannot be called {name!r}: the directories of the output "
+                "make one of that name"
+            )
+
+
 Schema: TypeAlias = "pa.Schema | Mapping[str, pa.DataType]"
 """Columns in order: a `pyarrow.Schema`, or a mapping of names to pyarrow types."""
 
 
-def as_schema(schema: object) -> Any:
-    """Return the argument as a `pyarrow.Schema`; ``None`` if it is ``None``.
+def as_schema(schema: object, argument: str = "schema") -> Any:
+    """Return an argument as a `pyarrow.Schema`; ``None`` if it is ``None``.
 
     Raises:
         FlowTypeError: it is neither a schema nor a mapping of names to pyarrow types.
@@ -61,17 +71,17 @@ def as_schema(schema: object) -> Any:
         for name, kind in schema.items():
             if not isinstance(name, str) or not isinstance(kind, pa.DataType):
                 raise FlowTypeError(
-                    "schema must map names to pyarrow types, such as {'delay': pa.int64()}, "
+                    f"{argument} must map names to pyarrow types, such as {{'delay': pa.int64()}}, "
                     f"got {shorten(name)}: {shorten(kind)}"
                 )
         schema = pa.schema(list(schema.items()))
     if not isinstance(schema, pa.Schema):
         raise wrong_type(
-            "schema must be a pyarrow.Schema or a mapping of names to pyarrow types", schema
+            f"{argument} must be a pyarrow.Schema or a mapping of names to pyarrow types", schema
         )
     names = schema.names
     if not names or len(set(names)) < len(names):
-        raise FlowBuildError(f"schema must have columns, each name once, got {shorten(names)}")
+        raise FlowBuildError(f"{argument} must have columns, each name once, got {shorten(names)}")
     return schema
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -123,20 +123,3 @@ class StoredTypes:
             return self.others.get(kind, kind)
 
         return pa.schema([one.with_type(with_leaves(one.type, stored)) for one in schema])
-
-
-def groups_of(
-    batch: pa.RecordBatch, keys: Mapping[str, Any], columns: Sequence[str]
-) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
-    """Yield the rows of each combination of values.
-
-    Args:
-        batch: the rows.
-        keys: the column of values for each name.
-        columns: the columns of the yielded rows.
-    """
-    numbered = pa.table({**keys, "": pa.array(range(batch.num_rows), pa.int64())})
-    grouped = numbered.group_by(list(keys), use_threads=False).aggregate([("", "list")])
-    rest = batch.select(columns)
-    for row in grouped.to_pylist():
-        yield tuple(row[name] for name in keys), rest.take(pa.array(row["_list"]))

@@ -323,7 +323,7 @@ def test_the_password_of_a_uri_is_hidden() -> None:
     ]
     assert shown == [
         "JsonLinesSink(path='s3://bucket/out', if_exists='error')",
-        "ParquetSource(path=('s3://bucket/out',), columns=None, rows_per_epoch=1000000, "
+        "ParquetSource(path=('s3://bucket/out',), columns=None, partition_columns=(), "
         "follow=False, order='sequence', late_files='7d')",
         "s3://bucket/out",
     ]
