@@ -324,7 +324,7 @@ def test_the_password_of_a_uri_is_hidden() -> None:
     assert shown == [
         "JsonLinesSink(path='s3://bucket/out', if_exists='error')",
         "ParquetSource(path=('s3://bucket/out',), columns=None, partition_columns=(), "
-        "follow=False, order='sequence', late_files='7d')",
+        "rows_per_epoch=1000000, follow=False, order='sequence', late_files='7d')",
         "s3://bucket/out",
     ]
     with pytest.raises(SinkError) as raised, raise_as(SinkError, f"{uri} is closed"):
