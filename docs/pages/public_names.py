@@ -28,6 +28,7 @@ MODULES = (
     "flow.connectors.dataframe",
     "flow.connectors.delta",
     "flow.connectors.files",
+    "flow.connectors.iceberg",
     "flow.connectors.items",
     "flow.connectors.kafka",
     "flow.connectors.sink",

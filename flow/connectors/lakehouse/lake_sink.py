@@ -159,7 +159,6 @@ class LakeSink(Sink[Any]):
     def _partitions(self, table: Any) -> list[str]:
         """Return the columns by whose values the files of a table are divided."""
 
-    @abstractmethod
     def _check_format(self, table: Any) -> None:
         """Raise `SinkError` if the format has a reason not to write to a table."""
 
