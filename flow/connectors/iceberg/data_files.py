@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from flow.connectors.files.parquet_source import parquet_file, read_rows
 from flow.connectors.formats.columns import fit
+from flow.connectors.formats.partition_columns import groups_of
 from flow.connectors.iceberg.table import COMPACT, arrow_columns
-from flow.connectors.lakehouse.lake_place import groups_of
 from flow.connectors.lakehouse.lake_sink import DELETED
 from flow.errors import SinkError
 
