@@ -88,28 +88,33 @@ def test_a_file_is_created_once(storage: Storage) -> None:
     assert storage.read("a.json") == {"token": 1}
 
 
-RACE = """
+ROUNDS = 50
+RACE = f"""
 import sys, time
 from flow.engine.checkpoint.storage import open_storage
-storage, name, start = open_storage(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+storage, name = open_storage(sys.argv[1]), sys.argv[2]
 storage.names("")
-for number in range(100):
+print("ready", flush=True)
+start = float(sys.stdin.readline())
+for number in range({ROUNDS}):
     while time.time() < start + number * 0.03:
         pass
-    print(int(storage.create(f"race-{number}", {"by": name}) is not None), flush=True)
+    print(int(storage.create(f"race-{{number}}", {{"by": name}}) is not None), flush=True)
 """
 
 
 def test_of_two_processes_that_create_a_file_together_one_does(root: str) -> None:
-    start = str(time.time() + 4)
     command = [sys.executable, "-c", RACE, root]
-    racers = [
-        subprocess.Popen([*command, name, start], stdout=subprocess.PIPE, text=True)
-        for name in "ab"
-    ]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    racers = [subprocess.Popen([*command, name], **pipes) for name in "ab"]
+    assert [racer.stdout.readline() for racer in racers] == ["ready\n"] * 2
+    start = str(time.time() + 0.1)
+    for racer in racers:
+        racer.stdin.write(f"{start}\n")
+        racer.stdin.flush()
     won = [racer.communicate()[0].split() for racer in racers]
     storage = open_storage(root)
-    winners = [storage.read(f"race-{number}")["by"] for number in range(100)]
+    winners = [storage.read(f"race-{number}")["by"] for number in range(ROUNDS)]
     assert won == [[str(int(each == name)) for each in winners] for name in "ab"]
 
 
@@ -125,11 +130,11 @@ for number in itertools.count(1):
 
 def test_a_killed_writer_leaves_a_whole_file(root: str) -> None:
     storage = open_storage(root)
-    for round_ in range(6):
+    for round_ in range(4):
         command = [sys.executable, "-c", WRITER, root]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
             writer.stdout.readline()  # type: ignore[union-attr]
-            time.sleep(0.02 + 0.013 * round_)
+            time.sleep(0.02 + 0.02 * round_)
             writer.send_signal(signal.SIGKILL)
             done = len(writer.stdout.read().split()) + 1  # type: ignore[union-attr]
         found = storage.read("flow.json")
