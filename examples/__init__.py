@@ -25,4 +25,5 @@
 - `running_totals`: state per key that outlives the process
 - `custom_logic`: a custom stateful logic with a timer
 - `own_source_and_sink`: a custom source and a custom sink
+- `latest_in_redis`: a custom sink of the latest value of each key
 """

@@ -26,6 +26,7 @@ NOT_RUN = {
     "how_to/read_a_checkpoint.md",
     "how_to/upgrading.md",
     "how_to/views.md",
+    "how_to/write_a_connector.md",
     "reference/kafka.md",
     "reference/spark.md",
 }

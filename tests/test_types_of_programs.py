@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted(path for path in ROOT.glob("examples/*.py") if path.name != "__init__.py")
-UNTYPED = ("pyarrow", "pandas", "confluent_kafka", "deltalake", "duckdb", "pyiceberg")
+UNTYPED = ("pyarrow", "pandas", "confluent_kafka", "deltalake", "duckdb", "pyiceberg", "redis")
 """Libraries that ship no types, or not all: a program that imports one has values of no known type.
 
 For such a program the rules about unknown types, which concern that library alone, are off.
@@ -55,7 +55,7 @@ MYPY = f"""
 strict = True
 follow_imports = silent
 cache_dir = {ROOT / ".mypy_cache/programs"}
-[mypy-pyarrow.*,pandas.*,confluent_kafka.*,deltalake.*,duckdb.*,pyiceberg.*]
+[mypy-pyarrow.*,pandas.*,confluent_kafka.*,deltalake.*,duckdb.*,pyiceberg.*,redis.*]
 ignore_missing_imports = True
 follow_imports = skip
 """

@@ -25,6 +25,7 @@ from flow.connectors.sink import CheckpointContext, Guarantee, OutputContext, Si
 from flow.connectors.sink import WriteContext as Context
 from flow.connectors.source import MemoryLog, Slice, Source, Split
 from flow.dataflow import Dataflow
+from flow.engine.plan.portability import as_in_workers
 from flow.errors import FlowError, brief, shorten
 from flow.testing.lists import TestingSink, TestingSource, items_of
 
@@ -253,7 +254,7 @@ class _SinkRun:
     def task(self, epoch: int, partition: int, *batches: SinkBatch) -> Any:
         """Write the batches of a task, and return its message."""
         context = Context(STEP, epoch, partition, self.run_id, self.rewinds)
-        sink = pickle.loads(pickle.dumps(self.sink))
+        sink = as_in_workers(self.sink)
         return pickle.loads(pickle.dumps(sink.write(context, iter(batches))))
 
     def write(self, epoch: int, *rows: Row) -> list[Any]:
@@ -457,7 +458,7 @@ class _SourceTrial(_Trial):
 
     def read(self, slices: Sequence[Slice]) -> dict[int, list[Any]]:
         """Return the items of slices by source partition, read as in workers."""
-        source = pickle.loads(pickle.dumps(self.make(self.place)))
+        source = as_in_workers(self.make(self.place))
         found: dict[int, list[Any]] = {}
         for planned in slices:
             for split in sorted(planned.splits, key=lambda one: (one.partition, one.order)):

@@ -17,7 +17,7 @@ FILE = ROOT / "tests/public_names.txt"
 """The full names that users may import, one a line, sorted."""
 
 CONNECTORS = "flow.connectors"
-SHARED = ("__init__", "driver_copies", "formats", "leveling", "polls", "start_rules")
+SHARED = ("__init__", "driver_copies", "formats", "lakehouse", "leveling", "polls", "start_rules")
 """Modules and folders of connectors that are no systems: what connectors share."""
 
 

@@ -12,13 +12,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from typing_extensions import override
 
 from flow.dataflow import Operator, Step
 from flow.errors import FlowBuildError, error_message, shorten
 from flow.operators.edges import Input, Output
+
+X = TypeVar("X")
 
 _MOST_LEVELS = 6
 """Greatest depth of attributes in attributes that an error names."""
@@ -203,3 +205,11 @@ def _passes_cloudpickle(operator: Operator) -> bool:
     except Exception:  # As above, it may be any exception.
         return False
     return True
+
+
+def as_in_workers(value: X) -> X:
+    """Return a copy of a value, made by the pickler of Spark, as workers get it."""
+    from pyspark import cloudpickle
+
+    copied: X = pickle.loads(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
+    return copied
