@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from flow.columns.known_columns import StreamColumns
 from flow.fields import field_path
-from flow.instants import Moment
-from flow.keyed.state import BlockReader
+from flow.instants import NEVER, Moment
+from flow.keyed.state import MOVED, BlockReader, kind_of
 from flow.keyed.step import Capabilities, KeyByKey, Lowering, OverColumns, TimedResults
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import (
@@ -48,7 +48,13 @@ from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.columnar.windows.windowing import Windowing, WindowPlan
 from flow_windowing.join_logic import JoinBuilder
 from flow_windowing.result_columns import columns_of_port
-from flow_windowing.rules.key_state import DriverState, WaitQueue, counts_of, unpack_list
+from flow_windowing.rules.key_state import (
+    DriverState,
+    WaitQueue,
+    counts_of,
+    read_snapshot,
+    unpack_list,
+)
 from flow_windowing.rules.metadata import LATE
 from flow_windowing.rules.triggers import AfterWatermark, settings_of
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
@@ -116,7 +122,13 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
     def snapshots_in(
         self, content: bytes, take: BlockReader
     ) -> Iterable[tuple[str, DriverState, int]]:
+        if kind_of(content) == MOVED:
+            return [("", read_snapshot(content), NEVER)]
         return snapshots_of_content(without_blocks(SegmentContent.decode(content), take))
+
+    @override
+    def whole(self, snapshot: DriverState, read: BlockReader) -> DriverState:
+        return snapshot.whole(read)
 
     @override
     def view(self, snapshot: DriverState, moment: Moment) -> dict[str, Any]:

@@ -167,14 +167,18 @@ class BlockStore(Protocol):
         """
 
 
-class ShardLogic(ABC):
-    """State of the keys of one shard, and the step's work on their values.
+class BlockHolder:
+    """A logic that may move a part of its state to blocks.
 
     Attributes:
         blocks: the storage of blocks; ``None`` for state that stays in memory.
     """
 
     blocks: BlockStore | None = None
+
+
+class ShardLogic(BlockHolder, ABC):
+    """State of the keys of one shard, and the step's work on their values."""
 
     @abstractmethod
     def load(self, content: bytes) -> int:

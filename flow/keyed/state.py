@@ -28,6 +28,9 @@ WINDOWS = bytes([VERSION]) + b"W"
 key in a segment of whole keys after a move to another layout."""
 IDS = bytes([VERSION]) + b"I"
 """A segment of remembered ids in columns, see `flow_windowing.deduplication.segments`."""
+MOVED = bytes([VERSION]) + b"M"
+"""The snapshot of a key with its blocks, in the place of the snapshot after a move to another
+layout."""
 PACKED = bytes([VERSION]) + b"P"
 """A packed segment: its content is a segment of another kind."""
 

@@ -189,6 +189,15 @@ class LogicBuilder:
         """
         raise NotImplementedError(f"{type(self).__name__} has no columnar form")
 
+    def whole(self, snapshot: Any, read: BlockReader) -> Any:  # noqa: ARG002
+        """Return the snapshot of a key's logic with what it has in blocks.
+
+        Args:
+            snapshot: the snapshot.
+            read: returns the blocks of given numbers.
+        """
+        return snapshot
+
     def view(self, snapshot: Any, moment: Moment) -> Any:  # noqa: ARG002
         """Return the state of a key in a form for people; by default the snapshot itself.
 

@@ -20,9 +20,11 @@ from flow.instants import NEVER, Moment
 from flow_windowing.aggregates.folding import FoldingLogic
 from flow_windowing.by_key.window_driver import WindowDriver, WindowingConfig
 from flow_windowing.rules.key_state import DriverState
+from flow_windowing.rules.leaves import Leaf
 from flow_windowing.rules.metadata import Pane, PaneTiming, WindowMetadata
 from flow_windowing.rules.triggers import AfterWatermark
 from flow_windowing.rules.window_logic import Calling, WindowLogic
+from flow_windowing.windowers.session_windower import SessionLogic
 
 
 @dataclass(slots=True)
@@ -62,20 +64,27 @@ class PaneDriver(WindowDriver):
     def __init__(
         self, config: WindowingConfig, trigger: AfterWatermark, snapshot: DriverState | None
     ) -> None:
-        super().__init__(config, snapshot)
         self._trigger = trigger
         self._grace_us = config.windower.grace_us or 0
         self._entering_us = -NEVER
         self._reached: list[int] = []
-        self._panes = {} if snapshot is None else _panes_in(snapshot)
+        self._panes: dict[int, PaneState] = {}
         self._ends_us: dict[int, int] = {}
         self._end_heap: list[tuple[int, int]] = []
-        for window_id in self._panes:
+        super().__init__(config, snapshot)
+
+    @override
+    def _restore(self, part: DriverState | Leaf) -> None:
+        super()._restore(part)
+        panes = _panes_in(part)
+        self._panes.update(panes)
+        for window_id in panes:
             self._set_end(window_id)
 
     @override
     def on_changed(self, before: str, moment: Moment) -> Iterable[tuple[int, Any]]:
         self._moment = moment
+        self._read_due(NEVER)
         for pane in self._panes.values():
             if pane.pending:
                 self._start_timer(pane)
@@ -88,7 +97,19 @@ class PaneDriver(WindowDriver):
             window_id: (*window, _FIELDS(self._panes[window_id]))
             for window_id, window in state.windows.items()
         }
-        return state._replace(windows=windows)
+        state = state._replace(windows=windows)
+        if self.blocks is None or not isinstance(self._windower, SessionLogic):
+            return state
+        live = Leaf(state.windower or [], windows, state.emissions, state.latest)
+        leaves = self._leaves.packed(live, self._due_times, self.blocks)
+        if leaves is None:
+            return state
+        return state._replace(windower=None, windows={}, emissions={}, latest={}, leaves=leaves)
+
+    def _due_times(self, window_id: int) -> tuple[int, int]:
+        """Return the watermark and the system time at which a window is due."""
+        closing_us = self._windower.closed_at_us(window_id)
+        return min(closing_us, self._ends_us.get(window_id, NEVER)), self._panes[window_id].due_us
 
     @override
     def _enter(self, value: Any, timestamp_us: int, number: int, watermark_us: int) -> None:
@@ -129,6 +150,7 @@ class PaneDriver(WindowDriver):
     def _close_passed(self, watermark_us: int) -> bool:
         """Fire on-time panes and close windows, in order of the watermarks that they wait for."""
         has_fired = False
+        self._read_due(watermark_us)
         while (end_us := self._next_end_us()) <= watermark_us < NEVER:
             has_fired = True
             super()._close_passed(end_us - 1)
@@ -184,13 +206,15 @@ class PaneDriver(WindowDriver):
     @override
     def _fire_timers(self) -> None:
         now_us = self._moment.inputs_now_us
+        if self._leaves.due_us <= now_us:
+            self._read(self._leaves.due(now_us=now_us))
         for window_id in sorted(self._panes):
             if self._panes[window_id].due_us <= now_us:
                 self._fire_by_rule(window_id)
 
     @override
     def _timer_us(self) -> int:
-        due_us = min((pane.due_us for pane in self._panes.values()), default=NEVER)
+        due_us = min([self._leaves.due_us, *(pane.due_us for pane in self._panes.values())])
         if due_us >= NEVER or not self._has_progress:
             return min(due_us, NEVER)
         # Due times are then watermarks of the stream, which advance at least as fast as system
@@ -225,7 +249,7 @@ class PaneDriver(WindowDriver):
         return heap[0][0] if heap else NEVER
 
 
-def _panes_in(state: DriverState) -> dict[int, PaneState]:
+def _panes_in(state: DriverState | Leaf) -> dict[int, PaneState]:
     """Return the panes of windows in a snapshot.
 
     A snapshot of a step without a trigger has none: all values of a window then count as one value

@@ -21,12 +21,15 @@ from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
+from flow.columns.arrays import Ints
 from flow.errors import RAISED, shorten
 from flow.instants import NEVER, Moment, datetime_us, from_us
 from flow.keyed.logic import FailedCall, RejectedValue, detach_items
+from flow.keyed.shard_logic import BlockHolder
 from flow_windowing.by_key.clocked_driver import ClockedDriver
 from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.rules.key_state import DriverState, RetainedValue, Waiting, WaitQueue
+from flow_windowing.rules.leaves import NO_LEAVES, Leaf, Leaves
 from flow_windowing.rules.metadata import CLOSED, DOWN, LateReason, Retracted, WindowMetadata
 from flow_windowing.rules.triggers import (
     AfterWatermark,
@@ -37,6 +40,7 @@ from flow_windowing.rules.triggers import (
 )
 from flow_windowing.rules.watermark import is_behind
 from flow_windowing.rules.window_logic import Arrival, Calling, EpochWindowLogic, WindowLogic
+from flow_windowing.windowers.session_windower import SessionLogic
 from flow_windowing.windowers.windower import (
     AssignedWindows,
     FilledWindow,
@@ -101,7 +105,7 @@ class WindowingConfig:
 _NEW_KEY = DriverState(None, None, None, 0, 0, {}, (), {}, {})
 
 
-class WindowDriver(ClockedDriver[DriverState]):
+class WindowDriver(ClockedDriver[DriverState], BlockHolder):
     """The logic of one key of a windowing step; emits ``(port, value)``.
 
     Invariants: `_retained` is sorted by timestamp, then entry number. `_emitted` has the last
@@ -117,20 +121,38 @@ class WindowDriver(ClockedDriver[DriverState]):
         self._windower = config.windower.build(state.windower)
         self._buffer = WaitQueue(state.waiting)
         self._entered = state.entered
-        self._windows = {
-            window_id: config.builder(window) for window_id, window in state.windows.items()
-        }
+        self._windows: dict[int, WindowLogic[Any, Any, Any]] = {}
         self._retained = list(state.retained)
-        self._latest = dict(state.latest)
-        self._emitted = {
-            window_id: emission or self._current_emission(window_id)
-            for window_id, emission in state.emissions.items()
-        }
+        self._latest: dict[int, int] = {}
+        self._emitted: dict[int, tuple[WindowMetadata, Any]] = {}
         self._changed: dict[int, None] = {}
+        self._leaves = Leaves(state.leaves) if state.leaves else NO_LEAVES
+        self._restore(state)
+
+    def _restore(self, part: DriverState | Leaf) -> None:
+        """Restore the logics of windows, and what is remembered of the windows."""
+        builder = self._config.builder
+        self._windows.update((one, builder(window)) for one, window in part.windows.items())
+        self._latest.update(part.latest)
+        for window_id, emission in part.emissions.items():
+            self._emitted[window_id] = emission or self._current_emission(window_id)
+
+    def _read(self, chosen: Ints) -> None:
+        """Restore the windows of leaves."""
+        if len(chosen) and isinstance(self._windower, SessionLogic) and self.blocks is not None:
+            for leaf in self._leaves.take(chosen, self.blocks.take):
+                self._windower.add(leaf.windower)
+                self._restore(leaf)
+
+    def _read_due(self, watermark_us: int) -> None:
+        """Restore the windows of leaves that the watermark makes due."""
+        if self._leaves.next_us <= watermark_us:
+            self._read(self._leaves.due(watermark_us))
 
     @override
     def on_changed(self, before: str, moment: Moment) -> Iterable[tuple[int, Any]]:
         self._moment = moment
+        self._read_due(NEVER)  # The due times of leaves depend on the settings.
         if owes_updates(before, self._config.emit):
             for window_id in sorted(self._windows):
                 self._emit_result(window_id)
@@ -156,6 +178,7 @@ class WindowDriver(ClockedDriver[DriverState]):
             tuple(self._retained),
             dict(self._emitted),
             dict(self._latest),
+            self._leaves.content,
         )
 
     @override
@@ -205,6 +228,9 @@ class WindowDriver(ClockedDriver[DriverState]):
     def _enter(self, value: Any, timestamp_us: int, number: int, watermark_us: int) -> None:
         """Add a value to the windows that are open at a watermark."""
         self._close_passed(watermark_us)
+        if self._leaves and isinstance(self._windower, SessionLogic):
+            reach_us, preceding_us = self._windower.reach_us, self._windower.preceding_us
+            self._read(self._leaves.near(timestamp_us, reach_us, preceding_us(timestamp_us)))
         opened = self._windower.open_for(timestamp_us, watermark_us)
         for original, target in self._windower.merged():
             self._merge(original, target)
@@ -311,6 +337,7 @@ class WindowDriver(ClockedDriver[DriverState]):
             self._record_change(target, latest_us, logic.on_merge(merged))
 
     def _close_passed(self, watermark_us: int) -> bool:
+        self._read_due(watermark_us)
         if self._windower.next_close_us() > watermark_us:
             return False
         for metadata in self._windower.close_for(watermark_us):
@@ -376,6 +403,9 @@ class WindowDriver(ClockedDriver[DriverState]):
         hold_us = buffered_us - reach_us if buffered_us < NEVER else NEVER
         if not self._config.windower.closes_by_time:
             return hold_us
+        if self._leaves:
+            by_open = self._config.result_timestamp == "open"
+            hold_us = min(hold_us, self._leaves.hold_us(by_open=by_open))
         return min([hold_us, *map(self._result_us, self._windows)])
 
     def _result_us(self, window_id: int) -> int:
@@ -387,7 +417,7 @@ class WindowDriver(ClockedDriver[DriverState]):
 
     @override
     def _has_values(self) -> bool:
-        return bool(self._windows or self._buffer or self._retained)
+        return bool(self._windows or self._buffer or self._retained or self._leaves)
 
     @override
     def _has_state(self) -> bool:
@@ -395,7 +425,8 @@ class WindowDriver(ClockedDriver[DriverState]):
 
     @override
     def _next_us(self) -> int:
-        return min(self._windower.next_close_us(), self._buffer.next_us(), self._expires_us())
+        closing_us = min(self._windower.next_close_us(), self._leaves.next_us)
+        return min(closing_us, self._buffer.next_us(), self._expires_us())
 
 
 _timestamp_of = attrgetter("timestamp_us")

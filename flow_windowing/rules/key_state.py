@@ -19,10 +19,14 @@ import heapq
 import pickle
 from collections.abc import Callable
 from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from flow.columns.arrays import Ints
+from flow.errors import CheckpointError
 from flow.instants import NEVER
+from flow.keyed.state import MOVED, BlockReader, columns_in, kind_of
+from flow_windowing.rules.leaves import Leaf, Leaves, Load
 from flow_windowing.rules.metadata import WindowMetadata
 from flow_windowing.rules.window_logic import Arrival
 
@@ -237,6 +241,7 @@ class DriverState(NamedTuple):
         emissions: the last emission of each open window that may have to be retracted, by window
             id; ``None`` for the window's current result.
         latest: the greatest timestamp in each open window, by window id, if metadata carries it.
+        leaves: the directory of further open windows, which are in blocks, see `Leaves`.
     """
 
     clock: Any
@@ -248,6 +253,46 @@ class DriverState(NamedTuple):
     retained: tuple[RetainedValue, ...]
     emissions: dict[int, tuple[WindowMetadata, Any] | None]
     latest: dict[int, int]
+    leaves: bytes = b""
+
+    def whole(self, read: BlockReader, load: Load = pickle.loads) -> DriverState:
+        """Return the state with the windows of its leaves.
+
+        Args:
+            read: returns the blocks of given numbers.
+            load: reads the pickle in the bytes of a block.
+        """
+        if not self.leaves:
+            return self
+        parts: list[DriverState | Leaf] = [self, *Leaves(self.leaves).take(slice(None), read, load)]
+        sessions = chain.from_iterable(part.windower or () for part in parts)
+        return self._replace(
+            windower=sorted(sessions, key=itemgetter(1)),
+            windows={one: state for part in parts for one, state in part.windows.items()},
+            emissions={one: last for part in parts for one, last in part.emissions.items()},
+            latest={one: last_us for part in parts for one, last_us in part.latest.items()},
+            leaves=b"",
+        )
+
+
+def moved_snapshot(snapshot: bytes, blocks: dict[int, bytes]) -> bytes:
+    """Return a pickled `DriverState` with the blocks of its leaves, by number."""
+    return MOVED + pickle.dumps((snapshot, blocks), 5)
+
+
+def read_snapshot(content: bytes, load: Load = pickle.loads) -> Any:
+    """Return the snapshot of a key, which `moved_snapshot` may have extended.
+
+    Raises:
+        CheckpointError: when a block is missing.
+    """
+    if kind_of(content) != MOVED:
+        return load(content)
+    snapshot, blocks = columns_in(content, 2, "a key", load)
+    try:
+        return load(snapshot).whole(lambda numbers: [blocks[number] for number in numbers], load)
+    except KeyError as error:
+        raise CheckpointError("a block of its windows is missing") from error
 
 
 class IntervalState(NamedTuple):
@@ -278,4 +323,5 @@ def counts_of(state: DriverState | IntervalState) -> tuple[int, int]:
         return 0, values
     if state.waiting is not None:
         values += count_waiting(state.waiting)
-    return len(state.windows), values
+    leaves = Leaves(state.leaves).count if state.leaves else 0
+    return len(state.windows) + leaves, values

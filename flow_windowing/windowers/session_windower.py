@@ -86,7 +86,7 @@ class SessionWindower(GraceWindower[SessionState]):
     @override
     def build(self, state: SessionState | None) -> WindowerLogic[SessionState]:
         reach_us = self.gap_us if self.inclusive else self.gap_us - 1
-        return _SessionLogic(reach_us, self.grace_us or 0, state)
+        return SessionLogic(reach_us, self.grace_us or 0, state)
 
 
 @dataclass(slots=True)
@@ -103,24 +103,35 @@ class _Session:
         return WindowMetadata.of_us(self.window_id, self.first_us, self.last_us, self.merged_ids)
 
 
-class _SessionLogic(WindowerLogic[SessionState]):
+class SessionLogic(WindowerLogic[SessionState]):
     """The open sessions of one key, sorted by time.
 
-    Invariant: sessions are more than `_reach_us` apart, the greatest distance at which a value
+    Invariant: sessions are more than `reach_us` apart, the greatest distance at which a value
     joins a session. So a value joins at most two sessions, and sessions close in order.
     """
 
-    __slots__ = ("_by_id", "_closing_us", "_merged", "_reach_us", "_sessions")
+    __slots__ = ("_by_id", "_closing_us", "_merged", "_sessions", "reach_us")
 
     def __init__(self, reach_us: int, grace_us: int, state: SessionState | None) -> None:
-        self._reach_us = reach_us
+        self.reach_us = reach_us
         self._closing_us = reach_us + grace_us + 1
-        self._sessions = [
-            _Session(number, first_us, last_us, frozenset(merged))
-            for number, first_us, last_us, merged in state or ()
-        ]
-        self._by_id = {session.window_id: session for session in self._sessions}
+        self._sessions: list[_Session] = []
+        self._by_id: dict[int, _Session] = {}
         self._merged: list[tuple[int, int]] = []
+        self.add(state or [])
+
+    def add(self, state: SessionState) -> None:
+        """Add the sessions of a snapshot, of a span of time in which the key has no others."""
+        added = [_Session(one, first, last, frozenset(ids)) for one, first, last, ids in state]
+        if added:
+            at = bisect_right(self._sessions, added[0].first_us, key=attrgetter("first_us"))
+            self._sessions[at:at] = added
+        self._by_id.update((session.window_id, session) for session in added)
+
+    def preceding_us(self, timestamp_us: int) -> int:
+        """Return the greatest first timestamp of a session up to a timestamp, else `-NEVER`."""
+        after = bisect_right(self._sessions, timestamp_us, key=attrgetter("first_us"))
+        return self._sessions[after - 1].first_us if after else -NEVER
 
     @override
     def open_for(self, timestamp_us: int, watermark_us: int) -> AssignedWindows:
@@ -178,7 +189,7 @@ class _SessionLogic(WindowerLogic[SessionState]):
         return [
             session
             for session in self._sessions[max(after - 1, 0) : after + 1]
-            if session.first_us - self._reach_us <= timestamp_us <= session.last_us + self._reach_us
+            if session.first_us - self.reach_us <= timestamp_us <= session.last_us + self.reach_us
         ]
 
     def _open_new(self, timestamp_us: int, watermark_us: int) -> AssignedWindows:

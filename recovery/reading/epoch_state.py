@@ -21,6 +21,7 @@ from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.state import (
     IDS,
+    WHOLE_KEYS,
     WINDOWS,
     StateCounts,
     WholeKeys,
@@ -33,6 +34,8 @@ from flow_windowing.columnar.state.snapshots import (
     split_by_key,
 )
 from flow_windowing.deduplication.segments import IdSegment, snapshots_of_segment
+from flow_windowing.rules.key_state import DriverState, moved_snapshot, read_snapshot
+from flow_windowing.rules.leaves import Leaves
 from recovery.reading.checkpoint_reader import CheckpointReader
 from recovery.reading.file_problems import command, java_reason
 from recovery.reading.inert import load_inert
@@ -258,15 +261,28 @@ def _without_blocks(
 
 def _whole(content: bytes, blocks: dict[int, bytes]) -> bytes:
     """Return a segment without blocks; unchanged if it or a block is missing or damaged."""
-    if not blocks or kind_of(content) != WINDOWS:
+    if not blocks or kind_of(content) not in {WINDOWS, WHOLE_KEYS}:
         return content
     try:
+        if kind_of(content) == WHOLE_KEYS:
+            stored = WholeKeys.decode(content, "a segment", load_inert)
+            moved = [_with_blocks(snapshot, blocks) for snapshot in stored.snapshots]
+            return stored._replace(snapshots=moved).encode()
         columns = SegmentContent.decode(content, load_inert)
         return without_blocks(
             columns, lambda numbers: [*map(blocks.pop, numbers)], load_inert
         ).encode()
     except (*_UNREADABLE, CheckpointError, KeyError):
         return content  # Its reader names it.
+
+
+def _with_blocks(snapshot: bytes, blocks: dict[int, bytes]) -> bytes:
+    """Return the snapshot of a key with the blocks that it refers to."""
+    state = load_inert(snapshot)
+    if not isinstance(state, DriverState) or not state.leaves:
+        return snapshot
+    numbers = Leaves(state.leaves).blocks
+    return moved_snapshot(snapshot, {one: blocks.pop(one) for one in numbers if one in blocks})
 
 
 def shard_of_key(key: str, step_id: str, shards: int) -> int:
@@ -345,8 +361,11 @@ def load_snapshot(kept: KeySnapshot, step_id: str) -> Any:
             columns = SegmentContent.decode(kept.snapshot, load_inert)
             ((_, state, _),) = snapshots_of_content(columns, load_inert)
             return state
-        return load_inert(kept.snapshot)
-    except pickle.UnpicklingError as error:
+        state = read_snapshot(kept.snapshot, load_inert)
+        if isinstance(state, DriverState) and state.leaves:
+            raise CheckpointError("a block of its windows is missing")
+        return state
+    except (pickle.UnpicklingError, CheckpointError) as error:
         problem = f"the state of step {step_id!r}: key {kept.key!r} cannot be read: {error}"
         raise CheckpointError(problem) from error
 

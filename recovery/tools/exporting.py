@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +20,7 @@ from flow.instants import NEVER, from_us
 from flow.keyed.state import WINDOWS, held_watermark_us, kind_of
 from flow_windowing.columnar.state.segments import SegmentContent
 from flow_windowing.columnar.state.snapshots import snapshots_of_content
-from flow_windowing.rules.key_state import DriverState
+from flow_windowing.rules.key_state import DriverState, read_snapshot
 from recovery.reading.checkpoint_reader import open_checkpoint
 from recovery.reading.epoch_state import EpochState, TableState, TableValue, load_snapshot
 from recovery.reading.file_problems import PathLike
@@ -260,6 +259,6 @@ def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[st
 def _snapshot(content: bytes) -> Any:
     """Read a snapshot of a step that runs key by key, or of a columnar step."""
     if kind_of(content) != WINDOWS:
-        return pickle.loads(content)
+        return read_snapshot(content)
     ((_, state, _),) = snapshots_of_content(SegmentContent.decode(content))
     return state

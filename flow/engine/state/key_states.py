@@ -18,6 +18,7 @@ from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
 from flow.errors import RAISED, error_message, step_error
 from flow.instants import NEVER
+from flow.keyed.shard_logic import BlockHolder
 from flow.keyed.state import DueLimit, held_watermark_us
 from flow.keyed.step import LogicBuilder
 
@@ -115,16 +116,24 @@ class SegmentedStates(StoredState, KeyStates):
         logic = self._builder(pickle.loads(kept[0]))
         if logic is None:  # The caller would treat the key as one without state.
             raise TypeError("the builder returned None")
+        return self._with_blocks(logic)
+
+    def _with_blocks(self, logic: Any) -> Any:
+        if isinstance(logic, BlockHolder):
+            logic.blocks = self._blocks
         return logic
 
     def snapshot(self, key: str) -> Any | None:
         """Return the snapshot of a key, ``None`` when it has no state."""
         self.prepare([key])
         kept = self._segment_of_key[key].kept.get(key)
-        return None if kept is None else pickle.loads(kept[0])
+        snapshot = None if kept is None else pickle.loads(kept[0])
+        if snapshot is not None and isinstance(self._builder, LogicBuilder):
+            snapshot = self._builder.whole(snapshot, self._blocks.take)
+        return snapshot
 
     def put(self, key: str, logic: Any, due_us: int) -> None:
-        state = logic.snapshot()
+        state = self._with_blocks(logic).snapshot()
         snapshot = self._pickled(key, state)
         segment = self._segment_of_key[key]
         before = segment.kept.get(key)
@@ -193,8 +202,9 @@ class SegmentedStates(StoredState, KeyStates):
         if isinstance(builder, LogicBuilder):
             snapshots_in = partial(builder.snapshots_in, take=self._blocks.take)
         for number, content in zip(missing, contents, strict=True):
+            known = len(self._blocks.changes)
             segment = Segment.decode(content, self._step_id, snapshots_in, self._counter)
-            segment.changed |= bool(self._blocks.changes)  # Snapshots of keys have no blocks.
+            segment.changed |= len(self._blocks.changes) > known  # Its blocks have been read.
             self._loaded[number] = segment
             if self.holding and (self._is_new_to_holds or len(segment.holds) < len(segment.kept)):
                 self._determine_holds(segment)

@@ -18,6 +18,7 @@ from flow.engine.packets.shards import hash_keys, segment_of, segments_for
 from flow.engine.state.step_state import Header
 from flow.instants import NEVER
 from flow.keyed.state import (
+    MOVED,
     WINDOWS,
     StateCounter,
     StateCounts,
@@ -140,9 +141,10 @@ def _of_key(snapshot: bytes, snapshots_in: SnapshotsIn) -> bytes:
     """Return the pickled snapshot of a key.
 
     A checkpoint that was moved to another layout has, in the place of the pickle, a segment of a
-    `ShardLogic` with the one key: the move copies state without unpickling it.
+    `ShardLogic` with the one key, or the pickle with its blocks: the move copies state without
+    unpickling it.
     """
-    if kind_of(snapshot) != WINDOWS:
+    if kind_of(snapshot) not in {WINDOWS, MOVED}:
         return snapshot
     ((_, state, _),) = snapshots_in(snapshot)
     return pickle.dumps(state, 5)

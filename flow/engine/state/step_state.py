@@ -193,7 +193,9 @@ class StoredBlocks:
 
     def take(self, numbers: Sequence[int]) -> list[bytes]:
         stored = self._store.read_segments(self._step_id, numbers)
-        contents = [content for content in stored if content is not None]
+        # Blocks that were added in this epoch are not in the store yet.
+        found = [self.changes.get(one) or old for one, old in zip(numbers, stored, strict=True)]
+        contents = [content for content in found if content is not None]
         if len(contents) < len(numbers):
             raise CheckpointError(
                 f"the state of step {self._step_id!r} lacks one of the blocks {list(numbers)}: "

@@ -11,6 +11,7 @@ import numpy as np
 
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
+from flow.keyed.shard_logic import BlockStore
 from flow.keyed.state import (
     WINDOWS,
     StateCounts,
@@ -38,6 +39,7 @@ from flow_windowing.rules.key_state import (
     IntervalState,
     Waiting,
     WaitQueue,
+    read_snapshot,
     unpack_list,
 )
 
@@ -196,7 +198,9 @@ def snapshots_of_content(
         begin, first_value = end, last_value
 
 
-def read_segment(form: StateForm, content: bytes) -> Iterator[SegmentContent]:
+def read_segment(
+    form: StateForm, content: bytes, blocks: BlockStore | None
+) -> Iterator[SegmentContent]:
     """Yield the content of a segment; a segment that was written key by key has several."""
     if kind_of(content) == WINDOWS:
         yield SegmentContent.decode(content)
@@ -206,7 +210,9 @@ def read_segment(form: StateForm, content: bytes) -> Iterator[SegmentContent]:
     pickled = [at for at, snapshot in enumerate(snapshots) if kind_of(snapshot) != WINDOWS]
     yield from (SegmentContent.decode(one) for one in snapshots if kind_of(one) == WINDOWS)
     if pickled:
-        states = [pickle.loads(snapshots[at]) for at in pickled]
+        states = [read_snapshot(snapshots[at]) for at in pickled]
+        if blocks is not None and isinstance(states[0], DriverState):
+            states = [state.whole(blocks.take) for state in states]
         yield content_of_snapshots(form, [keys[at] for at in pickled], states, due_us[pickled])
 
 

@@ -111,7 +111,7 @@ class ClockedShard(ShardLogic):
 
     @override
     def load(self, content: bytes) -> int:
-        parts = list(read_segment(self._form, content))
+        parts = list(read_segment(self._form, content, self.blocks))
         self._loaded += parts
         return sum(part.key_count for part in parts)
 

@@ -19,7 +19,7 @@ from flow.engine.state.step_state import Header
 from flow.engine.state.store import seed_files, seeds_in
 from flow.keyed.step import Stateful
 from flow.testing import ABORT, EOF, TestDriver, TestingSink, TestingSource, key_by_key
-from recovery import verify
+from recovery import inspect, verify
 from recovery.tools.layouts import rescale
 from tests.recovery.checkpoints import Prepared, identity_of, run_flow
 
@@ -97,7 +97,8 @@ def make_stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_values_in_blocks_move_to_another_layout(tmp_path: Path) -> None:
-    """Values that wait, of an ordered step, and values in lists of windows, of one that is not."""
+    """Values that wait, of an ordered step, values in lists of windows, of one that is not, and
+    sessions under a trigger."""
     waiting = [("key", number * 7919 % 5_000) for number in range(5_000)]
     flow, received = Dataflow("blocks"), {"ordered": list[Any](), "unordered": list[Any]()}
     source = TestingSource([*waiting, EOF(), ("key", 5_000)], batch_size=1_000)
@@ -106,13 +107,20 @@ def test_values_in_blocks_move_to_another_layout(tmp_path: Path) -> None:
     for name, items in received.items():
         out = win.collect_window(name, up, clock, hours, ordered=name == "ordered")
         op.output(f"{name}_out", out.down, TestingSink(items))
+    sessions, panes = win.SessionWindower("500ms"), list[Any]()
+    trigger = win.Early(count=2)
+    out = win.collect_window("sessions", up, clock, sessions, ordered=False, emit=trigger)
+    op.output("sessions_out", out.down, TestingSink(panes))
     run_flow(tmp_path / "checkpoint", flow)
     assert list(verify(tmp_path / "checkpoint")) == []
+    (kept,) = inspect(tmp_path / "checkpoint", "sessions").keys
+    assert len(kept.state["windows"]) == 5_000
     rescale(tmp_path / "checkpoint", shards=3)
     run_flow(tmp_path / "checkpoint", flow, drain=True, shards=3)
     for name, items in received.items():
         found = [values if name == "ordered" else sorted(values) for _, (_, values) in items]
         assert found == [list(range(3_600)), list(range(3_600, 5_001))], name
+    assert sorted(values for _, (_, values) in panes) == [[number] for number in range(5_001)]
 
 
 @pytest.mark.parametrize(
