@@ -292,7 +292,7 @@ def run_configured(
     if not is_batch:
         check_streaming()
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
-    with _page(config, plan, is_batch) as page:
+    with _page(config, plan, is_batch=is_batch, is_on_server=is_on_server) as page:
         session = session_for(plan, effective, spark, active)
         check_session(session)
         on_start()
@@ -316,7 +316,9 @@ def run_configured(
 
 
 @contextlib.contextmanager
-def _page(config: FlowConfig, plan: Plan, is_batch: bool) -> Iterator[LivePage | None]:
+def _page(
+    config: FlowConfig, plan: Plan, *, is_batch: bool, is_on_server: bool
+) -> Iterator[LivePage | None]:
     """Yield the run's live page; ``None`` without `web`."""
     if config.web is None:
         yield None
@@ -326,7 +328,8 @@ def _page(config: FlowConfig, plan: Plan, is_batch: bool) -> Iterator[LivePage |
     is_interval = config.trigger not in (None, "available")
     seconds = duration_us(config.trigger or "0s", "trigger") / 1e6 if is_interval else None
     engine = "batch" if is_batch else "streaming"
-    with live_page(config.web, plan, engine, seconds, config.web_values) as page:
+    checkpoint = config.recovery.path if is_on_server and config.recovery else None
+    with live_page(config.web, plan, engine, seconds, config.web_values, checkpoint) as page:
         yield page
 
 

@@ -127,8 +127,16 @@ class ViewSink(Sink[Any]):
 
     @property
     def file(self) -> str | None:
-        """The path of the view's file, once a run in this process has opened it."""
+        """The path of the view's file, once it is opened or located in this process."""
         return self._open.file or None
+
+    def locate(self, checkpoint: str) -> None:
+        """Set the path of the file, which another process opens.
+
+        Args:
+            checkpoint: the directory of the run's checkpoint.
+        """
+        self._open.file = beside(checkpoint) if self.path is None else os.path.abspath(self.path)
 
     def kept(self) -> Keep:
         """Return the windows to keep.

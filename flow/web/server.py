@@ -210,6 +210,7 @@ def live_page(
     engine: str,
     trigger_seconds: float | None = None,
     shows_values: bool = False,
+    checkpoint: str | None = None,
 ) -> Iterator[LivePage]:
     """Serve the page of a run while the block runs; an error of the block is the run's.
 
@@ -219,6 +220,7 @@ def live_page(
         engine: the name of the engine.
         trigger_seconds: the trigger's interval; ``None`` without one.
         shows_values: True if the page shows keys and values.
+        checkpoint: the directory of the run's checkpoint, if another process opens the views.
 
     Raises:
         FlowBuildError: if the address cannot be used.
@@ -227,7 +229,11 @@ def live_page(
     hub = Hub(recorder.status)
     inside = Inside(shows_values)
     access = Access.to(web_address(address))
-    server = PageServer(access, hub, view_sinks(plan), inside)
+    views = view_sinks(plan)
+    if checkpoint is not None:
+        for sink in views.values():
+            sink.locate(checkpoint)
+    server = PageServer(access, hub, views, inside)
     about = "" if access.token is None else f" ({TOKEN_VARIABLE} sets the token)"
     logger.info("live page: %s%s", server.url, about)
     page = LivePage(recorder, hub, inside)

@@ -18,9 +18,10 @@ import flow_windowing as win
 from flow import Dataflow, EpochReport, Summary, run
 from flow.engine.epoch.summary import WatermarkLag
 from flow.engine.spark.epochs import PHASES
+from flow.engine.spark.session.session_settings import is_remote
 from flow.errors import FlowBuildError
 from flow.testing import TestingSink, TestingSource
-from flow.views import ViewSink
+from flow.views import ViewSink, open
 from recovery import RecoveryConfig
 
 pytestmark = pytest.mark.spark
@@ -82,13 +83,21 @@ class Watcher:
         self.metrics = ""
         self.paths = paths
         self.answers: list[Any] = []
+        self._events: Any = None
 
     def __call__(self, report: EpochReport) -> None:
+        self._events = self._events or urlopen(f"http://{self.address}/events")
         self.reports.append(report)
         self.flow = json.loads(get(self.address, "/api/flow"))
         self.metrics = get(self.address, "/metrics")
         if report.epoch:
             self.answers = [json.loads(get(self.address, path)) for path in self.paths]
+
+    def last_event(self) -> Any:
+        """Return the last status that the page sent, after the end of the run."""
+        with self._events as stream:
+            *_, last = (line for line in stream if line.startswith(b"data: "))
+        return json.loads(last.removeprefix(b"data: "))
 
 
 def assert_agree(watcher: Watcher, summary: Summary) -> None:
@@ -110,6 +119,7 @@ def assert_agree(watcher: Watcher, summary: Summary) -> None:
 
 #   b: 20 | 4, 95 | 96, 97, wait 10 s: 4 is behind the watermark, 10
 #   a: 80
+@pytest.mark.connect
 def test_a_stream_s_page_has_the_numbers_of_its_summary_and_the_insides_of_steps(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -127,7 +137,8 @@ def test_a_stream_s_page_has_the_numbers_of_its_summary_and_the_insides_of_steps
     op.output("last", visits, ViewSink())
     address = free_address()
     late = [f"/api/late?step={step_id}" for step_id in ("minutes", "lists")]
-    watcher = Watcher(address, *late, "/api/state?step=minutes&key=b", "/view/last/b")
+    state = () if is_remote(spark) else ("/api/state?step=minutes&key=b",)
+    watcher = Watcher(address, *late, "/view/last/b", *state)
     summary = run(
         flow,
         spark=spark,
@@ -154,17 +165,22 @@ def test_a_stream_s_page_has_the_numbers_of_its_summary_and_the_insides_of_steps
     assert all(size > 1 << 20 for report in watcher.reports for size in report.workers.values())
     assert watcher.reports[0].workers
 
-    *of_steps, state, view = watcher.answers
+    end = watcher.last_event()
+    assert (end["state"], end["epochs"]) == ("ended", summary.epochs)
+
+    *of_steps, view = watcher.answers[: len(late) + 1]
     assert view["epoch"] == watcher.reports[-1].epoch
     assert view["entry"]["value"] == ["b", 97]
+    assert open(tmp_path / "checkpoint")["last"].get("b").value == ["b", 97]
     for (value,) in (answer["late"] for answer in of_steps):
         assert (value["key"], value["value"], value["reason"]) == ("b", "('b', 4)", "late")
         assert (value["timestamp"], value["watermark"]) == (4.0, 10.0)
         assert value["windows"] == [{"id": 0, "open": 0.0, "close": 60.0}]
-    (of_key,) = state["keys"]
-    (window,) = of_key["state"]["windows"]
-    assert (of_key["key"], window["value"]) == ("b", {"n": 3, "mean": 96.0})
-    assert window["open"] == "1970-01-01T00:01:00Z"
+    for answer in watcher.answers[len(late) + 1 :]:
+        (of_key,) = answer["keys"]
+        (window,) = of_key["state"]["windows"]
+        assert (of_key["key"], window["value"]) == ("b", {"n": 3, "mean": 96.0})
+        assert window["open"] == "1970-01-01T00:01:00Z"
 
 
 def test_a_batch_s_page_and_metrics_agree_with_its_summary(spark: SparkSession) -> None:
@@ -177,6 +193,7 @@ def test_a_batch_s_page_and_metrics_agree_with_its_summary(spark: SparkSession) 
     (report,) = watcher.reports
     assert ("waiting", *report.phases) == PHASES
     assert all(seconds >= 0 for seconds in report.phases.values())
+    assert watcher.last_event()["state"] == "ended"
     with pytest.raises(OSError, match="refused"):
         get(address, "/")
 
