@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -43,12 +44,12 @@ class ShippedPlan:
     """A pickled plan, with the search path that a worker needs to load it.
 
     Attributes:
-        plan_id: the plan's id.
+        pickle_id: id of this pickle, of which a plan may have several.
         content: the pickled plan, with functions and classes of the main script by value.
         search_path: `sys.path` of the driver, which workers append to theirs.
     """
 
-    plan_id: str
+    pickle_id: str
     content: bytes
     search_path: tuple[str, ...]
 
@@ -67,11 +68,11 @@ class ShippedPlan:
                 f"flow {plan.flow_id!r} cannot be sent to workers: {error_message(error)}: make "
                 "values that cannot be pickled inside the functions that use them"
             ) from error
-        return cls(plan.plan_id, content, tuple(path for path in sys.path if path))
+        return cls(uuid.uuid4().hex, content, tuple(path for path in sys.path if path))
 
     def plan(self) -> Plan:
         """Return the plan, loaded at most once in a worker's process."""
-        plan = _loaded_plans.get(self.plan_id)
+        plan = _loaded_plans.get(self.pickle_id)
         if plan is None:
             sys.path.extend(path for path in self.search_path if path not in sys.path)
             collect_seldom()
@@ -79,7 +80,7 @@ class ShippedPlan:
             vars(sys.modules["__main__"]).update(classes)  # Pickle looks for them there.
             while len(_loaded_plans) >= _MAX_LOADED_PLANS:
                 del _loaded_plans[next(iter(_loaded_plans))]
-            _loaded_plans[self.plan_id] = plan
+            _loaded_plans[self.pickle_id] = plan
         return plan
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -14,6 +15,7 @@ from flow import Dataflow
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.spark.shipping import ShippedPlan
 from flow.testing import TestingSink, TestingSource
+from tests.support.one_stream import a_flow, as_read
 
 SCRIPT = """
 from dataclasses import dataclass
@@ -79,3 +81,12 @@ def test_objects_of_the_main_script_come_back(monkeypatch: pytest.MonkeyPatch) -
     worker = subprocess.run(command, input=shipped, stdout=subprocess.PIPE, check=True)
     assert pickle.loads(worker.stdout) == main.made(None)
     assert not hasattr(main.Slots(1), "__dict__")
+
+
+def test_a_process_loads_each_pickle_of_a_plan() -> None:
+    """As over Spark Connect: a task that opens the checkpoint has the plan before it fits that."""
+    plan = compile_flow(a_flow(as_read))
+    fitted = replace(plan, dropped=("gone",))
+    first, second = ShippedPlan.pack(plan), ShippedPlan.pack(fitted)
+    assert [first.plan().dropped, second.plan().dropped] == [(), ("gone",)]
+    assert second.plan() is second.plan()
