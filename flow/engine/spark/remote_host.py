@@ -252,7 +252,7 @@ class OutputsHost:
             self._check,
             self._commit,
             self._timer,
-            checkpoint.context(run.settings.kept_epochs),
+            checkpoint.context(run.settings.kept_epochs) if run.settings.recovery else None,
             self._shown.append,
             self._keep,
         )

@@ -1,0 +1,124 @@
+"""The run host over Spark Connect, without Spark: its planner, and its copies of sinks."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flow.operators as op
+from flow import Dataflow, SinkError
+from flow.connectors.kafka import KafkaSink
+from flow.connectors.sink import Sink
+from flow.connectors.sql import PostgresSink
+from flow.engine.checkpoint.storage import LocalStorage
+from flow.engine.feed.offsets import EpochOffset
+from flow.engine.plan.compiler import compile_flow
+from flow.engine.spark.remote_host import OutputsHost, PlannerHost, RemoteRun, opened
+from flow.engine.spark.remote_streaming import RemoteStreamingRun, ServerCalls
+from flow.engine.spark.run_files import RunFiles
+from flow.engine.spark.run_host import StreamingSettings
+from flow.engine.spark.shipping import ShippedPlan
+from flow.engine.steps.outputs import sink_of
+from flow.testing import TestingSink, TestingSource
+from flow.views import ViewSink
+from recovery import RecoveryConfig
+
+HOUR_US = 3_600_000_000
+SECRET = "s3cr3t-s3cr3t"
+
+
+@pytest.fixture(autouse=True)
+def _log_of_this_process() -> Iterator[None]:
+    """Give this process its log back, which a host keeps for programs."""
+    logger = logging.getLogger("flow")
+    before = logger.handlers[:], logger.propagate
+    yield
+    logger.handlers[:], logger.propagate = before
+
+
+def run_of(root: Path, *sinks: Sink[Any], waits: bool = True, **settings: Any) -> RemoteRun:
+    """Prepare a run as its program does, in this process."""
+    flow = Dataflow("numbers")
+    numbers = op.input("in", flow, TestingSource([("a", 1), ("a", 2)], batch_size=1))
+    for number, sink in enumerate(sinks or (TestingSink([]),)):
+        op.output(f"out_{number}", numbers, sink)
+    chosen = StreamingSettings(**{"recovery": RecoveryConfig(root), **settings})
+    plan = compile_flow(flow)
+    identity, resuming, _ = opened(str(root), ShippedPlan.pack(plan), chosen, 2, "4.3.0")
+    program = RemoteStreamingRun(plan, None, chosen)
+    run = program._prepared(ServerCalls(None, here=True), str(root), identity, resuming, 2)
+    return pickle.loads(pickle.dumps(replace(run, waits=waits)))
+
+
+def files_of(run: RemoteRun) -> RunFiles:
+    return RunFiles(LocalStorage(run.root), run.token)
+
+
+def next_offset(planner: PlannerHost, after: Any) -> tuple[Any, float]:
+    """Return the offset that a planner answers, and the seconds that it took."""
+    start = time.monotonic()
+    return planner.answer({"after": after})["offset"], time.monotonic() - start
+
+
+def test_the_planner_waits_for_the_interval_between_epochs(tmp_path: Path) -> None:
+    planner = PlannerHost(run_of(tmp_path, interval_us=400_000))
+    first, _ = next_offset(planner, EpochOffset().to_json())
+    second, seconds = next_offset(planner, first)
+    assert second != first
+    assert 0.3 < seconds < 5
+
+
+def test_a_request_to_stop_ends_the_wait_for_an_interval(tmp_path: Path) -> None:
+    run = run_of(tmp_path, interval_us=HOUR_US)
+    planner = PlannerHost(run)
+    first, _ = next_offset(planner, EpochOffset().to_json())
+    files_of(run).ask_to_stop()
+    assert next_offset(planner, first)[0] == first
+    end = files_of(run).read_end()
+    assert end is not None
+    assert end.summary is not None
+    assert end.summary.stopped
+
+
+def test_the_planner_leaves_intervals_to_a_spark_that_asks_again(tmp_path: Path) -> None:
+    planner = PlannerHost(run_of(tmp_path, interval_us=HOUR_US, waits=False))
+    first, _ = next_offset(planner, EpochOffset().to_json())
+    assert next_offset(planner, first)[0] != first
+
+
+def test_outputs_have_the_checkpoint_of_a_run_with_recovery_alone(tmp_path: Path) -> None:
+    OutputsHost(run_of(tmp_path / "kept", ViewSink()))._open().close()
+    with pytest.raises(SinkError, match="a view is beside the checkpoint, and this run has none"):
+        OutputsHost(run_of(tmp_path / "scratch", ViewSink(), recovery=None))._open()
+
+
+def test_secrets_reach_the_sinks_of_the_server_and_no_file(tmp_path: Path) -> None:
+    """The database refuses the connection: its error, and all that a run writes, has no secret."""
+    dsn = f"postgresql://ann:{SECRET}@127.0.0.1:1/sales"
+    properties = {"sasl.password": SECRET}
+    sinks = PostgresSink(dsn, "hours"), KafkaSink("127.0.0.1:1", "hours", properties=properties)
+    run = run_of(tmp_path, *sinks)
+    of_database, of_topic = (sink_of(run.plan, edge) for edge in run.plan.outputs)
+    assert isinstance(of_database, PostgresSink)
+    assert isinstance(of_topic, KafkaSink)
+    assert (of_database.dsn, of_topic.properties) == (dsn, properties)
+    assert SECRET.encode() not in ShippedPlan.pack(run.plan.for_workers()).content
+
+    planner = PlannerHost(run)
+    next_offset(planner, EpochOffset().to_json())
+    logging.getLogger("flow").warning("sinks: %r", sinks)
+    with pytest.raises(SinkError, match="out_0"):
+        OutputsHost(run).write(None, 0)  # type: ignore[arg-type]
+    end = files_of(run).read_end()
+    assert end is not None
+    assert end.failure is not None
+    contents = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(end.failure in content for content in contents)
+    assert not any(SECRET.encode() in content for content in contents)
