@@ -38,7 +38,7 @@ from flow.engine.feed.run_tables import table_files
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.epochs import commit_outputs, left_out, program_edges
 from flow.engine.spark.flow_query import FlowQuery
-from flow.engine.spark.input_frames import keep_static_frames
+from flow.engine.spark.input_frames import frames_of, keep_static_frames
 from flow.engine.spark.remote_host import (
     OutputsHost,
     PlannerHost,
@@ -406,7 +406,9 @@ def check_no_frames(plan: Plan) -> None:
     Raises:
         FlowBuildError: when a streaming data frame is an input.
     """
-    for step_id in plan.frames:
+    for step_id, frame in frames_of(plan).items():
+        if not frame.isStreaming:
+            continue  # The run reads a static data frame from files.
         raise FlowBuildError(
             f"step {step_id!r}: a streaming data frame needs Spark's JVM in reach, to see if it "
             "keeps state of its own, and Spark Connect has none: read the data with a source of "

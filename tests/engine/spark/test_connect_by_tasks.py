@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import CheckpointError, Dataflow, FlowError, StopFlag, attach, run
+from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.source import PartitionedSource
 from flow.engine.checkpoint.storage import LocalStorage
 from flow.testing import TestingSink, TestingSource
@@ -31,7 +32,7 @@ def unreachable(self, root):
 
 
 LocalStorage.__init__ = unreachable
-SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 
 
 class Ticks(PartitionedSource):
@@ -81,6 +82,12 @@ show("epochs", [epochs, summary.epochs, summary.count("in", "out")])
 show("attached", attach(whole, kept("whole")).epochs)
 attempt("none", lambda: attach(whole, kept("none")))
 
+rows, framed = [], Dataflow("framed")
+frame = DataFrameSource(spark.createDataFrame([("a", 1), ("b", 2)], "key string, n int"))
+op.output("out", op.input("in", framed, frame), TestingSink(rows))
+run(framed, recovery=kept("framed"))
+show("framed", sorted(row["n"] for row in rows))
+
 failing = inverses("failed", TestingSource([0, -1]), [])
 attempt("failed", lambda: run(failing, recovery=kept("failed")))
 
@@ -108,6 +115,7 @@ def test_results_and_reports_of_a_run_reach_its_program_by_tasks(printed: dict[s
     numbers, epochs, count = printed["epochs"]
     assert (numbers, count) == ([*range(epochs)], 4)
     assert printed["attached"] == epochs
+    assert printed["framed"] == [1, 2]
 
 
 def test_the_error_of_a_run_reaches_its_program_by_tasks(printed: dict[str, Json]) -> None:
