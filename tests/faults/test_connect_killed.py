@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from flow import Summary, attach
-from recovery import RecoveryConfig
+from recovery import RecoveryConfig, rewind
 from tests.faults.conftest import Watch
 from tests.faults.flows import FLOWS
 from tests.faults.striking import Whom
@@ -95,6 +96,22 @@ def test_a_classic_run_continues_one_over_connect_that_lost_a_worker(
     assert child.process.wait(250) == 1
     assert "a Python worker was killed or crashed" in child.output
     assert_unharmed()
+
+
+def test_a_run_over_connect_that_was_rewound_goes_on_over_connect(
+    shop: Shop,
+    server: ConnectServer,
+    watched: Watch,
+    assert_unharmed: Callable[..., None],
+    spark: SparkSession,
+) -> None:
+    watched(shop.start("--remote", server.url)).finish()
+    last = shop.logged("commits")
+    assert rewind(shop.checkpoint, EPOCH, yes=True, spark=spark).undone[-1] == last
+    assert max(shop.epochs("commits")) == EPOCH
+    watched(shop.start("--remote", server.url)).finish()
+    assert shop.logged("commits") == last
+    assert_unharmed(is_over=True)
 
 
 def test_a_run_over_connect_continues_a_classic_one_that_was_killed(
