@@ -39,6 +39,8 @@ class EOF:
 class ABORT:
     """A mark among a `TestingSource`'s items: the run fails here once, as if it were killed.
 
+    A checkpoint records the places of its marks that a run has failed at.
+
     The epoch of the items before the mark is not committed: the next run replays that epoch. It has
     no items if the mark is the first, or follows an `EOF` or an `Advance`.
     """
@@ -80,7 +82,7 @@ class TestingSource(Source[X]):
 
     @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
-        return _TestingPlanner(self.items, self.batch_size)
+        return _TestingPlanner(self.items, self.batch_size, log)
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:
@@ -91,8 +93,9 @@ class TestingSource(Source[X]):
 class _TestingPlanner(Planner):
     """Planner of a `TestingSource`; an offset is the index of the next item."""
 
-    def __init__(self, items: Sequence[Any], batch_size: int) -> None:
+    def __init__(self, items: Sequence[Any], batch_size: int, log: SourceLog) -> None:
         self._items = items
+        self._log = log
         self._batch_size = batch_size
         self._ended = False
 
@@ -117,8 +120,10 @@ class _TestingPlanner(Planner):
                 self._ended = True
                 break
             elif isinstance(item, ABORT):
-                if not item.fired:
+                # Over Spark Connect, the mark is a copy of each run.
+                if not item.fired and end not in self._log.entries():
                     item.fired = True
+                    self._log.append(end)
                     return Slice(end, [Split([first, end])], advance_us, True, self._behind(end))
             else:
                 count += 1
