@@ -225,8 +225,9 @@ class JsonLinesSource(LineSource[Any]):
 
     A line is bad if it is not UTF-8, not JSON, or not an object that fits the schema. Types are not
     converted, except that a whole number fits a float. Times and dates are ISO 8601 text, with an
-    offset if the type of the column has a time zone, and without an offset otherwise. Blank lines
-    are skipped.
+    offset if the type of the column has a time zone, and without an offset otherwise. An object
+    that has the field of a column twice is bad too; without a schema, the last value counts, as in
+    Python. Blank lines are skipped.
 
     Args:
         path: a file, a directory, a glob or a URI, or a list of these. See `TextSource`, also for

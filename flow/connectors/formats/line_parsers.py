@@ -6,6 +6,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -159,6 +160,7 @@ class JsonColumnParser(LineParser):
         self._as_read = pa.schema([(field.name, type_as_read(field.type)) for field in schema])
         wide = [(field.name, with_leaves(field.type, _widened)) for field in self._as_read]
         self._widened = pa.schema(wide)
+        self._large = _large_number(self._as_read)
 
     @override
     def parse(self, data: bytes, count: int | None = None) -> ParsedItems | None:
@@ -169,7 +171,7 @@ class JsonColumnParser(LineParser):
             return []
         try:
             table = _read_json(data, self._as_read).cast(self._schema)
-            if self._has_other_infinities(data, table):
+            if self._has_other_infinities(data, table) or self._has_overflow(data):
                 return None
         except (pa.ArrowException, ValueError):
             return None
@@ -180,6 +182,14 @@ class JsonColumnParser(LineParser):
         count = 0 if self._widened == self._as_read else _infinities(table.to_struct_array())
         return count > 0 and count > _infinities(_read_json(data, self._widened).to_struct_array())
 
+    def _has_overflow(self, data: bytes) -> bool:
+        """Return True if Arrow has read a decimal without its high bits."""
+        if self._large is None or not self._large.search(data):
+            return False
+        lines = (line for line in data.decode().split("\n") if line.strip(_BLANK))
+        objects = (json.loads(line, parse_float=Decimal) for line in lines)
+        return any(_overflows(pa.struct(list(self._as_read)), value) for value in objects)
+
     @override
     def reason(self, line: bytes) -> str:
         problem = _json_problem(line)
@@ -188,9 +198,12 @@ class JsonColumnParser(LineParser):
         value = json.loads(line.decode())
         if not isinstance(value, dict):
             return f"a JSON object is needed, got {type(value).__name__}"
+        names = [name for name, _ in json.loads(line.decode(), object_pairs_hook=list)]
         for field in self._schema:
             parser = JsonColumnParser(pa.schema([field]))
             if parser.parse(line + b"\n") is None:
+                if names.count(field.name) > 1:
+                    return f"the object has field {field.name!r} {names.count(field.name)} times"
                 got = shorten(value[field.name]) if field.name in value else "missing"
                 return f"field {field.name!r} does not fit {field.type}: {got}"
         return "does not fit the schema"
@@ -224,6 +237,29 @@ def _read_json(data: bytes, schema: pa.Schema) -> Any:
             explicit_schema=schema, unexpected_field_behavior="ignore"
         ),
     )
+
+
+def _large_number(schema: pa.Schema) -> re.Pattern[bytes] | None:
+    """Return a pattern in each decimal that is too large for Arrow; ``None`` without decimals."""
+    types = " ".join(str(field.type) for field in schema)
+    scales = [int(scale) for scale in re.findall(r"decimal256\(76, (-?[0-9]+)\)", types)]
+    return re.compile(rb"[0-9]{%d}|[0-9][eE]" % max(1, 77 - max(scales))) if scales else None
+
+
+def _overflows(kind: Any, value: Any) -> bool:
+    """Return True if a decimal in a JSON value has more than 256 bits in a column of a type.
+
+    Arrow checks the digits of the value, adds those up to the scale, and drops the high bits.
+    """
+    if value is None:
+        return False
+    if pa.types.is_struct(kind):
+        return any(_overflows(field.type, value.get(field.name)) for field in kind)
+    if pa.types.is_list(kind):
+        return any(_overflows(kind.value_type, one) for one in value)
+    if not pa.types.is_decimal(kind):
+        return False
+    return Decimal(value).copy_abs() >= Decimal((0, (1,), 76 - kind.scale))
 
 
 def _widened(leaf: Any) -> Any:

@@ -376,6 +376,20 @@ def test_json_text_becomes_times_of_the_schema(tmp_path: Path) -> None:
         ),
         ('{"a": 1704067200}', WIDE, "field 'a' does not fit decimal128(38, 30): 1704067200"),
         ('{"a": "1704067200"}', WIDE, "field 'a' does not fit decimal128(38, 30): '1704067200'"),
+        # 100 times the number has more than 256 bits.
+        (
+            '{"a": 119' + "0" * 73 + "}",
+            pa.decimal256(76, 2),
+            "field 'a' does not fit decimal256(76, 2): 119000000000000000...0000000000000000000",
+        ),
+        (
+            f'{{"a": [{{"b": "1.5"}}, {{"b": "-{2**256 // 10**40 + 7}"}}]}}',
+            pa.list_(pa.struct([("b", pa.decimal256(76, 40))])),
+            "field 'a' does not fit list<item: struct<b: decimal256(76, 40)>>: "
+            f"[{{'b': '1.5'}}, {{'b': '-{2**256 // 10**40 + 7}'}}]",
+        ),
+        ('{"a": 12}', pa.decimal256(76, 76), "field 'a' does not fit decimal256(76, 76): 12"),
+        ('{"a": 1, "b": 2, "a": 1}', pa.int64(), "the object has field 'a' 2 times"),
         ('{"a": 3.5e38}', pa.float32(), "field 'a' does not fit float: 3.5e+38"),
         (
             '{"a": [{"b": 0.5}, {"b": 3.5e38}]}',
@@ -396,6 +410,19 @@ def test_json_not_of_the_schema_is_bad(tmp_path: Path, line: str, kind: Any, rea
     path = write(tmp_path / "a.jsonl", line.encode(errors="surrogateescape"))
     bad = only_bad(JsonLinesSource(path, schema={"a": kind}))
     assert (bad.where, bad.reason) == (f"{path}, line 1", reason)
+
+
+def test_json_decimals_with_many_digits_are_exact(tmp_path: Path) -> None:
+    numbers = ["9" * 74, "-" + "9" * 74 + ".99", "1e73", "12.5E-1", "0"]
+    lines = "".join(f'{{"a": {number}, "b": "{"8" * 90}"}}\n' for number in numbers)
+    path = write(tmp_path / "a.jsonl", lines.encode())
+    found = run(JsonLinesSource(path, schema={"a": pa.decimal256(76, 2)})).items
+    assert [record["a"] for record in found] == [Decimal(number) for number in numbers]
+
+
+def test_a_json_object_without_a_schema_has_the_last_of_fields_of_one_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", b'{"a": 1, "b": 2, "a": 3}\n')
+    assert run(JsonLinesSource(path)).items == [{"a": 3, "b": 2}]
 
 
 def test_json_numbers_and_infinities_fit_narrow_columns(tmp_path: Path) -> None:
