@@ -410,7 +410,7 @@ class TableSink(Sink[Any]):
         @functools.cache
         def statement(change: Change, columns: tuple[str, ...]) -> str:
             if change is Change.DELETE:
-                return run.statements.delete(key)
+                return run.statements.delete(columns)
             return run.statements.upsert(columns, key)
 
         run.database.execute_in_turn(
