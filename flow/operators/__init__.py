@@ -16,6 +16,7 @@ from flow.keyed.logic import (
 from flow.keyed.state import StateCounts
 from flow.keyed.step import Capabilities, LogicBuilder
 from flow.operators.async_calls import CallId, Retry, TTLCache, call_id, enrich_cached, map_async
+from flow.operators.change_streams import Change, debezium
 from flow.operators.edges import input, output, try_input
 from flow.operators.folds import (
     collect,
@@ -74,6 +75,7 @@ __all__ = [
     "BranchOut",
     "CallId",
     "Capabilities",
+    "Change",
     "Counted",
     "ExpiringOut",
     "ItemError",
@@ -93,6 +95,7 @@ __all__ = [
     "call_id",
     "collect",
     "count_final",
+    "debezium",
     "enrich_cached",
     "filter",
     "filter_map",

@@ -20,15 +20,16 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <artifactId>fetched</artifactId>
   <version>1</version>
   <packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>{group}</groupId>
-      <artifactId>{artifact}</artifactId>
-      <version>{version}</version>
-      <exclusions>{exclusions}</exclusions>
-    </dependency>
-  </dependencies>
+  <dependencies>{dependencies}</dependencies>
 </project>
+"""
+_DEPENDENCY = """
+    <dependency>
+      <groupId>{}</groupId>
+      <artifactId>{}</artifactId>
+      <version>{}</version>
+      <exclusions>{}</exclusions>
+    </dependency>
 """
 _EXCLUSION = "<exclusion><groupId>{}</groupId><artifactId>*</artifactId></exclusion>"
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -36,20 +37,22 @@ _RESOLVING_SECONDS = 240
 
 
 def jars_of(coordinates: str, *without: str) -> tuple[str, Path]:
-    """Return the reason why an artifact is missing, or "", and the folder of its jars.
+    """Return the reason why artifacts are missing, or "", and the folder of their jars.
 
     Args:
-        coordinates: its group, name and version, with colons between.
+        coordinates: group, name and version of each, with colons between; artifacts with spaces.
         without: groups of which nothing is needed.
     """
-    group, artifact, version = coordinates.split(":")
-    jars = _cache() / f"{artifact}-{version}"
+    artifacts = [one.split(":") for one in coordinates.split()]
+    jars = _cache() / "-".join(artifacts[-1][1:])
     if jars.is_dir():
         return "", jars
     if shutil.which("mvn") is None:
         return f"mvn, which fetches it, is not here, nor is {jars}", jars
     exclusions = "".join(_EXCLUSION.format(name) for name in without)
-    pom = _POM.format(group=group, artifact=artifact, version=version, exclusions=exclusions)
+    pom = _POM.format(
+        dependencies="".join(_DEPENDENCY.format(*one, exclusions) for one in artifacts)
+    )
     jars.parent.mkdir(parents=True, exist_ok=True)
     with (jars.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # Maven's own cache does not bear two of it.

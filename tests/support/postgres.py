@@ -31,14 +31,20 @@ SETTINGS = {
 
 
 class Server(GuardedServer):
-    """A running server, with one superuser who has a password."""
+    """A running server, with one superuser who has a password.
+
+    Args:
+        programs: the folder of its programs.
+        settings: settings beside those of all servers.
+    """
 
     SECONDS = 30.0
     SIGNAL = "INT"  # which does not wait for clients
 
-    def __init__(self, programs: Path) -> None:
+    def __init__(self, programs: Path, **settings: str) -> None:
         super().__init__("postgres")
         self._programs = programs
+        self._settings = {**SETTINGS, **settings}
         # The server refuses to run as root.
         self._owner = _other_user() if os.getuid() == 0 else None
         secret = self._folder / "password"
@@ -55,7 +61,8 @@ class Server(GuardedServer):
     def dsn(self) -> str:
         """The address, with the password."""
         password = PASSWORD.replace("'", "\\'")
-        return f"host={self._folder} user={USER} password='{password}' dbname=postgres"
+        port = self._settings.get("port", "5432")
+        return f"host={self._folder} port={port} user={USER} password='{password}' dbname=postgres"
 
     def connect(self) -> Any:
         """A connection of a test's own, in which each statement is a transaction."""
@@ -65,7 +72,7 @@ class Server(GuardedServer):
 
     def _command(self) -> list[str | Path]:
         command = [self._programs / "postgres", "-D", self._folder / "data", "-k", self._folder]
-        for name, value in SETTINGS.items():
+        for name, value in self._settings.items():
             command += ["-c", f"{name}={value}"]
         return command
 
@@ -86,16 +93,18 @@ class Server(GuardedServer):
 
 @functools.cache
 def running_server() -> Server:
-    """The server of this test run, started at the first use.
+    """The server of this test run, started at the first use."""
+    server = Server(programs_of_server())
+    atexit.register(server.remove)
+    return server
 
-    Without the programs of a server, the test that asks is skipped.
-    """
+
+def programs_of_server() -> Path:
+    """The folder of a server's programs; without one, the test that asks is skipped."""
     programs = _programs()
     if programs is None:
         pytest.skip("no PostgreSQL server on this machine: apt-get install postgresql")
-    server = Server(programs)
-    atexit.register(server.remove)
-    return server
+    return programs
 
 
 def _programs() -> Path | None:
