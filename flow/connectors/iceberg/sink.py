@@ -40,8 +40,11 @@ _OUTPUT, _EPOCH, _REWINDS = "flow.output", "flow.epoch", "flow.rewinds"
 _DONE = "flow.last-epoch."
 """Name of the property of an output, before its id; the value is the epoch and the rewinds."""
 
-_NEW_TABLE = {"write.metadata.delete-after-commit.enabled": "true"}
-"""Properties of a new table: each commit writes a metadata file, and would otherwise keep all."""
+_NEW_TABLE = {
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+}
+"""Properties of a new table: an epoch adds a manifest and a metadata file, and would keep all."""
 
 
 @dataclass(frozen=True)
@@ -203,9 +206,7 @@ class IcebergSink(LakeSink):
     def _publish(
         self, table: Table, new: pa.Schema, messages: Sequence[Message], context: WriteContext
     ) -> None:
-        # The retries of pyiceberg would not look for the epoch again, those of the sink do.
-        properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
-        table.metadata = table.metadata.model_copy(update={"properties": properties})
+        _prepare(table)
         output, numbers = output_of(context), (str(context.epoch), str(context.rewinds))
         summary = {_OUTPUT: output, _EPOCH: numbers[0], _REWINDS: numbers[1]}
         with table.transaction() as transaction:
@@ -249,6 +250,22 @@ class IcebergSink(LakeSink):
             )
         written.file.spec_id = written.spec
         return written.file
+
+
+def _prepare(table: Table) -> None:
+    """Make what the process has in memory of a table fit for the commit of an epoch.
+
+    A transaction copies it a dozen times with all snapshots, and needs the newest alone. It would
+    also try again itself, and not look for the epoch before. The table in the catalog stays.
+    """
+    newest = table.current_snapshot()
+    changes = {
+        "properties": {**table.metadata.properties, "commit.retry.num-retries": "0"},
+        "snapshots": [newest] if newest else [],
+        "snapshot_log": [],
+        "metadata_log": [],
+    }
+    table.metadata = table.metadata.model_copy(update=changes)
 
 
 def _epochs(table: Table, output: str) -> Iterator[tuple[LastEpoch, int]]:

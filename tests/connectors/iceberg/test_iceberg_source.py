@@ -169,6 +169,18 @@ def test_a_snapshot_that_rewrites_rows_stops_the_flow_or_is_left_out(tmp_path: P
     assert sorted(numbers(tmp_path)) == [2, 3, 4, 5, 6]
 
 
+def test_each_snapshot_gives_its_own_rows_where_manifests_are_merged(tmp_path: Path) -> None:
+    sink = IcebergSink(properties(tmp_path), TABLE)
+    run_epochs(sink, ns(0))
+    with iceberg.opened(tmp_path) as table, table.transaction() as transaction:
+        transaction.set_properties({"commit.manifest.min-count-to-merge": "2"})
+    run_epochs(sink, ns(1), ns(2), ns(3), first=1)
+    with iceberg.opened(tmp_path) as table:
+        assert len(table.current_snapshot().manifests(table.io)) == 1
+    assert numbers(tmp_path, start=ids(tmp_path)[0]) == [0, 1, 2, 3]
+    assert numbers(tmp_path) == [0, 1, 2, 3]
+
+
 #  snapshots  0: 0  1: 1  2: compaction  3: 3
 #  run        0 1  |  3, though 0, 1 and 2 have expired
 def test_a_compaction_is_passed_over_also_if_it_expires(tmp_path: Path) -> None:
