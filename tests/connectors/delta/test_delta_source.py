@@ -195,6 +195,29 @@ def test_a_compaction_is_passed_over(tmp_path: Path) -> None:
     assert numbers(tmp_path, start=0) == [0, 1, 2, 3]
 
 
+#  versions  0: 0  1: 1  2: compaction  3: 3
+#  run       0 1  |  3, though the log has lost 0, 1 and 2
+def test_a_compaction_that_was_passed_over_may_leave_the_log(tmp_path: Path) -> None:
+    append(tmp_path, ns(0))
+    append(tmp_path, ns(1))
+    source = DeltaSource(tmp_path, start=0)
+    first = source.planner(MemoryLog(), 1).next(None)
+    assert first is not None
+    deltalake.DeltaTable(tmp_path).optimize.compact()
+    planner = source.planner(MemoryLog(), 1)
+    second = planner.next(first.end)
+    assert second is not None
+    assert list(second.splits) == []
+    assert planner.next(second.end) is None
+    append(tmp_path, ns(3))
+    deltalake.DeltaTable(tmp_path).create_checkpoint()
+    for version in range(3):
+        (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+    third = source.planner(MemoryLog(), 1).next(second.end)
+    assert third is not None
+    assert [len(split.what["pieces"]) for split in third.splits] == [1]
+
+
 # --- columns -------------------------------------------------------------------------------------
 
 
