@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from flow.columns.arrow_types import RecordBatch
 from flow.columns.record_batches import is_retraction, is_window
 from flow.connectors.source import Dataset, TaskServers
+from flow.errors import shorten
 
 X = TypeVar("X")
 
@@ -172,23 +173,32 @@ def to_record(item: Any) -> dict[str, Any]:
     For the result of a window, ``(metadata, value)``, the column ``is_retraction`` stands between
     the columns of the two. It is True for a retraction, which has the columns of its result.
 
+    Raises:
+        ValueError: when a result has a field with the name of such a column and another value, such
+            as ``key``.
+
     >>> to_record(("LHR", {"flights": 3}))
     {'key': 'LHR', 'flights': 3}
     >>> to_record(("LHR", 3))
     {'key': 'LHR', 'value': 3}
     """
-    if _is_pair(item) and isinstance(item[0], str):
-        return {"key": item[0], **_columns_of(item[1])}
-    return _columns_of(item)
-
-
-def _columns_of(item: Any) -> dict[str, Any]:
-    """Return the columns of an item without a key, or of the value of an item with a key."""
-    if not (_is_pair(item) and _is_dataclass(item[0])):
-        return _fields_of(item)
-    first, value = item
-    mark = {"is_retraction": False} if is_window(first) else {}
-    return {**_fields_of(first), **mark, **_fields_of(value)}
+    has_key = _is_pair(item) and isinstance(item[0], str)
+    columns, rest = ({"key": item[0]}, item[1]) if has_key else ({}, item)
+    if not (_is_pair(rest) and _is_dataclass(rest[0])):
+        return {**columns, **_fields_of(rest)}
+    first, value = rest
+    columns |= _fields_of(first)
+    if not is_window(first):
+        return {**columns, **_fields_of(value)}
+    columns["is_retraction"] = is_retraction(value)
+    fields = _fields_of(value.value if columns["is_retraction"] else value)
+    for name in columns.keys() & fields.keys():
+        if str(columns[name]) != str(fields[name]):  # The text of a whole number is its key.
+            raise ValueError(
+                f"the result of a window has the field {name!r}, {shorten(fields[name])}, which is "
+                f"a column of every result, {shorten(columns[name])}: give the field another name"
+            )
+    return {**columns, **fields}
 
 
 def _fields_of(value: Any) -> dict[str, Any]:

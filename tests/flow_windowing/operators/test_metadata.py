@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from flow.connectors.sink import to_record
-from flow_windowing import LateReason, LateValue, Pane, PaneTiming, WindowMetadata
+from flow_windowing import LateReason, LateValue, Pane, PaneTiming, Retracted, WindowMetadata
 
 NOON, ONE = (datetime(2024, 1, 1, hour, tzinfo=UTC) for hour in (12, 13))
 WINDOW = WindowMetadata(7, NOON, ONE, frozenset({9}), timestamp=ONE)
@@ -50,6 +52,32 @@ def test_a_late_value_is_laid_out_in_columns_with_the_ids_of_all_windows() -> No
         "side": None,
         "window_ids": [7, 8],
     }
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "column"),
+    [
+        ("key", "other", "'k'"),
+        ("window_id", 8, "7"),
+        ("open_time", ONE, repr(NOON)),
+        ("merged_ids", [], "[9]"),
+        ("is_retraction", True, "False"),
+        ("timestamp", NOON, repr(ONE)),
+    ],
+)
+def test_a_field_of_a_result_replaces_no_column_of_the_layout(
+    field: str, value: Any, column: str
+) -> None:
+    problem = f"the field '{field}', .*, which is a column of every result, {re.escape(column)}"
+    with pytest.raises(ValueError, match=problem):
+        to_record(("k", (WINDOW, {field: value, "n": 1})))
+
+
+@pytest.mark.parametrize(("key", "field"), [("7", 7), ("k", "k")])
+def test_a_result_may_have_its_key_as_a_field(key: str, field: Any) -> None:
+    record = to_record((key, (WINDOW, {"key": field, "n": 1})))
+    assert (record["key"], record["n"], record["is_retraction"]) == (field, 1, False)
+    assert to_record((key, (WINDOW, Retracted({"key": field}))))["is_retraction"]
 
 
 def test_windows_are_hashable_frozen_and_ordered_by_open_time() -> None:
