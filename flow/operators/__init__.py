@@ -67,6 +67,7 @@ from flow.operators.stateless import (
     redistribute,
     try_map,
 )
+from flow.operators.typed_records import try_typed, typed
 
 __all__ = [
     "COUNTED",
@@ -134,6 +135,8 @@ __all__ = [
     "table",
     "try_input",
     "try_map",
+    "try_typed",
+    "typed",
 ]
 
 _WINDOWS = "import flow_windowing as win, and use win."

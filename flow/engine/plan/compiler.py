@@ -18,6 +18,7 @@ from flow.keyed.step import Capabilities, LogicBuilder, OverColumns, Stateful, T
 from flow.operators.edges import Input, Output
 from flow.operators.keyed_tables import Table, TableReader
 from flow.operators.stateless import Bucket, Inspect, KeyOn, Raises, Redistribute
+from flow.operators.typed_records import TryTyped, Typed
 
 
 def compile_flow(flow: Dataflow) -> Plan:
@@ -279,6 +280,8 @@ def _lags_us(reads: Reads, wait_us: int, results: TimedResults, are_late: bool) 
 
 def _fields_read_by(plan: Plan, hop: Hop) -> frozenset[str] | None:
     """Return the fields of an input's records that the next step reads; ``None`` if unknown."""
+    if not isinstance(hop, Edge) and isinstance(hop.operator, (Typed, TryTyped)):
+        return hop.operator.records.fields_read
     if isinstance(hop, Edge) or not isinstance(hop.operator, KeyOn):
         return None
     paths, edges = hop.operator.paths, _hops_past_buckets(plan, hop.downs[0])

@@ -38,6 +38,7 @@ from flow.operators.stateless import (
     Redistribute,
     ToRecords,
 )
+from flow.operators.typed_records import TryTyped, Typed
 
 _SAME = (Filter, FilterWith, Branch, Inspect, Redistribute)
 """Operators whose streams have the items of the stream that they read."""
@@ -84,6 +85,8 @@ def check_fields(plan: Plan) -> None:
                 )
             if isinstance(step.operator, KeyOn):
                 _check_key(name, path, columns.type_of(path))
+        if isinstance(step.operator, (Typed, TryTyped)):
+            step.operator.records.check_columns(schema, name)
 
 
 def _check_key(step_id: str, path: str, kind: Any) -> None:
