@@ -205,20 +205,21 @@ class RunLease:
         calls: calls where the checkpoint is in reach.
         root: the checkpoint's directory.
         asks_spark: returns True while the run's query runs.
+        was_held: True if the run has held the lock.
     """
 
     calls: ServerCalls
     root: str
-    asks_spark: Callable[[], bool]
+    asks_spark: Callable[[], bool] = lambda: True
+    was_held: bool = False
     _lease: Lease | None = None
-    _was_held: bool = False
 
     def is_active(self) -> bool:
         """Return True unless the run has ended; a run that starts has no lock yet."""
         is_over = self._look()
-        self._was_held = self._was_held or is_over is False
+        self.was_held = self.was_held or is_over is False
         # A server that has ended answers nothing, and a client waits for it for ten minutes.
-        return not is_over if self._was_held else self.asks_spark()
+        return not is_over if self.was_held else self.asks_spark()
 
     def _look(self) -> bool | None:
         """Look at the lock: True if no run holds it, ``None`` if that is not known yet."""
@@ -385,7 +386,7 @@ class AttachedRun:
         for edge in program_edges(self.plan):
             sink_of(self.plan, edge).open(identity.run_id, resuming=True)
         follower = RunFollower(self.plan, calls, self.root, token, self.on_epoch, epoch)
-        lease = RunLease(calls, self.root, lambda: True)
+        lease = RunLease(calls, self.root, was_held=True)  # A run has files from then on.
         end = follower.follow(lease.is_active, self.stop)
         if end is None or end.summary is None:
             raise failure_of(end, None)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import flow.operators as op
-from flow import Dataflow, SinkError
+from flow import Dataflow, EngineError, SinkError, StopFlag
 from flow.connectors.kafka import KafkaSink
 from flow.connectors.sink import Sink
 from flow.connectors.sql import PostgresSink
@@ -21,7 +21,7 @@ from flow.engine.checkpoint.storage import LocalStorage
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.spark.remote_host import OutputsHost, PlannerHost, RemoteRun, opened
-from flow.engine.spark.remote_streaming import RemoteStreamingRun, ServerCalls
+from flow.engine.spark.remote_streaming import AttachedRun, RemoteStreamingRun, ServerCalls
 from flow.engine.spark.run_files import RunFiles
 from flow.engine.spark.run_host import StreamingSettings
 from flow.engine.spark.shipping import ShippedPlan
@@ -97,6 +97,17 @@ def test_outputs_have_the_checkpoint_of_a_run_with_recovery_alone(tmp_path: Path
     OutputsHost(run_of(tmp_path / "kept", ViewSink()))._open().close()
     with pytest.raises(SinkError, match="a view is beside the checkpoint, and this run has none"):
         OutputsHost(run_of(tmp_path / "scratch", ViewSink(), recovery=None))._open()
+
+
+def test_a_program_that_attaches_to_a_run_that_has_died_gets_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path)
+    files_of(run).begin(run.plan.flow_id)
+    monkeypatch.setattr(ServerCalls, "in_task", lambda _, function: function())
+    attached = AttachedRun(run.plan, None, run.root, lambda *_: None, StopFlag())
+    with pytest.raises(EngineError, match="the streaming query ended on the server before"):
+        attached.run()
 
 
 def test_secrets_reach_the_sinks_of_the_server_and_no_file(tmp_path: Path) -> None:
