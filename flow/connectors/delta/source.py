@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from urllib.parse import unquote
 
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.checks import check_choice
 from flow.connectors.delta.table import (
     TablePlace,
     as_table_uri,
@@ -20,18 +21,18 @@ from flow.connectors.delta.table import (
 )
 from flow.connectors.files.filesystems import datasets_of_files, without_passwords
 from flow.connectors.files.parquet_source import parquet_file, read_rows
-from flow.connectors.lakehouse.lake_place import as_options, with_hidden_options
+from flow.connectors.lakehouse.lake_place import as_options
 from flow.connectors.lakehouse.version_planner import (
     READ_ANEW,
     AddedFile,
+    LakeSource,
     Position,
     Version,
     VersionPlanner,
-    check_reading,
 )
-from flow.connectors.source import Batch, Dataset, Json, Planner, Source, SourceLog, Split
-from flow.errors import SourceError, shorten
-from flow.instants import Instant, instant_us
+from flow.connectors.source import Batch, Dataset, Json, Planner, SourceLog, Split
+from flow.errors import SourceError
+from flow.instants import instant_us
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -46,7 +47,7 @@ _INSERT, _DELETE = "insert", "delete"
 
 
 @dataclass(frozen=True, repr=False)
-class DeltaSource(Source[Any]):
+class DeltaSource(LakeSource):
     """Source of the rows of a table of Delta Lake; the items are records in columns.
 
     The first run reads the table as it is, or begins at `start`; later versions follow one by one,
@@ -79,22 +80,16 @@ class DeltaSource(Source[Any]):
     """
 
     uri: str | os.PathLike[str]
-    _: KW_ONLY
-    start: int | Instant | Literal["latest"] | None = None
-    columns: Sequence[str] | None = None
-    on_rewrite: OnRewrite = "fail"
-    follow: bool = False
-    rows_per_epoch: int = 1_000_000
-    storage_options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    on_rewrite: OnRewrite = field(default="fail", kw_only=True)
+    storage_options: Mapping[str, str] = field(default_factory=dict, hash=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_reading(self, get_args(OnRewrite))
+        super().__post_init__()
+        check_choice("on_rewrite", self.on_rewrite, get_args(OnRewrite))
         object.__setattr__(self, "uri", as_table_uri(self.uri))
         object.__setattr__(
             self, "storage_options", as_options("storage_options", self.storage_options)
         )
-
-    __repr__ = with_hidden_options
 
     @property
     def place(self) -> TablePlace:
@@ -108,14 +103,6 @@ class DeltaSource(Source[Any]):
     @override
     def datasets(self) -> Sequence[Dataset]:
         return datasets_of_files([str(self.uri)])
-
-    @override
-    def item_type(self) -> type:
-        return dict
-
-    @override
-    def check(self) -> None:
-        self._selected(schema_of(self.table().schema().to_json()))
 
     @override
     def record_columns(self) -> Any:
@@ -138,10 +125,6 @@ class DeltaSource(Source[Any]):
         return DeltaPlanner(self, parallelism)
 
     @override
-    def read(self, split: Split) -> Iterator[Batch]:
-        return self.read_fields(split, None)
-
-    @override
     def read_fields(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
         schema = self._selected(schema_of(split.what["schema"]))
         if fields is not None:
@@ -158,10 +141,7 @@ class DeltaSource(Source[Any]):
     def _selected(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns of records, given those of the table."""
         names = schema.names if self.columns is None else list(self.columns)
-        for name in names:
-            if name not in schema.names:
-                there = shorten(schema.names)
-                raise SourceError(f"{self.place} has no column {name!r}: it has {there}")
+        self.check_columns(schema.names)
         marks = [pa.field(CHANGE, pa.string())] if self.on_rewrite == "changes" else []
         return pa.schema([*(schema.field(name) for name in names), *marks])
 
@@ -199,6 +179,8 @@ def _rows_of(
 
 class DeltaPlanner(VersionPlanner):
     """Planner of a `DeltaSource`: reads the log, and cuts versions into epochs."""
+
+    _source: DeltaSource
 
     def __init__(self, source: DeltaSource, parallelism: int) -> None:
         self._newest = source.table()

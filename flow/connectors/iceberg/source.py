@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from typing_extensions import override
 
+from flow.checks import check_choice
 from flow.connectors.iceberg.data_files import partition_values, read_data_file, selected
 from flow.connectors.iceberg.table import (
     COMPACT,
@@ -17,18 +18,17 @@ from flow.connectors.iceberg.table import (
     check_table,
     lineage,
 )
-from flow.connectors.lakehouse.lake_place import with_hidden_options
 from flow.connectors.lakehouse.version_planner import (
     READ_ANEW,
     AddedFile,
+    LakeSource,
     Position,
     Version,
     VersionPlanner,
-    check_reading,
 )
-from flow.connectors.source import Batch, Dataset, Json, Planner, Source, SourceLog, Split
-from flow.errors import SourceError, shorten
-from flow.instants import Instant, instant_us
+from flow.connectors.source import Batch, Dataset, Json, Planner, SourceLog, Split
+from flow.errors import SourceError
+from flow.instants import instant_us
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry
@@ -48,7 +48,7 @@ removes its id from the one after it.
 
 
 @dataclass(frozen=True, repr=False)
-class IcebergSource(Source[Any]):
+class IcebergSource(LakeSource):
     """Source of the rows of a table of Apache Iceberg; the items are records in columns.
 
     The first run reads the table as it is, or begins at `start`; later snapshots follow one by one,
@@ -79,19 +79,13 @@ class IcebergSource(Source[Any]):
 
     catalog: str | Mapping[str, str] = field(hash=False)
     table: str
-    _: KW_ONLY
-    start: int | Instant | Literal["latest"] | None = None
-    columns: Sequence[str] | None = None
-    on_rewrite: OnRewrite = "fail"
-    follow: bool = False
-    rows_per_epoch: int = 1_000_000
+    on_rewrite: OnRewrite = field(default="fail", kw_only=True)
 
     def __post_init__(self) -> None:
-        check_reading(self, get_args(OnRewrite))
+        super().__post_init__()
+        check_choice("on_rewrite", self.on_rewrite, get_args(OnRewrite))
         object.__setattr__(self, "catalog", as_catalog(self.catalog))
         check_table(self.table)
-
-    __repr__ = with_hidden_options
 
     @property
     def place(self) -> CatalogPlace:
@@ -105,14 +99,6 @@ class IcebergSource(Source[Any]):
     @override
     def datasets(self) -> Sequence[Dataset]:
         return self.place.datasets()
-
-    @override
-    def item_type(self) -> type:
-        return dict
-
-    @override
-    def check(self) -> None:
-        self.record_columns()
 
     @override
     def record_columns(self) -> Any:
@@ -130,10 +116,6 @@ class IcebergSource(Source[Any]):
         return IcebergPlanner(self, parallelism)
 
     @override
-    def read(self, split: Split) -> Iterator[Batch]:
-        return self.read_fields(split, None)
-
-    @override
     def read_fields(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
         from pyiceberg.schema import Schema
 
@@ -149,15 +131,14 @@ class IcebergSource(Source[Any]):
 
     def _selected(self, schema: Schema) -> Schema:
         """Return the columns of records, given those of the table."""
-        there = [one.name for one in schema.fields]
-        for name in self.columns or ():
-            if name not in there:
-                raise SourceError(f"{self.place} has no column {name!r}: it has {shorten(there)}")
+        self.check_columns([one.name for one in schema.fields])
         return schema if self.columns is None else selected(schema, self.columns)
 
 
 class IcebergPlanner(VersionPlanner):
     """Planner of an `IcebergSource`: reads the history of the table, and cuts it into epochs."""
+
+    _source: IcebergSource
 
     def __init__(self, source: IcebergSource, parallelism: int) -> None:
         self._table = source.existing(source.place.open())

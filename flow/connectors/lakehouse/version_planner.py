@@ -1,4 +1,4 @@
-"""Planner of a source that follows the versions of a table in a lakehouse.
+"""Source that follows the versions of a table in a lakehouse, and its planner.
 
 An offset is a position in the table's log: a version, a number of a file that the version gives,
 and a row of that file. The first run may begin with a snapshot, all files of a version in the order
@@ -8,17 +8,17 @@ in which they were written.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 from typing_extensions import override
 
-from flow.checks import check_choice, check_flag, check_whole, checked_texts
-from flow.connectors.lakehouse.lake_place import LakePlace
-from flow.connectors.source import Json, Planner, Slice, Split
-from flow.errors import FlowBuildError, SourceError
-from flow.instants import Moment, instant_us
+from flow.checks import check_flag, check_whole, checked_texts
+from flow.connectors.lakehouse.lake_place import LakePlace, with_hidden_options
+from flow.connectors.source import Batch, Json, Planner, Slice, Source, Split
+from flow.errors import FlowBuildError, SourceError, shorten
+from flow.instants import Instant, Moment, instant_us
 
 _LEAST_ROWS = 10_000
 """Rows of a split, at least; fewer are not worth a task of their own."""
@@ -82,35 +82,72 @@ class Position:
     whole: bool = False
 
 
-def check_reading(source: Any, on_rewrite: Sequence[str]) -> None:
-    """Check the arguments that sources of tables have in common, and fix those of other types."""
-    check_choice("on_rewrite", source.on_rewrite, on_rewrite)
-    check_flag("follow", source.follow)
-    check_whole("rows_per_epoch", source.rows_per_epoch, 1)
-    if isinstance(source.start, int):
-        check_whole("start", source.start, 0)
-    elif source.start not in (None, "latest"):
-        instant_us(source.start)
-    if source.columns is not None:
-        names = checked_texts("columns must be a list of names", source.columns)
-        if not names:
-            raise FlowBuildError("columns must name at least one column, got none")
-        object.__setattr__(source, "columns", names)
-    object.__setattr__(source, "bounded", not source.follow)
+@dataclass(frozen=True, repr=False)
+class LakeSource(Source[Any]):
+    """Base of sources that follow a table of a lakehouse; see `DeltaSource` for the arguments."""
+
+    _: KW_ONLY
+    start: int | Instant | Literal["latest"] | None = None
+    columns: Sequence[str] | None = None
+    follow: bool = False
+    rows_per_epoch: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        check_flag("follow", self.follow)
+        check_whole("rows_per_epoch", self.rows_per_epoch, 1)
+        if isinstance(self.start, int):
+            check_whole("start", self.start, 0)
+        elif self.start not in (None, "latest"):
+            instant_us(self.start)
+        if self.columns is not None:
+            names = checked_texts("columns must be a list of names", self.columns)
+            if not names:
+                raise FlowBuildError("columns must name at least one column, got none")
+            object.__setattr__(self, "columns", names)
+        object.__setattr__(self, "bounded", not self.follow)
+
+    __repr__ = with_hidden_options
+
+    @property
+    @abstractmethod
+    def place(self) -> LakePlace:
+        """The place of the table."""
+
+    @override
+    def item_type(self) -> type:
+        return dict
+
+    @override
+    def check(self) -> None:
+        self.record_columns()
+
+    @override
+    def read(self, split: Split) -> Iterator[Batch]:
+        return self.read_fields(split, None)
+
+    @abstractmethod
+    def read_fields(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
+        """Yield the items of a split with some of the columns; ``None`` for all."""
+
+    def check_columns(self, there: Sequence[str]) -> None:
+        """Raise a `SourceError` if a table lacks one of the columns to read."""
+        for name in self.columns or ():
+            if name not in there:
+                raise SourceError(f"{self.place} has no column {name!r}: it has {shorten(there)}")
 
 
 class VersionPlanner(Planner):
     """Planner that reads the log of a table, and cuts versions into epochs.
 
     Args:
-        source: the source, with `follow`, `rows_per_epoch` and `place`.
+        source: the source.
         table: id of the table.
         parallelism: number of tasks.
     """
 
-    def __init__(self, source: Any, table: str, parallelism: int) -> None:
+    def __init__(self, source: LakeSource, table: str, parallelism: int) -> None:
         self._source, self._id, self._parallelism = source, table, max(1, parallelism)
-        self._place: LakePlace = source.place
+        self._place = source.place
         self._next_us: int | None = None
 
     @abstractmethod
