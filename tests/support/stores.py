@@ -61,7 +61,7 @@ class RemoteStore(Storage):
 
 
 @contextlib.contextmanager
-def s3_server(folder: Path) -> Iterator[dict[str, str]]:
+def s3_server(folder: Path, *options: str) -> Iterator[dict[str, str]]:
     """Run SeaweedFS with a bucket ``bucket``; yield the variables by which clients find it."""
     identity = {
         "name": "test",
@@ -72,7 +72,8 @@ def s3_server(folder: Path) -> Iterator[dict[str, str]]:
     parts = [f"{part}.port{kind}" for part in PARTS for kind in ("", ".grpc")]
     ports = dict(zip(parts, free_ports(len(parts)), strict=True))
     command = [str(WEED), "server", "-s3", f"-s3.config={folder}/s3.json", f"-dir={folder}"]
-    command += [*OPTIONS, *(f"-{part}={port}" for part, port in ports.items())]
+    command += [*OPTIONS, *(f"-{part}={port}" for part, port in ports.items()), *options]
+    (folder / "ports.json").write_text(json.dumps(ports))
     variables = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{ports['s3.port']}",
         "AWS_ALLOW_HTTP": "true",
@@ -88,6 +89,40 @@ def s3_server(folder: Path) -> Iterator[dict[str, str]]:
     finally:
         server.kill()
         server.wait()
+
+
+@contextlib.contextmanager
+def iceberg_server(folder: Path) -> Iterator[dict[str, str]]:
+    """Run SeaweedFS as a REST catalog of Iceberg too; yield the properties of the catalog."""
+    [port] = free_ports(1)
+    with s3_server(folder, f"-s3.port.iceberg={port}") as variables:
+        ports = json.loads((folder / "ports.json").read_text())
+        command = [str(WEED), "shell"]
+        for part in ("master", "filer"):
+            command.append(
+                f"-{part}=127.0.0.1:{ports[f'{part}.port']}.{ports[f'{part}.port.grpc']}"
+            )
+        # The bucket of the tables, which the server's shell makes.
+        made = "s3tables.bucket -create -name lake -account 000000000000\nexit\n"
+        subprocess.run(command, input=made, text=True, timeout=60, check=True, capture_output=True)
+        yield {
+            "type": "rest",
+            "uri": f"http://127.0.0.1:{port}",
+            "warehouse": "s3://lake",
+            "credential": f"{KEY}:{SECRET}",
+            "oauth2-server-uri": f"http://127.0.0.1:{port}/v1/oauth/tokens",
+            **s3_properties(variables),
+        }
+
+
+def s3_properties(variables: dict[str, str]) -> dict[str, str]:
+    """Return the variables of a server as properties of pyiceberg."""
+    return {
+        "s3.endpoint": variables["AWS_ENDPOINT_URL"],
+        "s3.region": variables["AWS_REGION"],
+        "s3.access-key-id": variables["AWS_ACCESS_KEY_ID"],
+        "s3.secret-access-key": variables["AWS_SECRET_ACCESS_KEY"],
+    }
 
 
 PARTS = ("s3", "master", "volume", "filer")
