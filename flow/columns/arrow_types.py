@@ -249,6 +249,8 @@ def _cast(column: Any, kind: Any, is_exact: bool) -> Any:
         plain = column.dictionary_decode() if types.is_dictionary(found) else column
         return _cast(plain, getattr(kind, "value_type", kind), is_exact).cast(kind)
     if types.is_nested(found):
+        if types.is_map(found):  # A slice of maps has the parts of all, and Arrow casts them.
+            column = column.take(pa.array(range(len(column))))
         for part, part_kind in _parts(column, kind):
             _cast(part, part_kind, is_exact)
         return column.cast(with_leaves(found, _text_of_decimals)).cast(kind)
@@ -262,8 +264,10 @@ def _cast(column: Any, kind: Any, is_exact: bool) -> Any:
 
 
 def _parts(column: Any, kind: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the parts of a struct or list, each with its new type."""
-    if pa.types.is_struct(kind):
+    """Yield the parts of a struct, map or list, each with its new type."""
+    if pa.types.is_map(kind):
+        yield from ((column.keys, kind.key_type), (column.items, kind.item_type))
+    elif pa.types.is_struct(kind):
         for field, part in zip(column.type, column.flatten(), strict=True):
             number = kind.get_field_index(field.name)
             if number >= 0:

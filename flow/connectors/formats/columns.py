@@ -248,6 +248,9 @@ def check_kind(found: Any, wanted: Any, *, whole: bool, path: str = "") -> None:
                 raise ValueError(f"its part {inner[1:]!r} is not among the parts of the column")
     elif _is_list(found) and _is_list(wanted):
         check_kind(found.value_type, wanted.value_type, whole=whole, path=path)
+    elif types.is_map(found) and types.is_map(wanted):
+        check_kind(found.key_type, wanted.key_type, whole=whole, path=path)
+        check_kind(found.item_type, wanted.item_type, whole=whole, path=path)
     elif not _is_lossless(_family(found), _family(wanted), whole):
         raise ValueError(f"{at} {_family(found)}, and not {_family(wanted)}")
 

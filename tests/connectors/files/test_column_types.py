@@ -336,3 +336,15 @@ def test_only_the_merged_ids_of_windows_are_numbers_while_they_are_empty() -> No
     of_others = columns.inferred_columns([{"merged_ids": []}], "out").schema
     assert of_window.field("merged_ids").type == pa.list_(pa.int64())
     assert of_others.field("merged_ids").type == pa.list_(pa.null())
+
+
+def test_maps_are_widened_without_loss(tmp_path: Path) -> None:
+    narrow, wide = (pa.map_(pa.string(), kind) for kind in (pa.int16(), pa.int32()))
+    rows = pa.record_batch({"x": pa.array([[("a", 1)], [("b", 300)]], narrow)})
+    sink = opened(ParquetSink(tmp_path / "out", schema={"x": wide}))
+    publish(sink, 0, rows)
+    (file,) = tmp_path.glob("out/epoch=*/*.parquet")
+    assert pq.read_table(file).column("x").to_pylist() == [[("a", 1)], [("b", 300)]]
+    tight = opened(ParquetSink(tmp_path / "tight", schema={"x": pa.map_(pa.string(), pa.int8())}))
+    with pytest.raises(SinkError, match=r"value \[\('b', 300\)\]: Integer value 300 not in range"):
+        publish(tight, 0, rows)
