@@ -440,7 +440,9 @@ class HadoopStorage(Storage):
 
     @cached_property
     def _files(self) -> Any:
-        managers = reduce(getattr, file_managers(self._jvm).split("."), self._jvm)
+        managers = reduce(
+            getattr, file_managers(self._jvm, self._spark.version).split("."), self._jvm
+        )
         conf = self._spark._jsc.hadoopConfiguration()
         return managers.CheckpointFileManager.create(self._path(""), conf)
 

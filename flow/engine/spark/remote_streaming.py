@@ -53,6 +53,7 @@ from flow.engine.spark.session.session import code_sent_to
 from flow.engine.spark.session.session_settings import cores_of
 from flow.engine.spark.session.spark_capabilities import spark_capabilities
 from flow.engine.spark.session.spark_failures import spark_problem
+from flow.engine.spark.session.versions import installed_version
 from flow.engine.spark.shipped_code import Shipped
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.ticker import HostedWrite, TickReading, source_of_feed
@@ -61,6 +62,7 @@ from flow.engine.temporary import temporary_directory
 from flow.errors import (
     CheckpointError,
     EngineError,
+    EnvironmentProblem,
     FlowBuildError,
     FlowError,
     first_line,
@@ -244,9 +246,11 @@ class RemoteStreamingRun:
 
         Raises:
             FlowBuildError: the run has no checkpoint, or reads a streaming data frame.
+            EnvironmentProblem: the flow has keyed steps, and PySpark has no state over Connect.
             FlowError: when a step, a source, a sink or Spark fails.
         """
         check_no_frames(self.plan)
+        check_keyed_steps(self.plan)
         if self.settings.recovery is not None:
             return self._run_on(str(self.settings.recovery.path))
         with temporary_directory("checkpoint-") as scratch:
@@ -414,6 +418,23 @@ def check_no_frames(plan: Plan) -> None:
             f"step {step_id!r}: a streaming data frame needs Spark's JVM in reach, to see if it "
             "keeps state of its own, and Spark Connect has none: read the data with a source of "
             "this library, or run on a classic session"
+        )
+
+
+def check_keyed_steps(plan: Plan) -> None:
+    """Check that PySpark passes packets to the levels of a flow over Spark Connect.
+
+    Raises:
+        EnvironmentProblem: when PySpark does so in classic sessions alone, as 4.0 does.
+    """
+    from pyspark.sql.connect.group import GroupedData
+
+    form = spark_capabilities().adapter().value
+    if plan.levels and not hasattr(GroupedData, form):
+        raise EnvironmentProblem(
+            f"step {plan.levels[0][0]!r} keeps state, for which PySpark {installed_version()} has "
+            f"no {form} over Spark Connect: use Spark 4.1 or newer, a classic session, or "
+            "engine='batch'"
         )
 
 

@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
+from pyspark.sql.connect.group import GroupedData
 
 import flow.operators as op
 from flow import Dataflow, EngineError, SinkError, StopFlag
@@ -21,14 +23,22 @@ from flow.engine.checkpoint.storage import LocalStorage
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.spark.remote_host import OutputsHost, PlannerHost, RemoteRun, opened
-from flow.engine.spark.remote_streaming import AttachedRun, RemoteStreamingRun, ServerCalls
+from flow.engine.spark.remote_streaming import (
+    AttachedRun,
+    RemoteStreamingRun,
+    ServerCalls,
+    check_keyed_steps,
+)
 from flow.engine.spark.run_files import RunFiles
 from flow.engine.spark.run_host import StreamingSettings
+from flow.engine.spark.session.spark_capabilities import spark_capabilities
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.steps.outputs import sink_of
+from flow.errors import EnvironmentProblem
 from flow.testing import TestingSink, TestingSource
 from flow.views import ViewSink
 from recovery import RecoveryConfig
+from tests.support.one_stream import a_flow, as_read, running_total, step
 
 HOUR_US = 3_600_000_000
 SECRET = "s3cr3t-s3cr3t"
@@ -108,6 +118,23 @@ def test_a_program_that_attaches_to_a_run_that_has_died_gets_an_error(
     attached = AttachedRun(run.plan, None, run.root, lambda *_: None, StopFlag())
     with pytest.raises(EngineError, match="the streaming query ended on the server before"):
         attached.run()
+
+
+def test_keyed_steps_are_refused_where_connect_has_no_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in PySpark 4.0, before the run has made a checkpoint."""
+    form = spark_capabilities().adapter().value
+    monkeypatch.delattr(GroupedData, form)
+    settings = StreamingSettings(recovery=RecoveryConfig(tmp_path / "checkpoint"))
+    plan = compile_flow(a_flow(step(op.stateful_map, running_total)))
+    with pytest.raises(EnvironmentProblem) as caught:
+        RemoteStreamingRun(plan, None, settings).run()
+    assert str(caught.value) == (
+        f"step 'step' keeps state, for which PySpark {pyspark.__version__} has no {form} over "
+        "Spark Connect: use Spark 4.1 or newer, a classic session, or engine='batch'"
+    )
+    check_keyed_steps(compile_flow(a_flow(as_read)))
 
 
 def test_secrets_reach_the_sinks_of_the_server_and_no_file(tmp_path: Path) -> None:

@@ -57,7 +57,6 @@ from flow.engine.spark.session.session_settings import (
     local_tasks,
 )
 from flow.engine.spark.session.spark_capabilities import (
-    MOVED_MANAGERS,
     RefusedSetting,
     RefusedSettings,
     SessionCapabilities,
@@ -589,13 +588,13 @@ def query_conf(
         del wanted["spark.sql.shuffle.partitions"]
         wanted = {name: value for name, value in wanted.items() if not name.startswith(STREAMING)}
     if local:
-        managers = file_managers(spark._jvm) if has_jvm(spark) else MOVED_MANAGERS
+        managers = file_managers(spark._jvm if has_jvm(spark) else None, spark.version)
         wanted[_FILE_MANAGER] = f"{managers}.FileSystemBasedCheckpointFileManager"
     if kept_epochs is not None:
         wanted["spark.sql.streaming.minBatchesToRetain"] = str(kept_epochs)
     with contextlib.ExitStack() as changed:
         refused = changed.enter_context(_changed(spark.conf, spark.conf.unset, wanted))
-        if not is_remote(spark):  # There the server makes the plan of a batch, and no stream runs.
+        if not is_remote(spark):  # There is no Spark context to set.
             conf = spark._jsc.sc().conf()
             changed.enter_context(_changed(conf, conf.remove, _LARGE_PLANS))
         yield refused

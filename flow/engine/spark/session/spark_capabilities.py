@@ -16,7 +16,7 @@ from functools import cache, reduce
 from typing import Any, NamedTuple
 
 from flow.engine.spark.session.session_settings import NEEDED, QUERY_SETTINGS, QuerySetting
-from flow.engine.spark.session.versions import installed_version, is_supported
+from flow.engine.spark.session.versions import installed_version, is_supported, parse_version
 from flow.errors import EnvironmentProblem
 
 ADAPTER_VARIABLE = "FLOW_LEVEL_ADAPTER"
@@ -26,7 +26,7 @@ _CLIENT_CALLS = ("_receive_proto_message", "_serialize_to_bytes", "_deserialize_
 """Methods of PySpark's internal client of Spark's state, of which pipelined calls are made."""
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _TESTING = "pyspark.testing.utils"
-MOVED_MANAGERS = f"{_STREAMING}.checkpointing"
+_MOVED_MANAGERS = f"{_STREAMING}.checkpointing"
 """The Java package of Spark's file managers since 4.1."""
 
 logger = logging.getLogger("flow")
@@ -99,7 +99,7 @@ class SessionCapabilities:
     refused: tuple[RefusedSetting, ...] = ()
 
     def __str__(self) -> str:
-        jvm = "JVM in reach" if self.has_jvm else "JVM not in reach, so flows run as batches only"
+        jvm = "JVM in reach" if self.has_jvm else "JVM not in reach"
         refused = "all settings may be set"
         if self.refused:
             kinds = ("needed" if one.use.is_needed else "useful" for one in self.refused)
@@ -146,12 +146,19 @@ class RefusedSettings(EnvironmentProblem):
         )
 
 
-def file_managers(jvm: Any) -> str:
-    """Return the name of the Java package of Spark's file managers, which Spark 4.1 has moved."""
+def file_managers(jvm: Any | None, spark_version: str) -> str:
+    """Return the name of the Java package of Spark's file managers, which Spark 4.1 has moved.
+
+    Args:
+        jvm: the JVM of the session; ``None`` if it is not in reach, and then the version counts.
+        spark_version: version of Spark in the session.
+    """
+    if jvm is None:
+        return _MOVED_MANAGERS if parse_version(spark_version) >= (4, 1) else _STREAMING
     from py4j.java_gateway import JavaClass
 
-    found = reduce(getattr, f"{MOVED_MANAGERS}.CheckpointFileManager".split("."), jvm)
-    return MOVED_MANAGERS if isinstance(found, JavaClass) else _STREAMING
+    found = reduce(getattr, f"{_MOVED_MANAGERS}.CheckpointFileManager".split("."), jvm)
+    return _MOVED_MANAGERS if isinstance(found, JavaClass) else _STREAMING
 
 
 @cache

@@ -115,7 +115,9 @@ def test_the_package_of_file_managers_is_where_the_class_is(is_moved: bool) -> N
     expected = "org.apache.spark.sql.execution.streaming"
     found = object.__new__(JavaClass) if is_moved else object()
     jvm = named(f"{expected}.checkpointing.CheckpointFileManager", found)
-    assert file_managers(jvm) == (f"{expected}.checkpointing" if is_moved else expected)
+    package = f"{expected}.checkpointing" if is_moved else expected
+    assert file_managers(jvm, "4.3.0") == package
+    assert file_managers(None, "4.1.0" if is_moved else "4.0.5") == package
 
 
 def named(name: str, found: object) -> object:
@@ -148,7 +150,7 @@ def test_the_text_of_a_session_names_what_it_lacks() -> None:
     assert str(SessionCapabilities(True)) == "JVM in reach; all settings may be set"
     adaptive = RefusedSetting("spark.sql.adaptive.enabled", "false", "true")
     assert str(SessionCapabilities(False, (adaptive, RefusedSetting("a.b", "1", None)))) == (
-        "JVM not in reach, so flows run as batches only; refuses to set: useful "
+        "JVM not in reach; refuses to set: useful "
         "spark.sql.adaptive.enabled=false (found 'true': Spark plans a batch again while it runs); "
         "needed a.b=1 (found no value: results may be wrong)"
     )
