@@ -65,7 +65,6 @@ class PaneDriver(WindowDriver):
         self, config: WindowingConfig, trigger: AfterWatermark, snapshot: DriverState | None
     ) -> None:
         self._trigger = trigger
-        self._grace_us = config.windower.grace_us or 0
         self._entering_us = -NEVER
         self._reached: list[int] = []
         self._panes: dict[int, PaneState] = {}
@@ -76,15 +75,14 @@ class PaneDriver(WindowDriver):
     @override
     def _restore(self, part: DriverState | Leaf) -> None:
         super()._restore(part)
-        panes = _panes_in(part)
-        self._panes.update(panes)
-        for window_id in panes:
+        for window_id, pane in _panes_in(part).items():
+            self._panes[window_id] = pane
             self._set_end(window_id)
 
     @override
     def on_changed(self, before: str, moment: Moment) -> Iterable[tuple[int, Any]]:
         self._moment = moment
-        self._read_due(NEVER)
+        self._read(self._leaves.due(NEVER))
         for pane in self._panes.values():
             if pane.pending:
                 self._start_timer(pane)
@@ -150,7 +148,8 @@ class PaneDriver(WindowDriver):
     def _close_passed(self, watermark_us: int) -> bool:
         """Fire on-time panes and close windows, in order of the watermarks that they wait for."""
         has_fired = False
-        self._read_due(watermark_us)
+        if self._leaves.next_us <= watermark_us:
+            self._read(self._leaves.due(watermark_us))
         while (end_us := self._next_end_us()) <= watermark_us < NEVER:
             has_fired = True
             super()._close_passed(end_us - 1)
@@ -214,7 +213,8 @@ class PaneDriver(WindowDriver):
 
     @override
     def _timer_us(self) -> int:
-        due_us = min([self._leaves.due_us, *(pane.due_us for pane in self._panes.values())])
+        due_us = min((pane.due_us for pane in self._panes.values()), default=NEVER)
+        due_us = min(due_us, self._leaves.due_us)
         if due_us >= NEVER or not self._has_progress:
             return min(due_us, NEVER)
         # Due times are then watermarks of the stream, which advance at least as fast as system
@@ -229,11 +229,11 @@ class PaneDriver(WindowDriver):
     def _end_us(self, window_id: int) -> int:
         """Return the least watermark that passes the end of an open window, without grace."""
         closed_at_us = self._windower.closed_at_us(window_id)
-        return closed_at_us - self._grace_us if closed_at_us < NEVER else NEVER
+        return closed_at_us - (self._grace_us or 0) if closed_at_us < NEVER else NEVER
 
     def _set_end(self, window_id: int) -> None:
         """Note the end of a window, unless it is past or the window closes at its end."""
-        if self._grace_us == 0 or self._panes[window_id].is_past:
+        if not self._grace_us or self._panes[window_id].is_past:
             self._ends_us.pop(window_id, None)
             return
         end_us = self._end_us(window_id)

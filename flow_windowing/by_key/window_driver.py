@@ -116,7 +116,7 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
         state = snapshot or _NEW_KEY
         super().__init__(config.clock, config.sides, state.clock, state.arrived)
         self._config = config
-        self._is_late_at_once = config.windower.grace_us is None
+        self._grace_us = config.windower.grace_us
         self._keep_us = config.windower.keep_us
         self._windower = config.windower.build(state.windower)
         self._buffer = WaitQueue(state.waiting)
@@ -131,8 +131,8 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
 
     def _restore(self, part: DriverState | Leaf) -> None:
         """Restore the logics of windows, and what is remembered of the windows."""
-        builder = self._config.builder
-        self._windows.update((one, builder(window)) for one, window in part.windows.items())
+        for window_id, window in part.windows.items():
+            self._windows[window_id] = self._config.builder(window)
         self._latest.update(part.latest)
         for window_id, emission in part.emissions.items():
             self._emitted[window_id] = emission or self._current_emission(window_id)
@@ -144,15 +144,10 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
                 self._windower.add(leaf.windower)
                 self._restore(leaf)
 
-    def _read_due(self, watermark_us: int) -> None:
-        """Restore the windows of leaves that the watermark makes due."""
-        if self._leaves.next_us <= watermark_us:
-            self._read(self._leaves.due(watermark_us))
-
     @override
     def on_changed(self, before: str, moment: Moment) -> Iterable[tuple[int, Any]]:
         self._moment = moment
-        self._read_due(NEVER)  # The due times of leaves depend on the settings.
+        self._read(self._leaves.due(NEVER))  # The due times of leaves depend on the settings.
         if owes_updates(before, self._config.emit):
             for window_id in sorted(self._windows):
                 self._emit_result(window_id)
@@ -184,7 +179,7 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
     @override
     def _enter_value(self, value: Any, timestamp_us: int, watermark_us: int, number: int) -> None:
         """Emit the value if it is late, buffer it if order needs that, or enter it at once."""
-        if self._is_late_at_once and is_behind(timestamp_us, watermark_us):
+        if self._grace_us is None and is_behind(timestamp_us, watermark_us):
             self._emit_late(
                 value, timestamp_us, watermark_us, self._windower.missed_by(timestamp_us)
             )
@@ -337,7 +332,8 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
             self._record_change(target, latest_us, logic.on_merge(merged))
 
     def _close_passed(self, watermark_us: int) -> bool:
-        self._read_due(watermark_us)
+        if self._leaves.next_us <= watermark_us:
+            self._read(self._leaves.due(watermark_us))
         if self._windower.next_close_us() > watermark_us:
             return False
         for metadata in self._windower.close_for(watermark_us):

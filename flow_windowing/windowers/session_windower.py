@@ -126,7 +126,8 @@ class SessionLogic(WindowerLogic[SessionState]):
         if added:
             at = bisect_right(self._sessions, added[0].first_us, key=attrgetter("first_us"))
             self._sessions[at:at] = added
-        self._by_id.update((session.window_id, session) for session in added)
+        for session in added:
+            self._by_id[session.window_id] = session
 
     def preceding_us(self, timestamp_us: int) -> int:
         """Return the greatest first timestamp of a session up to a timestamp, else `-NEVER`."""
