@@ -222,7 +222,8 @@ log4j = spark._jvm.org.apache.logging.log4j
 loggers = lambda: sorted(log4j.LogManager.getContext(False).getConfiguration().getLoggers())
 before = loggers(), spark.sparkContext.pythonExec
 print("the session's own lines end here", file=sys.stderr, flush=True)
-for recovery in (None, RecoveryConfig(sys.argv[1])):
+recoveries = {"stream": [RecoveryConfig(sys.argv[1])], "both": [None, RecoveryConfig(sys.argv[1])]}
+for recovery in recoveries[sys.argv[2]]:
     flow, out = hourly()
     run(flow, spark=spark, recovery=recovery, drain=True, shards=2, partitions=1)
 time.sleep(0.5)  # The JVM forwards the output of workers in threads of its own.
@@ -239,9 +240,12 @@ for options in ({"spark": spark}, {}):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_session_of_the_users_prints_no_line_that_they_cannot_act_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runs", ["stream", pytest.param("both", marks=pytest.mark.extended)])
+def test_a_session_of_the_users_prints_no_line_that_they_cannot_act_on(
+    runs: str, tmp_path: Path
+) -> None:
     """Runs leave its loggers and its Python as they were; without its JVM they name the remedy."""
-    command = [sys.executable, "-c", OWN_SESSION, str(tmp_path / "checkpoint")]
+    command = [sys.executable, "-c", OWN_SESSION, str(tmp_path / "checkpoint"), runs]
     environment = {**os.environ, **QUICK_SUBMIT}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
