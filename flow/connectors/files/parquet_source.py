@@ -136,8 +136,11 @@ class ParquetSource(FileSource[Any]):
             parquet = parquet_file(stream)
             columns = _columns_to_read(parquet, piece, inside, fields)
             for rows in read_rows(parquet, piece.start, piece.end, columns):
+                if not added:
+                    yield rows
+                    continue
                 whole = with_partition_columns(rows, added, piece.file.path, piece.file)
-                yield whole.select([one.name for one in added]) if added and inside == [] else whole
+                yield whole if inside != [] else whole.select([one.name for one in added])
 
     @property
     def _added(self) -> pa.Schema:

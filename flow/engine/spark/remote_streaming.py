@@ -52,7 +52,7 @@ from flow.engine.spark.run_host import StreamingSettings
 from flow.engine.spark.session.session import code_sent_to
 from flow.engine.spark.session.session_settings import cores_of
 from flow.engine.spark.session.spark_capabilities import spark_capabilities
-from flow.engine.spark.session.spark_failures import spark_problem
+from flow.engine.spark.session.spark_failures import LATE_WORKER, spark_problem
 from flow.engine.spark.session.versions import installed_version
 from flow.engine.spark.shipped_code import Shipped
 from flow.engine.spark.shipping import ShippedPlan
@@ -72,6 +72,8 @@ from flow.process import print_text
 
 cloudpickle: Any = untyped_cloudpickle
 logger = logging.getLogger("flow")
+_STARTS = 3
+"""Tries to start a query on a server that has much to do."""
 
 Result = TypeVar("Result")
 
@@ -352,15 +354,33 @@ class RemoteStreamingRun:
             Shipped(pickle.dumps(partial(host, run)), code) for host in (PlannerHost, OutputsHost)
         )
         source = source_of_feed(name, reading, logged, host=planner, code=code)
-        write = HostedWrite(outputs)
-        try:
-            return query.start(source, write, None if run.waits else self.settings.interval_us)
-        except FlowError:
-            raise
-        except Exception as error:
-            raise EngineError(
-                f"the streaming query did not start: {spark_problem(error)}"
-            ) from error
+        interval_us = None if run.waits else self.settings.interval_us
+        return started(partial(query.start, source, HostedWrite(outputs), interval_us))
+
+
+def started(start: Callable[[], Any], tries: int = _STARTS) -> Any:
+    """Start a query, and return it.
+
+    A server with much to do may not start the process of the outputs in Spark's ten seconds.
+    Nothing has happened then, so the start is tried again.
+
+    Args:
+        start: function that starts the query.
+        tries: the number of tries.
+
+    Raises:
+        EngineError: the query did not start.
+    """
+    try:
+        return start()
+    except FlowError:
+        raise
+    except Exception as error:
+        problem = spark_problem(error)
+        if tries == 1 or LATE_WORKER not in problem:
+            raise EngineError(f"the streaming query did not start: {problem}") from error
+        logger.debug("the streaming query did not start, and is started again: %s", problem)
+    return started(start, tries - 1)
 
 
 @dataclass

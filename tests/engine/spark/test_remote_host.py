@@ -28,6 +28,7 @@ from flow.engine.spark.remote_streaming import (
     RemoteStreamingRun,
     ServerCalls,
     check_keyed_steps,
+    started,
 )
 from flow.engine.spark.run_files import RunFiles
 from flow.engine.spark.run_host import StreamingSettings
@@ -160,3 +161,30 @@ def test_secrets_reach_the_sinks_of_the_server_and_no_file(tmp_path: Path) -> No
     contents = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert any(end.failure in content for content in contents)
     assert not any(SECRET.encode() in content for content in contents)
+
+
+@pytest.mark.parametrize(
+    ("problems", "tried"),
+    [
+        (["Python worker failed to connect back."] * 2, 3),
+        (["Python worker failed to connect back."] * 3, 3),
+        (["Python worker failed to connect back.", "no such table"], 2),
+    ],
+)
+def test_a_query_is_started_again_if_a_busy_server_started_no_process(
+    problems: list[str], tried: int
+) -> None:
+    calls = []
+
+    def start() -> str:
+        calls.append(len(calls))
+        if len(calls) <= len(problems):
+            raise RuntimeError(problems[len(calls) - 1])
+        return "query"
+
+    if len(problems) < tried:
+        assert started(start) == "query"
+    else:
+        with pytest.raises(EngineError, match="the streaming query did not start: "):
+            started(start)
+    assert len(calls) == tried
