@@ -22,7 +22,7 @@ ARTIFACTS = " ".join(
     f"io.debezium:{name}:{VERSION}" for name in ("debezium-embedded", "debezium-connector-postgres")
 )
 SNAPSHOT = b'"snapshot"'
-"""What an offset has while a snapshot is taken."""
+"""Mark of an offset that is stored while a snapshot is taken."""
 PROGRAM = """
 import io.debezium.engine.DebeziumEngine;
 import io.debezium.engine.format.Json;

@@ -264,6 +264,8 @@ class ParquetSink(DirectorySink[Any]):
 
     def _in_files(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns that files have, of those of the items."""
+        if not self.partition_by:
+            return schema
         return pa.schema([column for column in schema if column.name not in self.partition_by])
 
     @override

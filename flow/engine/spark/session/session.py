@@ -215,7 +215,8 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     if not is_local_master(settings.master):
         send_packages(spark)
     elif has_speedups():
-        spark.sparkContext.pythonExec = forked_python()
+        if os.environ["PYSPARK_PYTHON"] == sys.executable:
+            spark.sparkContext.pythonExec = forked_python()
         start_workers_early(spark)
     return spark
 
