@@ -18,9 +18,9 @@ from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.fields import FieldPath
 
 
-def wrong_type(rule: str, value: object) -> FlowTypeError:
+def wrong_type(rule: str, value: object, hint: str = "") -> FlowTypeError:
     """Return the error for a value of a wrong type; `rule` names the parameter and its type."""
-    return FlowTypeError(f"{rule}, got {type(value).__name__} {shorten(value)}")
+    return FlowTypeError(f"{rule}, got {type(value).__name__} {shorten(value)}{hint}")
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from flow.checks import check_function
+from flow.checks import check_function, wrong_type
 from flow.displays import NotebookObject
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
@@ -145,10 +145,8 @@ class Dataflow(NotebookObject):
 
     def _check_id(self, step_id: object) -> None:
         if not isinstance(step_id, str):
-            raise FlowTypeError(
-                f"a step id must be text, got {type(step_id).__name__} {shorten(step_id)}: "
-                "the first argument of every operator is the step's id"
-            )
+            hint = ": the first argument of every operator is the step's id"
+            raise wrong_type("a step id must be text", step_id, hint)
         if not step_id.strip():
             raise FlowBuildError("a step id must not be empty: name what the step does")
         if step_id in self._steps:
@@ -223,6 +221,4 @@ def _checked_stream(step_id: str, up: object) -> Stream[Any]:
         hint = ": it holds several streams, name the one you mean, e.g. `.down` or `.trues`"
     elif isinstance(up, Dataflow):
         hint = ": make a stream of it first, with op.input"
-    raise FlowTypeError(
-        f"step {shorten(step_id)} must read a Stream, got {type(up).__name__} {shorten(up)}{hint}"
-    )
+    raise wrong_type(f"step {shorten(step_id)} must read a Stream", up, hint)

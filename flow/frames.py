@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from flow.checks import wrong_type
 from flow.config.effective_config import (
     EffectiveConfig,
     Layer,
@@ -23,7 +24,6 @@ from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.declared_columns import check_fields
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
-from flow.errors import FlowTypeError, shorten
 from flow.instants import Instant, instant_us
 from flow.operators.edges import output
 from flow.operators.stateless import Raises
@@ -153,13 +153,9 @@ def _check_arguments(stream: object, counts: object) -> None:
         hint = ", such as hourly.down of a windowing step" if hasattr(stream, "down") else ""
         if isinstance(stream, Dataflow):
             hint = ", such as the stream that an op.output step of the flow reads"
-        raise FlowTypeError(
-            f"to_dataframe needs a Stream{hint}, got {type(stream).__name__} {shorten(stream)}"
-        )
+        raise wrong_type(f"to_dataframe needs a Stream{hint}", stream)
     if counts is not None and not isinstance(counts, Counter):
-        raise FlowTypeError(
-            f"counts must be a collections.Counter, got {type(counts).__name__} {shorten(counts)}"
-        )
+        raise wrong_type("counts must be a collections.Counter", counts)
 
 
 def _needed_for(stream: Stream[Any]) -> Dataflow:

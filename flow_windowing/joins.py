@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from flow.checks import check_choice
+from flow.checks import check_choice, wrong_type
 from flow.dataflow import KeyedStream, Stream, add_step
 from flow.durations import Duration
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.errors import FlowBuildError, shorten
 from flow.keyed.step import Stateful
 from flow.operators.key_join import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
 from flow_windowing.aggregates.folding import AllOfEachSide, FoldingBuilder, OneOfEachSide
@@ -225,10 +225,7 @@ def _join_by_time(
     """Add a join of two streams by time; errors of the builder are raised with the step's id."""
     for side, up in (("left", left), ("right", right)):
         if not isinstance(up, Stream):
-            raise FlowTypeError(
-                f"step {shorten(step_id)}: {side} must be a stream, "
-                f"got {type(up).__name__} {shorten(up)}"
-            )
+            raise wrong_type(f"step {shorten(step_id)}: {side} must be a stream", up)
     with errors_of_step(step_id):
         builder = build()
     operator = Stateful(builder, name, sides=2, emits=PORTS)

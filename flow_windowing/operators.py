@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, get_args
 
-from flow.checks import check_choice, check_flag
+from flow.checks import check_choice, check_flag, wrong_type
 from flow.dataflow import KeyedStream, Stream, add_step, check_callable
 from flow.errors import DurationError, FlowBuildError, FlowTypeError, shorten
 from flow.keyed.step import Stateful
@@ -607,7 +607,5 @@ def check_aggregator(step_id: str, name: str, aggregator: object) -> None:
     example = ""
     if isinstance(aggregator, type) and issubclass(aggregator, Aggregator):
         example = f": write {aggregator.__name__}()"
-    raise FlowTypeError(
-        f"step {shorten(step_id)}: {name} must be an Aggregator such as Sum('amount'), "
-        f"got {type(aggregator).__name__} {shorten(aggregator)}{example}"
-    )
+    rule = f"step {shorten(step_id)}: {name} must be an Aggregator such as Sum('amount')"
+    raise wrong_type(rule, aggregator, example)

@@ -41,6 +41,16 @@ else:
     Expression = pc.Expression
 
 
+COMMON_TYPES = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+"""For types of Arrow that most other systems lack, types that hold the same values."""
+
+
 def is_instant(kind: Any) -> bool:
     """Return True for the types of timestamps with a time zone."""
     return bool(pa.types.is_timestamp(kind) and kind.tz is not None)

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField, StructType
 from typing_extensions import override
 
 from flow.checks import wrong_type
-from flow.columns.arrow_types import with_leaves
+from flow.columns.arrow_types import COMMON_TYPES, with_leaves
 from flow.connectors.driver_copies import pickles_for_driver
 from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext
 from flow.connectors.source import Batch, Json, Planner, Source, SourceLog, Split
@@ -272,11 +272,4 @@ def _shared_type(kind: Any) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else _SPARK_HAS.get(kind, kind)
 
 
-_SPARK_HAS = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.float16(): pa.float32(),
-    pa.date64(): pa.date32(),
-}
+_SPARK_HAS = {**COMMON_TYPES, pa.uint64(): pa.decimal128(20, 0)}

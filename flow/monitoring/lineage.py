@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from flow.connectors.files.filesystems import without_credentials
@@ -107,12 +106,7 @@ class OpenLineageEvents:
         is_cut = summary.aborted or (summary.stopped and summary.engine == "batch")
         self._send("ABORT" if is_cut else "COMPLETE", summary=summary)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Send the end of a run that `end` was not called for: FAIL after an error."""
         if self._is_running:
             if error is None:

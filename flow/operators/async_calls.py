@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 
 from typing_extensions import override
 
-from flow.checks import check_choice, check_whole
+from flow.checks import check_choice, check_whole, wrong_type
 from flow.dataflow import Operator, Stream, add_step, check_callable
 from flow.durations import Duration, duration_us, natural_us, positive_us
 from flow.errors import FlowError, FlowTypeError, shorten
@@ -248,10 +248,8 @@ def _check_function(where: str, function: object, resource: object) -> None:
             "asyncio.to_thread(...) in an async one"
         )
     if resource is not None and not callable(resource):
-        raise FlowTypeError(
-            f"{where}: resource must be a function that makes the resource in the worker, got "
-            f"{type(resource).__name__} {shorten(resource)}"
-        )
+        rule = f"{where}: resource must be a function that makes the resource in the worker"
+        raise wrong_type(rule, resource)
     wanted = ("item",) if resource is None else ("resource", "item")
     try:
         inspect.signature(function).bind(*wanted)  # type: ignore[arg-type]  # It is callable.

@@ -8,11 +8,12 @@ from typing import Any, ClassVar, TypeVar
 
 from typing_extensions import override
 
+from flow.checks import wrong_type
 from flow.connectors.items import from_items
 from flow.connectors.sink import Sink
 from flow.connectors.source import Source
 from flow.dataflow import Dataflow, Operator, Stream, add_step, streams_of
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.errors import FlowBuildError, shorten
 from flow.operators.stateless import TryOut
 
 X = TypeVar("X")
@@ -39,10 +40,7 @@ class Output(Operator):
 
     sink: Sink[Any]
 
-    @property
-    @override
-    def ports(self) -> tuple[str, ...]:
-        return ()
+    ports = ()
 
 
 def input(step_id: str, flow: Dataflow, source: Source[X] | Sequence[X]) -> Stream[X]:
@@ -94,25 +92,16 @@ def output(step_id: str, up: Stream[X], sink: Sink[X]) -> None:
         sink: a sink of `flow.connectors` or of your code.
     """
     if not isinstance(sink, Sink):
-        raise FlowTypeError(
-            f"step {shorten(step_id)}: sink must be a Sink, "
-            f"got {type(sink).__name__} {shorten(sink)}"
-        )
+        raise wrong_type(f"step {shorten(step_id)}: sink must be a Sink", sink)
     add_step(step_id, Output(sink), up)
 
 
 def _checked_source(step_id: str, flow: object, source: object) -> Source[Any]:
     """Return the source of an input; a list or a tuple becomes a source of its items."""
     if not isinstance(flow, Dataflow):
-        raise FlowTypeError(
-            f"step {shorten(step_id)}: an input is added to a Dataflow, "
-            f"got {type(flow).__name__} {shorten(flow)}"
-        )
+        raise wrong_type(f"step {shorten(step_id)}: an input is added to a Dataflow", flow)
     if isinstance(source, (list, tuple)):
         return from_items(source)
     if not isinstance(source, Source):
-        raise FlowTypeError(
-            f"step {shorten(step_id)}: source must be a Source, "
-            f"got {type(source).__name__} {shorten(source)}"
-        )
+        raise wrong_type(f"step {shorten(step_id)}: source must be a Source", source)
     return source

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from typing_extensions import override
-
-from flow.checks import check_getter, check_whole
+from flow.checks import check_getter, check_whole, wrong_type
 from flow.connectors.source import Source
 from flow.dataflow import (
     Dataflow,
@@ -66,10 +64,7 @@ class Table(Operator):
     keep_us: int | None = None
     max_bytes: int = MAX_TABLE_BYTES
 
-    @property
-    @override
-    def ports(self) -> tuple[str, ...]:
-        return ("table",)
+    ports = ("table",)
 
 
 @dataclass(frozen=True)
@@ -244,10 +239,7 @@ def lookup_table(
         ['London', None]
     """
     if not isinstance(flow, Dataflow):
-        raise FlowTypeError(
-            f"step {shorten(step_id)}: a lookup table is added to a Dataflow, "
-            f"got {type(flow).__name__} {shorten(flow)}"
-        )
+        raise wrong_type(f"step {shorten(step_id)}: a lookup table is added to a Dataflow", flow)
     _check_lookup_source(step_id, source)
     if key is None:
         raise FlowTypeError(
@@ -357,9 +349,8 @@ def _reading(
     """Add a step that reads a table."""
     flow = flow_of(step_id, up)
     if not isinstance(table, KeyedTable):
-        raise FlowTypeError(
-            f"step {shorten(step_id)}: table must be a table of op.table or op.lookup_table, "
-            f"got {type(table).__name__} {shorten(table)}"
+        raise wrong_type(
+            f"step {shorten(step_id)}: table must be a table of op.table or op.lookup_table", table
         )
     check_callable(step_id, what, function)
     time_of = _time_getter(step_id, as_of)
@@ -399,10 +390,8 @@ def _check_lookup_source(step_id: str, source: object) -> None:
     """
     if not isinstance(source, Source):
         if not callable(source):
-            raise FlowTypeError(
-                f"step {shorten(step_id)}: source must be a Source, or a function that returns "
-                f"rows, got {type(source).__name__} {shorten(source)}"
-            )
+            rule = "source must be a Source, or a function that returns rows"
+            raise wrong_type(f"step {shorten(step_id)}: {rule}", source)
         check_callable(step_id, "source", source)
         return
     problem = ""

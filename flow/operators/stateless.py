@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
-from typing_extensions import override
 
 from flow.checks import check_getter, check_path, check_whole
 from flow.columns.arrow_types import Expression, RecordBatch
@@ -60,10 +59,7 @@ class Branch(Operator):
 
     predicate: Callable[[Any], bool] | ColumnPredicate
 
-    @property
-    @override
-    def ports(self) -> tuple[str, ...]:
-        return ("trues", "falses")
+    ports = ("trues", "falses")
 
 
 @dataclass(frozen=True)
@@ -526,20 +522,14 @@ class TryMap(Operator):
 
     mapper: Callable[[Any], Any]
 
-    @property
-    @override
-    def ports(self) -> tuple[str, ...]:
-        return ("ok", "errors")
+    ports = ("ok", "errors")
 
 
 @dataclass(frozen=True)
 class Raises(Operator):
     """Fail at the first item."""
 
-    @property
-    @override
-    def ports(self) -> tuple[str, ...]:
-        return ()
+    ports = ()
 
 
 @dataclass(frozen=True)
@@ -728,7 +718,4 @@ class Rekey(Operator):
 
     key: str
 
-    @property
-    @override
-    def is_optional(self) -> bool:
-        return True
+    is_optional = True

@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from types import TracebackType
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -185,12 +184,7 @@ class TestDriver:
         """Return the driver; leaving the block closes the resources of `map_async` steps."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._engine.close()
 
     @with_brief_errors

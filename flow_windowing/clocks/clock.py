@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from typing_extensions import override
 
-from flow.checks import KnownArguments
-from flow.errors import FlowTypeError, shorten
+from flow.checks import KnownArguments, wrong_type
 from flow.instants import MAX_US, MIN_US, NEVER, Moment, datetime_us, from_us
 from flow.keyed.logic import Progress
 from flow.keyed.step import Capabilities, LogicBuilder
@@ -153,10 +152,7 @@ class Clock(KnownArguments, ABC, Generic[V, S]):
 def check_clock(value: object) -> None:
     """Raise a `FlowTypeError` unless `value` is a `Clock`."""
     if not isinstance(value, Clock):
-        raise FlowTypeError(
-            "clock must be a Clock such as EventClock(...), "
-            f"got {type(value).__name__} {shorten(value)}"
-        )
+        raise wrong_type("clock must be a Clock such as EventClock(...)", value)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from typing_extensions import override
 
-from flow.checks import KnownArguments
+from flow.checks import KnownArguments, wrong_type
 from flow.durations import Duration, natural_us, positive_us
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.errors import FlowBuildError
 from flow.instants import NEVER, datetime_us, from_us
 from flow_windowing.rules.metadata import WindowMetadata
 from flow_windowing.rules.triggers import Timestamp
@@ -282,10 +282,8 @@ class IndexedLogic(WindowerLogic[list[int]]):
 def check_windower(windower: object) -> None:
     """Raise a `FlowTypeError` unless `windower` is a `Windower`."""
     if not isinstance(windower, Windower):
-        raise FlowTypeError(
-            "windower must be a Windower such as TumblingWindower(length='1h'), "
-            f"got {type(windower).__name__} {shorten(windower)}"
-        )
+        rule = "windower must be a Windower such as TumblingWindower(length='1h')"
+        raise wrong_type(rule, windower)
 
 
 def span_us(duration: Duration, name: str) -> int:

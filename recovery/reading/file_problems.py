@@ -6,8 +6,9 @@ import os
 import shlex
 from typing import Any, TypeAlias
 
+from flow.checks import wrong_type
 from flow.connectors.files.filesystems import without_credentials, without_passwords
-from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, first_line, shorten
+from flow.errors import CheckpointError, FlowBuildError, first_line
 
 
 class FileProblem(CheckpointError):
@@ -62,9 +63,7 @@ def directory_path(path: object, what: str) -> str:
     """
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
-        raise FlowTypeError(
-            f"{what} needs a directory's path, got {type(path).__name__} {shorten(path)}"
-        )
+        raise wrong_type(f"{what} needs a directory's path", path)
     if not text.strip():
         raise FlowBuildError(
             f"{what} needs a directory's path, got an empty one: "

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flow.checks import check_whole
+from flow.checks import check_whole, wrong_type
 from flow.columns.chunks import key_array
 from flow.connectors.files.filesystems import locate
 from flow.dataflow import Dataflow
@@ -25,7 +25,7 @@ from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.state.segment import lay_out
 from flow.engine.state.store import PROGRESS_SEGMENT, SEED_SCHEMA, Seed, seed_files, seeds_in
-from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
+from flow.errors import CheckpointError, FlowBuildError, brief, step_error
 from flow.keyed.state import StateCounts
 from flow.keyed.step import Stateful
 from recovery.identity.admitting import admit
@@ -78,7 +78,7 @@ def seed(
         CheckpointError: when the directory has a checkpoint already.
     """
     if not isinstance(flow, Dataflow):
-        raise FlowTypeError(f"seed needs a Dataflow, got {type(flow).__name__} {shorten(flow)}")
+        raise wrong_type("seed needs a Dataflow", flow)
     check_layout(shards, partitions)
     root, plan = directory_path(path, "seed"), compile_flow(flow)
     unplaced = [_state_of(plan, step_id, keys) for step_id, keys in states.items()]

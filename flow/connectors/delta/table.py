@@ -23,7 +23,7 @@ from flow.connectors.files.filesystems import (
     locate,
     without_credentials,
 )
-from flow.connectors.lakehouse.lake_place import LakePlace, StoredTypes
+from flow.connectors.lakehouse.lake_place import TABLE_TYPES, LakePlace, StoredTypes
 from flow.errors import FlowError, package_of_extra
 
 if TYPE_CHECKING:
@@ -90,18 +90,7 @@ def columns_of(table: DeltaTable | None) -> pa.Schema:
 
 # --- types ---------------------------------------------------------------------------------------
 
-_OTHERS = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(38, 0),
-    pa.float16(): pa.float32(),
-    pa.date64(): pa.date32(),
-    pa.large_string(): pa.string(),
-    pa.large_binary(): pa.binary(),
-}
-
-TYPES = StoredTypes("Delta", _OTHERS)
+TYPES = StoredTypes("Delta", TABLE_TYPES)
 """Types of Delta."""
 
 # --- values of partitions, and statistics --------------------------------------------------------

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from flow.columns.arrow_types import with_leaves
 from flow.connectors.files.filesystems import without_credentials
-from flow.connectors.lakehouse.lake_place import LakePlace, StoredTypes, as_options
+from flow.connectors.lakehouse.lake_place import TABLE_TYPES, LakePlace, StoredTypes, as_options
 from flow.connectors.source import Dataset
 from flow.errors import FlowBuildError, FlowError, package_of_extra, shorten
 
@@ -128,20 +128,11 @@ def lineage(table: Table) -> Iterator[Snapshot]:
 
 # --- types ---------------------------------------------------------------------------------------
 
-_OTHERS = {
-    pa.int8(): pa.int32(),
-    pa.int16(): pa.int32(),
-    pa.uint8(): pa.int32(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(38, 0),
-    pa.float16(): pa.float32(),
-    pa.date64(): pa.date32(),
-    pa.large_string(): pa.string(),
-    pa.large_binary(): pa.binary(),
-}
+_SMALL = (pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
 
-TYPES = StoredTypes("Iceberg", _OTHERS, has_clock_times=True)
+TYPES = StoredTypes(
+    "Iceberg", TABLE_TYPES | dict.fromkeys(_SMALL, pa.int32()), has_clock_times=True
+)
 """Types of Iceberg."""
 
 

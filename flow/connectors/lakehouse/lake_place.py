@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from flow.checks import wrong_type
-from flow.columns.arrow_types import is_instant, with_leaves
+from flow.columns.arrow_types import COMMON_TYPES, is_instant, with_leaves
 from flow.connectors.files.filesystems import without_credentials
 from flow.errors import FlowError, FlowTypeError, SinkError, shorten
 
@@ -84,6 +84,15 @@ def with_hidden_options(self: Any) -> str:
         text = without_credentials(repr(shown)) if isinstance(value, str) else repr(shown)
         arguments.append(f"{one.name}={text}" if one.kw_only else text)
     return f"{type(self).__name__}({', '.join(arguments)})"
+
+
+TABLE_TYPES = {
+    **COMMON_TYPES,
+    pa.uint64(): pa.decimal128(38, 0),
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
+}
+"""For types that table formats lack, types that hold the same values."""
 
 
 @dataclass(frozen=True)
