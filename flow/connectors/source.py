@@ -21,6 +21,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrow_types import RecordBatch
+from flow.columns.predicate import ColumnPredicate
 from flow.errors import FlowBuildError, SourceError, TimestampError, behind_text, printable, shorten
 from flow.instants import Instant, Moment, instant_us
 
@@ -397,6 +398,13 @@ class Source(ABC, Generic[X]):
         raise FlowBuildError(
             f"{type(self).__name__} does not start at a position, got {shorten(position)}"
         )
+
+    def keeping(self, predicate: ColumnPredicate) -> Source[X]:  # noqa: ARG002
+        """Return the source for a flow that drops all records for which a predicate is not true.
+
+        The source may leave out such records, as far as that is less work than reading them.
+        """
+        return self
 
     def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:  # noqa: ARG002
         """Read a split like `read`; fields of records outside `fields` may be left out."""

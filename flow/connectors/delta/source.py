@@ -21,6 +21,7 @@ from flow.connectors.delta.table import (
 )
 from flow.connectors.files.filesystems import datasets_of_files, without_passwords
 from flow.connectors.files.parquet_source import parquet_file, read_rows
+from flow.connectors.formats.pushdown import groups_with
 from flow.connectors.lakehouse.lake_place import as_options
 from flow.connectors.lakehouse.version_planner import (
     READ_ANEW,
@@ -125,6 +126,11 @@ class DeltaSource(LakeSource):
         return DeltaPlanner(self, parallelism)
 
     @override
+    def known_of(self, version: Version) -> tuple[pa.Schema, list[Mapping[str, Any]]]:
+        schema = self._selected(schema_of(version.schema))
+        return schema, [_scalars(file.values, schema) for file in version.files]
+
+    @override
     def read_fields(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
         schema = self._selected(schema_of(split.what["schema"]))
         if fields is not None:
@@ -136,7 +142,10 @@ class DeltaSource(LakeSource):
                 self.place.explained(f"{path} of {self.place} cannot be read"),
                 filesystem.open_input_file(path) as stream,
             ):
-                yield from _rows_of(parquet_file(stream), start, end, schema, values)
+                groups = None
+                if self._wanted is not None:
+                    groups = groups_with(self._wanted, stream, _scalars(values, schema))
+                yield from _rows_of(parquet_file(stream), start, end, schema, values, groups)
 
     def _selected(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns of records, given those of the table."""
@@ -153,8 +162,22 @@ def schema_of(text: str) -> pa.Schema:
     return pa.schema(Schema.from_json(text).to_arrow())
 
 
+def _scalars(values: Mapping[str, str | None], schema: pa.Schema) -> dict[str, Any]:
+    """Return the values of a schema's columns that a log has as texts."""
+    return {
+        name: partition_column(text, schema.field(name).type, 1)[0]
+        for name, text in values.items()
+        if name in schema.names
+    }
+
+
 def _rows_of(
-    parquet: Any, start: int, end: int, schema: pa.Schema, given: Mapping[str, str | None]
+    parquet: Any,
+    start: int,
+    end: int,
+    schema: pa.Schema,
+    given: Mapping[str, str | None],
+    groups_read: Sequence[int] | None,
 ) -> Iterator[Batch]:
     """Yield rows of an open file with the columns of a schema; those that it lacks are null.
 
@@ -164,10 +187,11 @@ def _rows_of(
         end: number after the last row.
         schema: the columns.
         given: columns with one value.
+        groups_read: numbers of the row groups to read, in order; ``None`` for all.
     """
     there = parquet.schema_arrow.names
     names = [name for name in schema.names if name in there and name not in given]
-    for rows in read_rows(parquet, start, end, names or there[:1]):
+    for rows in read_rows(parquet, start, end, names or there[:1], groups_read):
         columns = [
             rows.column(one.name).cast(one.type)
             if one.name in names
@@ -223,7 +247,7 @@ class DeltaPlanner(VersionPlanner):
             if found is None:
                 return None
             kept = {key: one for key, one in self._versions.items() if key[0] == at.version - 1}
-            files = list(map(self._measured, found.files))
+            files = list(map(self._measured, self._source.kept_of(found)))
             self._versions = {**kept, key: replace(found, files=files)}
         return at, self._versions[key]
 

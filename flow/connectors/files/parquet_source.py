@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import accumulate
 from typing import Any, ClassVar, cast
 
@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from flow.checks import check_whole, checked_texts
 from flow.columns.arrow_types import with_leaves
+from flow.columns.predicate import ColumnPredicate
 from flow.connectors.files.file_list import LATE_FILES
 from flow.connectors.files.file_planning import MOST_OPEN, Cuts, FileOrder, Piece
 from flow.connectors.files.file_source import FileSource, Paths
@@ -21,8 +22,10 @@ from flow.connectors.files.filesystems import File, connect, find_files, open_fi
 from flow.connectors.formats.columns import Schema
 from flow.connectors.formats.partition_columns import (
     as_partition_columns,
-    with_partition_columns,
+    values_of_directories,
+    with_values,
 )
+from flow.connectors.formats.pushdown import groups_with, told
 from flow.connectors.source import Batch
 from flow.durations import Duration
 from flow.errors import FlowBuildError, SourceError, shorten
@@ -89,6 +92,7 @@ class ParquetSource(FileSource[Any]):
     follow: bool = False
     order: FileOrder = "sequence"
     late_files: Duration = LATE_FILES
+    _wanted: ColumnPredicate | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,6 +130,10 @@ class ParquetSource(FileSource[Any]):
         return pa.schema([schema.field(at) for at in map(schema.get_field_index, names) if at >= 0])
 
     @override
+    def keeping(self, predicate: ColumnPredicate) -> ParquetSource:
+        return told(self, predicate)
+
+    @override
     def read_piece(
         self, filesystem: Any, piece: Piece, fields: frozenset[str] | None
     ) -> Iterator[Batch]:
@@ -135,11 +143,13 @@ class ParquetSource(FileSource[Any]):
         with open_file(filesystem, piece.file) as stream:
             parquet = parquet_file(stream)
             columns = _columns_to_read(parquet, piece, inside, fields)
-            for rows in read_rows(parquet, piece.start, piece.end, columns):
+            given = values_of_directories(piece.file.path, self._added, piece.file)
+            groups = groups_with(self._wanted, stream, given) if self._wanted else None
+            for rows in read_rows(parquet, piece.start, piece.end, columns, groups):
                 if not added:
                     yield rows
                     continue
-                whole = with_partition_columns(rows, added, piece.file.path, piece.file)
+                whole = with_values(rows, {one.name: given[one.name] for one in added}, piece.file)
                 yield whole if inside != [] else whole.select([one.name for one in added])
 
     @property
@@ -221,7 +231,11 @@ def _group_edges(metadata: Any) -> list[int]:
 
 
 def read_rows(
-    parquet: Any, start: int, end: int, columns: list[str] | None
+    parquet: Any,
+    start: int,
+    end: int,
+    columns: list[str] | None,
+    groups_read: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a part of a file; rows before it in its first row group are decoded, too.
 
@@ -230,8 +244,15 @@ def read_rows(
         start: number of the first row.
         end: number after the last row.
         columns: names of the columns to read; ``None`` for all.
+        groups_read: numbers of the row groups to read, in order; ``None`` for all.
     """
     edges = _group_edges(parquet.metadata)
+    if groups_read is not None:
+        for group in groups_read:
+            first, after = max(start, edges[group]), min(end, edges[group + 1])
+            if first < after:
+                yield from read_rows(parquet, first, after, columns)
+        return
     first = bisect_right(edges, start) - 1
     groups = range(first, bisect_left(edges, end))
     at = edges[first]

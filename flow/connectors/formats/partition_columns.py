@@ -134,35 +134,46 @@ def as_partition_columns(columns: object) -> pa.Schema:
     return as_schema(columns, "partition_columns") if columns else pa.schema([])
 
 
-def with_partition_columns(
-    batch: pa.RecordBatch, columns: Iterable[pa.Field], path: str, file: object
-) -> pa.RecordBatch:
+def values_of_directories(path: str, columns: Iterable[pa.Field], file: object) -> dict[str, Any]:
+    """Return the scalars that the directories of a file give for columns.
+
+    Args:
+        path: path of the file.
+        columns: the columns.
+        file: name of the file, for errors.
+
+    Raises:
+        SourceError: a directory is missing, or its value is not of the type.
+    """
+    pairs = (part.partition("=") for part in path.split("/")[:-1])
+    texts = {unquote(name): unquote(value) for name, mark, value in pairs if mark}
+    values = {}
+    for name, kind in ((column.name, column.type) for column in columns):
+        if name not in texts:
+            raise SourceError(
+                f"{file} lies in no directory {name}=..., which partition_columns names"
+            )
+        text = None if texts[name] == NULL else texts[name]
+        try:
+            values[name] = pa.scalar(text, pa.string()).cast(kind)
+        except pa.ArrowException as error:
+            raise SourceError(f"{file} lies in {name}={text}, which is no {kind}") from error
+    return values
+
+
+def with_values(batch: pa.RecordBatch, values: Mapping[str, Any], file: object) -> pa.RecordBatch:
     """Return the rows of a file with the columns of its directories.
 
     Args:
         batch: the rows.
-        columns: the columns to add.
-        path: path of the file.
+        values: the scalars by the names of the columns to add.
         file: name of the file, for errors.
 
     Raises:
-        SourceError: a directory is missing, its value is not of the type, or the file has such a
-            column itself.
+        SourceError: the file has such a column itself.
     """
-    pairs = (part.partition("=") for part in path.split("/")[:-1])
-    values = {unquote(name): unquote(value) for name, mark, value in pairs if mark}
-    for column in columns:
-        name, kind = column.name, column.type
-        if name not in values:
-            raise SourceError(
-                f"{file} lies in no directory {name}=..., which partition_columns names"
-            )
+    for name, value in values.items():
         if name in batch.schema.names:
-            raise SourceError(f"{file} has a column {name!r}, and lies in {name}={values[name]}")
-        text = None if values[name] == NULL else values[name]
-        try:
-            value = pa.scalar(text, pa.string()).cast(kind)
-        except pa.ArrowException as error:
-            raise SourceError(f"{file} lies in {name}={text}, which is no {kind}") from error
-        batch = batch.append_column(column, pa.repeat(value, batch.num_rows))
+            raise SourceError(f"{file} has a column {name!r}, and lies in {name}={value}")
+        batch = batch.append_column(pa.field(name, value.type), pa.repeat(value, batch.num_rows))
     return batch

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from flow.connectors.files.parquet_source import parquet_file, read_rows
 from flow.connectors.formats.columns import fit
 from flow.connectors.formats.partition_columns import groups_of
+from flow.connectors.formats.pushdown import groups_with
 from flow.connectors.iceberg.table import COMPACT, arrow_columns
 from flow.connectors.lakehouse.lake_sink import DELETED
 from flow.errors import SinkError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.metadata import TableMetadata
+
+    from flow.columns.predicate import ColumnPredicate
 
 _MEMORY = 128 * 2**20
 """Bytes of rows in memory after which their files are written."""
@@ -258,6 +261,23 @@ def partition_values(metadata: TableMetadata, file: DataFile) -> dict[str, Any]:
     }
 
 
+def _has_same_names(predicate: ColumnPredicate, file: Schema, schema: Schema) -> bool:
+    """Return True if no column that a predicate names is another one in a file, by its id."""
+    ids = {one.name: one.field_id for one in file.fields}
+    wanted = {one.name: one.field_id for one in schema.fields}
+    return all(ids.get(name, wanted.get(name)) == wanted.get(name) for name, *_ in predicate.names)
+
+
+def scalars_of(schema: Schema, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by the ids of their columns, as scalars by the names of a schema's columns."""
+    columns = arrow_columns(schema)
+    return {
+        one.name: pa.scalar(given[str(one.field_id)], columns.field(one.name).type)
+        for one in schema.fields
+        if str(one.field_id) in given
+    }
+
+
 def read_data_file(
     table: Table,
     path: str,
@@ -265,6 +285,7 @@ def read_data_file(
     start: int = 0,
     end: int | None = None,
     given: Mapping[str, Any] | None = None,
+    wanted: ColumnPredicate | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of a data file with the columns of a schema; those that it lacks are null.
 
@@ -275,6 +296,7 @@ def read_data_file(
         start: number of the first row.
         end: number after the last row; ``None`` for all.
         given: values of columns that the file lacks; see `partition_values`.
+        wanted: a predicate; row groups that have no rows for which it is true may be left out.
     """
     from pyiceberg.io.pyarrow import pyarrow_to_schema
     from pyiceberg.schema import prune_columns
@@ -300,5 +322,8 @@ def read_data_file(
         # A file that has none of the columns still says how many rows there are.
         names = [one.name for one in inside.fields] or parquet.schema_arrow.names[:1]
         last = parquet.metadata.num_rows if end is None else end
-        for rows in read_rows(parquet, start, last, names):
+        groups = None
+        if wanted is not None and _has_same_names(wanted, whole, schema):
+            groups = groups_with(wanted, stream, scalars_of(schema, given or {}))
+        for rows in read_rows(parquet, start, last, names, groups):
             yield project(rows, inside, schema, given or {}).cast(columns)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import check_choice
-from flow.connectors.iceberg.data_files import partition_values, read_data_file, selected
+from flow.connectors.iceberg.data_files import (
+    partition_values,
+    read_data_file,
+    scalars_of,
+    selected,
+)
 from flow.connectors.iceberg.table import (
     COMPACT,
     CatalogPlace,
@@ -116,6 +122,13 @@ class IcebergSource(LakeSource):
         return IcebergPlanner(self, parallelism)
 
     @override
+    def known_of(self, version: Version) -> tuple[pa.Schema, list[Mapping[str, Any]]]:
+        from pyiceberg.schema import Schema
+
+        schema = self._selected(Schema.model_validate_json(version.schema))
+        return arrow_columns(schema), [scalars_of(schema, file.values) for file in version.files]
+
+    @override
     def read_fields(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
         from pyiceberg.schema import Schema
 
@@ -127,7 +140,7 @@ class IcebergSource(LakeSource):
                 schema = selected(schema, [n for n in names if n in fields] or names[:1])
             for path, start, end, values in split.what["pieces"]:
                 with self.place.explained(f"{path} of {self.place} cannot be read"):
-                    yield from read_data_file(table, path, schema, start, end, values)
+                    yield from read_data_file(table, path, schema, start, end, values, self._wanted)
 
     def _selected(self, schema: Schema) -> Schema:
         """Return the columns of records, given those of the table."""
@@ -207,7 +220,8 @@ class IcebergPlanner(VersionPlanner):
             at = Position(self._id, following.snapshot_id)
         key = (at.version, at.whole)
         if key not in self._versions:
-            self._versions = {key: self._read(self._snapshot(at.version), at.whole)}
+            found = self._read(self._snapshot(at.version), at.whole)
+            self._versions = {key: replace(found, files=self._source.kept_of(found))}
         return at, self._versions[key]
 
     def _following(self, at: Position) -> Snapshot | None:

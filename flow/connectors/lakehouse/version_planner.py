@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import check_flag, check_whole, checked_texts
+from flow.columns.predicate import ColumnPredicate
+from flow.connectors.formats.pushdown import may_hold, told
 from flow.connectors.lakehouse.lake_place import LakePlace, with_hidden_options
 from flow.connectors.source import Batch, Json, Planner, Slice, Source, Split
 from flow.errors import FlowBuildError, SourceError, shorten
@@ -91,6 +94,7 @@ class LakeSource(Source[Any]):
     columns: Sequence[str] | None = None
     follow: bool = False
     rows_per_epoch: int = 1_000_000
+    _wanted: ColumnPredicate | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_flag("follow", self.follow)
@@ -124,6 +128,22 @@ class LakeSource(Source[Any]):
     @override
     def read(self, split: Split) -> Iterator[Batch]:
         return self.read_fields(split, None)
+
+    @override
+    def keeping(self, predicate: ColumnPredicate) -> LakeSource:
+        return told(self, predicate)
+
+    @abstractmethod
+    def known_of(self, version: Version) -> tuple[pa.Schema, list[Mapping[str, Any]]]:
+        """Return a version's columns, and for each file the scalars of columns with one value."""
+
+    def kept_of(self, version: Version) -> list[AddedFile]:
+        """Return the files of a version; without rows where the flow's filter drops all rows."""
+        if self._wanted is None or not version.files:
+            return list(version.files)
+        are_kept = may_hold(self._wanted, *self.known_of(version))
+        pairs = zip(version.files, are_kept, strict=True)
+        return [file if is_kept else replace(file, rows=0) for file, is_kept in pairs]
 
     @abstractmethod
     def read_fields(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import or_
 
+from flow.columns.predicate import ColumnPredicate
 from flow.dataflow import Dataflow, Step, StreamId
 from flow.engine.plan.plan import Edge, EdgeKind, Hop, Plan, Reads
 from flow.errors import FlowBuildError, UnusedStepWarning
@@ -17,7 +18,7 @@ from flow.keyed.logic import LATE_PORT
 from flow.keyed.step import Capabilities, LogicBuilder, OverColumns, Stateful, TimedResults
 from flow.operators.edges import Input, Output
 from flow.operators.keyed_tables import Table, TableReader
-from flow.operators.stateless import Bucket, Inspect, KeyOn, Raises, Redistribute
+from flow.operators.stateless import Bucket, Filter, Inspect, KeyOn, Raises, Redistribute
 from flow.operators.typed_records import TryTyped, Typed
 
 
@@ -176,14 +177,20 @@ def find_fields_read(plan: Plan) -> Plan:
 
     All records of such an input are keyed at once, by a field, and read by steps over columns.
     """
-    fields_read: dict[str, frozenset[str]] = {}
-    for name in plan.inputs:
-        readers = plan.hops_of(plan.steps[name].downs[0])
-        uses = [_fields_read_by(plan, hop) for hop in readers]
-        fields = [use for use in uses if use is not None]
-        if uses and len(fields) == len(uses):
-            fields_read[name] = frozenset().union(*fields)
+    found = {name: _fields_read_of(plan, plan.steps[name].downs[0]) for name in plan.inputs}
+    fields_read = {name: fields for name, fields in found.items() if fields is not None}
     return replace(plan, fields_read=fields_read)
+
+
+def keep_wanted(plan: Plan) -> Plan:
+    """Tell the sources the expressions by which the flow filters their records first."""
+    steps = dict(plan.steps)
+    for name, step in plan.steps.items():
+        wanted = _first_filter(plan, step.downs[0]) if name in plan.inputs else None
+        if wanted is not None and isinstance(step.operator, Input):
+            source = step.operator.source.keeping(wanted)
+            steps[name] = replace(step, operator=replace(step.operator, source=source))
+    return replace(plan, steps=steps)
 
 
 def find_fields_named(plan: Plan) -> Plan:
@@ -278,10 +285,21 @@ def _lags_us(reads: Reads, wait_us: int, results: TimedResults, are_late: bool) 
     return least_us, greatest_us + results.reach_us
 
 
+def _fields_read_of(plan: Plan, stream: StreamId) -> frozenset[str] | None:
+    """Return the fields of a stream's records that the flow reads; ``None`` if unknown."""
+    uses = [_fields_read_by(plan, hop) for hop in plan.hops_of(stream)]
+    fields = [use for use in uses if use is not None]
+    return frozenset[str]().union(*fields) if uses and len(fields) == len(uses) else None
+
+
 def _fields_read_by(plan: Plan, hop: Hop) -> frozenset[str] | None:
     """Return the fields of an input's records that the next step reads; ``None`` if unknown."""
     if not isinstance(hop, Edge) and isinstance(hop.operator, (Typed, TryTyped)):
         return hop.operator.records.fields_read
+    filtered = _filter_of(hop)
+    if filtered is not None:
+        rest = _fields_read_of(plan, filtered[1])
+        return None if rest is None else rest | {name for name, *_ in filtered[0].names}
     if isinstance(hop, Edge) or not isinstance(hop.operator, KeyOn):
         return None
     paths, edges = hop.operator.paths, _hops_past_buckets(plan, hop.downs[0])
@@ -289,6 +307,24 @@ def _fields_read_by(plan: Plan, hop: Hop) -> frozenset[str] | None:
     if not paths or not edges or len(fields) < len(edges):
         return None
     return frozenset[str]().union(*(field_path(path).record_fields for path in paths), *fields)
+
+
+def _first_filter(plan: Plan, stream: StreamId) -> ColumnPredicate | None:
+    """Return an expression that all items of a stream meet first; ``None`` if there is none."""
+    hops = plan.hops_of(stream)
+    filtered = _filter_of(hops[0]) if len(hops) == 1 else None
+    if filtered is None:
+        return None
+    rest = _first_filter(plan, filtered[1])
+    return ColumnPredicate(filtered[0].expression & rest.expression) if rest else filtered[0]
+
+
+def _filter_of(hop: Hop) -> tuple[ColumnPredicate, StreamId] | None:
+    """Return the expression by which a step filters items, and its stream of results."""
+    if isinstance(hop, Edge) or not isinstance(hop.operator, Filter) or hop.operator.on_value:
+        return None
+    predicate = hop.operator.predicate
+    return (predicate, hop.downs[0]) if isinstance(predicate, ColumnPredicate) else None
 
 
 def _hops_past_buckets(plan: Plan, stream: StreamId) -> list[Hop]:
@@ -313,6 +349,7 @@ PASSES: tuple[Callable[[Plan], Plan], ...] = (
     draw_edges,
     route_streams,
     find_fields_read,
+    keep_wanted,
     find_fields_named,
 )
 

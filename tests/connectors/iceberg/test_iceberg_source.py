@@ -274,9 +274,9 @@ def test_only_the_columns_that_are_asked_for_are_read(
     append(tmp_path, [{"a": 1, "b": 2, "c": 3}])
     read_rows, asked = module.read_rows, list[Any]()
 
-    def watched(parquet: Any, start: int, end: int, columns: Any) -> Any:
+    def watched(parquet: Any, start: int, end: int, columns: Any, groups: Any) -> Any:
         asked.append(columns)
-        return read_rows(parquet, start, end, columns)
+        return read_rows(parquet, start, end, columns, groups)
 
     monkeypatch.setattr(module, "read_rows", watched)
     source = source_of(tmp_path, columns=["c", "a"])

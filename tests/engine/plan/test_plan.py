@@ -6,11 +6,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, Stream
+from flow.connectors.files import ParquetSource
 from flow.dataflow import add_step
 from flow.engine.plan.compiler import (
     PASSES,
@@ -141,6 +143,31 @@ def test_windows_over_all_keys_read_the_fields_of_their_aggregates() -> None:
     totals = win.aggregate_window_all("w", users, clock, windower, total=Sum("price"))
     sink("out", totals.down)
     assert compile_flow(flow).fields_read == {"in": {"user", "at", "price"}}
+
+
+def test_fields_are_those_of_filters_and_of_the_steps_after_them() -> None:
+    flow = Dataflow("f")
+    paid = op.filter("paid", source(flow), pc.field("order", "paid") & (pc.field("n") > 1))
+    sink("out", win.count_window("n", paid, SystemClock(), TumblingWindower("1h"), "user").down)
+    assert compile_flow(flow).fields_read == {"in": {"user", "order", "n"}}
+    sink("all", paid)
+    assert compile_flow(flow).fields_read == {}
+
+
+def test_a_source_is_told_the_filters_that_all_of_its_records_meet_first() -> None:
+    def told(flow: Dataflow) -> str:
+        compiled: Any = compile_flow(flow).steps["in"].operator
+        return str(compiled.source._wanted)
+
+    flow = Dataflow("f")
+    events = op.input("in", flow, ParquetSource("x"))
+    large = op.filter("large", events, pc.field("n") > 1)
+    sink("out", op.filter("later", op.filter("open", large, pc.field("open")), bool))
+    assert told(flow) == "((n > 1) and open)"
+    sink("all large", large)
+    assert told(flow) == "(n > 1)"
+    sink("all", events)
+    assert told(flow) == "None"
 
 
 def test_an_input_that_another_step_reads_has_all_fields() -> None:
