@@ -1,7 +1,7 @@
-"""A run that corrects rows of an Iceberg table, in a process to be killed.
+"""A run that corrects rows of a table in a lakehouse, in a process to be killed.
 
-``python -m tests.faults.lake_child HOME MODE POINT AT``: each epoch raises the counts of some keys,
-and the process is killed before or after the commit of the catalog in epoch AT.
+``python -m tests.faults.lake_child HOME FORMAT MODE POINT AT``: each epoch raises the counts of
+some keys, and the process is killed before or after the commit of epoch AT to the table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 
 import flow.operators as op
 from flow import Dataflow, run
+from flow.connectors.delta import DeltaSink
 from flow.connectors.iceberg import IcebergSink
+from flow.connectors.lakehouse.lake_sink import LakeSink
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
 from tests.support.iceberg import TABLE, properties
@@ -23,13 +25,19 @@ EPOCHS = 6
 KEYS = 5
 
 
-def make_flow(home: Path, mode: Any) -> Dataflow:
+def sink_of(home: Path, table_format: str, mode: Any) -> LakeSink:
+    """Return the sink."""
+    if table_format == "delta":
+        return DeltaSink(home / "t", mode=mode, key="key")
+    return IcebergSink(properties(home), TABLE, mode=mode, key="key")
+
+
+def make_flow(sink: LakeSink) -> Dataflow:
     """Return the flow: a count of each key."""
     flow = Dataflow("counts")
     items = [f"key {(number * number) % KEYS}" for number in range(3 * EPOCHS)]
     read = op.input("in", flow, TestingSource(items, batch_size=3))
     counts = op.stateful_map("counts", op.key_on("by_key", read, str), counted)
-    sink = IcebergSink(properties(home), TABLE, mode=mode, key="key")
     op.output("out", op.map("row", counts, row_of), sink)
     return flow
 
@@ -44,33 +52,28 @@ def row_of(item: tuple[str, int]) -> dict[str, Any]:
     return {"key": item[0], "n": item[1]}
 
 
-def strike(point: str, at: int) -> None:
+def strike(sink: Any, point: str, at: int) -> None:
     """Kill this process and what it started before or after the commit of an epoch."""
-    from pyiceberg.catalog.sql import SqlCatalog
-    from pyiceberg.table.update import AddSnapshotUpdate
+    publish = type(sink)._publish
 
-    commit = SqlCatalog.commit_table
-
-    def struck(self: Any, table: Any, requirements: Any, updates: Any) -> Any:
-        added = [one.snapshot for one in updates if isinstance(one, AddSnapshotUpdate)]
-        is_struck = any(one.summary["flow.epoch"] == str(at) for one in added)
-        if is_struck and point == "before":
+    def struck(self: Any, table: Any, new: Any, messages: Any, context: Any) -> None:
+        if (context.epoch, point) == (at, "before"):
             os.killpg(os.getpid(), signal.SIGKILL)
-        done = commit(self, table, requirements, updates)
-        if is_struck and point == "after":
+        publish(self, table, new, messages, context)
+        if (context.epoch, point) == (at, "after"):
             os.killpg(os.getpid(), signal.SIGKILL)
-        return done
 
-    SqlCatalog.commit_table = struck
+    type(sink)._publish = struck
 
 
 def main() -> None:
     """Run the flow to its end, or to its death."""
-    home, mode, point, at = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
-    strike(point, at)
+    home, table_format, mode, point, at = sys.argv[1:]
+    sink = sink_of(Path(home), table_format, mode)
+    strike(sink, point, int(at))
     run(
-        make_flow(home, mode),
-        recovery=RecoveryConfig(home / "checkpoint"),
+        make_flow(sink),
+        recovery=RecoveryConfig(f"{home}/checkpoint"),
         master="local[1]",
         shards=2,
         partitions=1,

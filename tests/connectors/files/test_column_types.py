@@ -196,6 +196,13 @@ def test_a_schema_decides_the_columns(tmp_path: Path) -> None:
     assert parquet_rows(tmp_path) == [{"n": 1, "x": None}, {"n": 3, "x": 2.0}]
 
 
+def test_a_schema_keeps_its_metadata(tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int64())], metadata={"unit": "ms"})
+    publish(opened(ParquetSink(tmp_path, schema=schema)), 0, [{"n": 1}])
+    (file,) = tmp_path.glob("epoch=*/*.parquet")
+    assert pq.read_schema(file).metadata[b"unit"] == b"ms"
+
+
 def test_files_of_an_epoch_have_the_same_columns(tmp_path: Path) -> None:
     sink = opened(ParquetSink(tmp_path))
     publish(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -48,3 +50,26 @@ def test_a_refused_run_starts_no_query(
     with pytest.raises(EnvironmentProblem) as caught:
         run(a_flow(as_read), spark=spark, engine="streaming")
     assert caught.value is refused
+
+
+OUTSIDE_OF_RUNS = """
+from flow.engine.spark.session.session import SparkSettings, make_session
+spark = make_session("own", SparkSettings("local[1]"))
+print(spark.sparkContext.pythonExec)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.extended
+def test_a_session_keeps_the_python_that_the_user_named(tmp_path: Path) -> None:
+    own = tmp_path / "python"
+    own.symlink_to(sys.executable)
+    made = subprocess.run(
+        [sys.executable, "-c", OUTSIDE_OF_RUNS],
+        env={**os.environ, "PYSPARK_PYTHON": str(own)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert made.stdout.split()[-1] == str(own)
