@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flow.connectors.kafka.messages import BadMessage, KafkaMessage, KafkaRecord
+from flow.connectors.kafka.registry import Registry
 from flow.connectors.kafka.serializers import Avro
 from flow.connectors.kafka.sink import KafkaSink
 from flow.connectors.kafka.source import KafkaSource
@@ -14,4 +15,5 @@ __all__ = [
     "KafkaRecord",
     "KafkaSink",
     "KafkaSource",
+    "Registry",
 ]

@@ -98,7 +98,15 @@ Ends: TypeAlias = "dict[TopicPartition, int]"
 
 
 class Unreachable(Exception):
-    """Temporary failure: no broker answers now."""
+    """Temporary failure: no broker, or no registry of schemas, answers now.
+
+    Attributes:
+        system: name of what does not answer.
+    """
+
+    def __init__(self, problem: str, system: str = "Kafka") -> None:
+        super().__init__(problem)
+        self.system = system
 
 
 class Cluster:

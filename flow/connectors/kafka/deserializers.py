@@ -29,7 +29,7 @@ from flow.connectors.formats.line_parsers import (
     type_as_read,
 )
 from flow.connectors.kafka import avro_types
-from flow.errors import FlowBuildError, package_of_extra
+from flow.errors import FlowBuildError, first_line, package_of_extra
 
 Data = Sequence["bytes | None"]
 
@@ -179,22 +179,28 @@ class JsonColumns(JsonDeserializer):
 
 
 class AvroDeserializer(Deserializer):
-    """Avro in its binary encoding of a known schema, without a header."""
+    """Avro in its binary encoding of a known schema, without a header.
+
+    Args:
+        schema: the schema that the bytes were written with.
+        reader: the schema to read them as, by Avro's schema resolution; ``None`` for the same.
+    """
 
     accepts_null = False
 
-    def __init__(self, schema: Any) -> None:
-        self.schema = schema
-        self._parsed = avro_types.parse_schema(schema)
-        self._column_schema = avro_types.parse_schema(avro_types.without_uuids(schema))
+    def __init__(self, schema: Any, reader: Any = None) -> None:
+        self.schema, self.reader = schema, reader
+        self._parsed = _parsed(schema, reader)
+        self._column_schemas = _parsed(*map(avro_types.without_uuids, (schema, reader)))
 
     def __reduce__(self) -> Any:
-        return AvroDeserializer, (self.schema,)
+        return AvroDeserializer, (self.schema, self.reader)
 
     @cached_property
     def kind(self) -> Any:
         """Arrow type of a column; raises a `FlowBuildError` if no column can hold the values."""
-        return avro_types.arrow_type(self._column_schema)
+        schema, reader = self._column_schemas
+        return avro_types.arrow_type(schema if reader is None else reader)
 
     @override
     def read(self, data: bytes) -> Any:
@@ -206,23 +212,35 @@ class AvroDeserializer(Deserializer):
             return None
         try:
             return pa.array(
-                [self._read(one or b"", self._column_schema) for one in data], self.kind
+                [self._read(one or b"", self._column_schemas) for one in data], self.kind
             )
         except (ValueError, pa.ArrowException, OverflowError, TypeError):
             return None
 
-    def _read(self, data: bytes, schema: Any) -> Any:
+    def _read(self, data: bytes, schemas: Any) -> Any:
         import fastavro
 
         stream = io.BytesIO(data)
         try:
-            value = fastavro.schemaless_reader(stream, schema, None)
+            value = fastavro.schemaless_reader(stream, *schemas)
+        except fastavro.read.SchemaResolutionError as error:
+            reason = first_line(error)
+            raise ValueError(f"its schema does not fit the one it is read as: {reason}") from None
         except Exception as error:  # broken bytes can lead to any error
             raise ValueError(f"not Avro of the schema ({type(error).__name__})") from None
         left = len(data) - stream.tell()
         if left:
             raise ValueError(f"not Avro of the schema ({left} bytes are left over)")
         return value
+
+
+def _parsed(schema: Any, reader: Any) -> tuple[Any, Any]:
+    """Return two schemas as fastavro takes them."""
+    if reader is None:
+        return avro_types.parse_schema(schema), None
+    # fastavro resolves no name in a union of the reader.
+    parsed = (avro_types.parse_schema(each, expand=True) for each in (schema, reader))
+    return next(parsed), next(parsed)
 
 
 _PYTHON_TYPES: tuple[tuple[Callable[[Any], bool], type], ...] = (

@@ -114,6 +114,7 @@ class KafkaPlanner(Planner):
         self._partitions: list[TopicPartition] = []
         self._discovered_at = float("-inf")
         self._silent_since: float | None = None
+        self._silent = ""
         self._answered = False
 
     @override
@@ -167,7 +168,7 @@ class KafkaPlanner(Planner):
             answer = question()
         except Unreachable as error:
             if self._silent_since is None:
-                self._silent_since = asked_at
+                self._silent_since, self._silent = asked_at, error.system
                 if self._answered:
                     logger.warning("%s; waiting for it", error)
             waited = self._clock() - self._silent_since
@@ -176,7 +177,7 @@ class KafkaPlanner(Planner):
                 return None
             raise SourceError(f"{error}; waited {waited:.0f} s") from None
         if self._silent_since is not None and self._answered:
-            logger.warning("Kafka answers again")
+            logger.warning("%s answers again", self._silent)
         self._silent_since, self._answered = None, True
         return answer
 

@@ -26,11 +26,17 @@ from flow.connectors.kafka.cluster import (
     checked_position,
     reads_topic,
 )
-from flow.connectors.kafka.deserializers import AnySchema, FormName, deserializer_of
+from flow.connectors.kafka.deserializers import (
+    AnySchema,
+    Deserializer,
+    FormName,
+    deserializer_of,
+)
 from flow.connectors.kafka.message_items import METADATA, Items, ObjectItems, RecordItems
 from flow.connectors.kafka.messages import KafkaMessage
 from flow.connectors.kafka.planner import KafkaPlanner, Reach
 from flow.connectors.kafka.ranges import MOST_RECORDS, Access, OnDataLoss, Scales, lend_reader
+from flow.connectors.kafka.registry import Registry, client_of
 from flow.connectors.source import (
     Batch,
     Dataset,
@@ -42,7 +48,7 @@ from flow.connectors.source import (
     TaskServers,
 )
 from flow.durations import Duration, duration_us, positive_us
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.errors import FlowBuildError, FlowError, FlowTypeError, SourceError, shorten
 from flow.garbage import no_collection
 
 ItemKind: TypeAlias = Literal["messages", "records"]
@@ -95,11 +101,12 @@ class KafkaSource(Source[Any]):
             ends at the start of the run; an aware datetime; or offsets. With an end the source is
             bounded.
         key: format of keys: ``"bytes"``, ``"text"``, ``"json"`` or ``"avro"``.
-        value: format of values, likewise.
+        value: format of values, likewise; or a `Registry`, which has the schemas of Avro, Protobuf
+            or JSON values.
         schema: columns of JSON values, as a `pyarrow.Schema` or a mapping of names to pyarrow
             types; or the Avro schema of values, as JSON text or the value that the text stands for.
         key_schema: schema of keys, likewise.
-        items: ``"records"`` or ``"messages"``; by default, records if `schema` is given.
+        items: ``"records"`` or ``"messages"``; by default, records if there is a schema.
         prefix: prefix of the names of the metadata fields.
         on_invalid: action for a bad message.
         max_records_per_epoch: greatest number of messages in an epoch. A backlog is read in epochs
@@ -134,7 +141,7 @@ class KafkaSource(Source[Any]):
     start: Position = EARLIEST
     end: Position | None = None
     key: FormName = "bytes"
-    value: FormName = "bytes"
+    value: FormName | Registry = "bytes"
     schema: AnySchema | None = None
     key_schema: AnySchema | None = None
     items: ItemKind | None = None
@@ -167,11 +174,10 @@ class KafkaSource(Source[Any]):
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns of records; empty if items are messages."""
-        conversion = self._conversion
-        if not isinstance(conversion, RecordItems):
+        """Names of the columns of records; empty if items are messages, or with a registry."""
+        if isinstance(self.value, Registry) or not isinstance(self._conversion, RecordItems):
             return []
-        return [*conversion.value_names, *(self.prefix + name for name in METADATA)]
+        return self._names(self._conversion)
 
     @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
@@ -189,7 +195,19 @@ class KafkaSource(Source[Any]):
         if self.max_records_per_epoch is None:
             scales = Scales(self._access, records=self.items == "records")
         cluster = Cluster(self.servers, self._access.properties)
-        return KafkaPlanner(reach, cluster, parallelism, scales=scales)
+        if not isinstance(self.value, Registry):
+            return KafkaPlanner(reach, cluster, parallelism, scales=scales)
+        from flow.connectors.kafka.registry_reading import Readers, RegistryPlanner
+
+        planner = RegistryPlanner(reach, cluster, parallelism, scales=scales)
+        planner.readers = Readers(self.value, log, has_columns=self.items == "records")
+        return planner
+
+    @override
+    def check(self) -> None:
+        if isinstance(self.value, Registry):
+            for topic in self._topic_names:
+                client_of(self.value, SourceError).check(self.value.subject_of(topic))
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:
@@ -197,11 +215,17 @@ class KafkaSource(Source[Any]):
 
     @override
     def read_fields(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
-        topic, number, start, end = split.what
+        topic, number, start, end, *schema = split.what
+        if bool(schema) != isinstance(self.value, Registry):
+            raise SourceError(
+                "the interrupted epoch was planned for values of another format: run it with the "
+                "value= of before, then change it"
+            )
+        conversion = self._conversion_of(*schema) if schema else self._conversion
         with lend_reader(self._access) as reader:
             for messages in reader.messages(TopicPartition(topic, number), start, end):
                 with no_collection():
-                    batches = list(self._conversion.batches(messages, fields))
+                    batches = list(conversion.batches(messages, fields))
                 yield from batches
 
     @property
@@ -220,7 +244,8 @@ class KafkaSource(Source[Any]):
             "open the network of the workers, or read the topic with Spark's own connector as a "
             "DataFrameSource (docs/reference/kafka.md, Through Spark's own connector)"
         )
-        return (TaskServers(self.servers.split(","), way),)
+        own = TaskServers(self.servers.split(","), way)
+        return (own, self.value.task_servers) if isinstance(self.value, Registry) else (own,)
 
     @override
     def datasets(self) -> Sequence[Dataset]:
@@ -228,8 +253,10 @@ class KafkaSource(Source[Any]):
 
     @override
     def record_columns(self) -> Any:
-        empty: Any = self._conversion.batch([], None) if self.items == "records" else None
-        return None if empty is None else empty.schema
+        if self.items != "records" or isinstance(self.value, Registry):
+            return None
+        empty: Any = self._conversion.batch([], None)
+        return empty.schema
 
     @override
     def item_type(self) -> type:
@@ -242,11 +269,27 @@ class KafkaSource(Source[Any]):
     @cached_property
     def _conversion(self) -> Items:
         records = self.items == "records"
+        value = deserializer_of("value", str(self.value), self.schema, records=records)
+        return self._conversion_to(value)
+
+    def _conversion_of(self, schema: str) -> Items:
+        """Return the conversion of values that a registry describes, read as a schema."""
+        from flow.connectors.kafka.registry_reading import registry_deserializer
+
+        registry: Any = self.value
+        value = registry_deserializer(registry, schema, self._access.patience_seconds)
+        conversion = self._conversion_to(value)
+        if isinstance(conversion, RecordItems):
+            self._check_unique(self._names(conversion), SourceError)
+        return conversion
+
+    def _conversion_to(self, value: Deserializer) -> Items:
+        records = self.items == "records"
         key = deserializer_of("key", self.key, self.key_schema, records=records)
-        value = deserializer_of("value", self.value, self.schema, records=records)
-        if records:
-            return RecordItems(key, value, prefix=self.prefix)
-        return ObjectItems(key, value)
+        return RecordItems(key, value, prefix=self.prefix) if records else ObjectItems(key, value)
+
+    def _names(self, conversion: RecordItems) -> list[str]:
+        return [*conversion.value_names, *(self.prefix + name for name in METADATA)]
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -261,7 +304,8 @@ class KafkaSource(Source[Any]):
 
     def _checked_items(self) -> ItemKind:
         if self.items is None:
-            return "messages" if self.schema is None else "records"
+            has_schema = self.schema is not None or isinstance(self.value, Registry)
+            return "records" if has_schema else "messages"
         check_choice("items", self.items, ("messages", "records"))
         return self.items
 
@@ -269,11 +313,18 @@ class KafkaSource(Source[Any]):
         """Check the schemas, and that no two columns have the same name."""
         if not isinstance(self.prefix, str):
             raise FlowTypeError(f"KafkaSource: prefix must be text, got {shorten(self.prefix)}")
-        names = self.names
+        if not isinstance(self.value, Registry):
+            self._check_unique(self.names, FlowBuildError)
+        elif self.schema is not None:
+            raise FlowBuildError(
+                "KafkaSource: schema is not for values of a Registry, which has their schemas"
+            )
+
+    def _check_unique(self, names: list[str], error: type[FlowError]) -> None:
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             listed = ", ".join(map(repr, repeated))
-            raise FlowBuildError(
+            raise error(
                 f"KafkaSource: the value's schema has {listed}, the name of a column that "
                 "records have in any case: set those apart with a prefix, such as prefix='kafka_'"
             )
