@@ -15,12 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from flow.columns.predicate import ColumnPredicate
-from flow.connectors.delta import DeltaSource
 from flow.connectors.files import ParquetSource
-from flow.connectors.iceberg import IcebergSource
 from flow.connectors.source import MemoryLog, Source
 from flow.testing import run_source
-from tests.support import iceberg, lakes
+from tests.support import delta, iceberg
 
 field = pc.field
 
@@ -52,26 +50,25 @@ def parquet(place: Path) -> Source[Any]:
     return ParquetSource(place, partition_columns={"day": pa.date32()}, rows_per_epoch=17)
 
 
-def delta(place: Path) -> Source[Any]:
+def delta_table(place: Path) -> Source[Any]:
     pytest.importorskip("deltalake")
     for number in range(3):
-        lakes.append(place, rows_of_day(number), partition_by=["day"])
-    return DeltaSource(place, rows_per_epoch=17)
+        delta.append(place, rows_of_day(number), partition_by=["day"])
+    return delta.source_of(place, rows_per_epoch=17)
 
 
 def iceberg_table(place: Path) -> Source[Any]:
     pytest.importorskip("pyiceberg")
-    place.mkdir()
     for number in range(3):
         iceberg.append(place, rows_of_day(number))
-    return IcebergSource(iceberg.properties(place), iceberg.TABLE, rows_per_epoch=17)
+    return iceberg.source_of(place, rows_per_epoch=17)
 
 
 def minute(number: int) -> Any:
     return pa.scalar(AT + timedelta(minutes=number))
 
 
-SOURCES = [parquet, delta, iceberg_table]
+SOURCES = [parquet, delta_table, iceberg_table]
 CONDITIONS = [
     field("n") > 90,
     field("n") == 3,
@@ -122,8 +119,8 @@ def test_no_record_that_meets_a_predicate_is_left_out(
         (parquet, field("at") >= minute(110), 10),
         (parquet, (field("day") == pa.scalar(DAYS[1])) & (field("at") < minute(48)), 10),
         (parquet, field("x") != 1.0, 120),
-        (delta, field("day") == pa.scalar(DAYS[1]), 40),
-        (delta, (field("day") == pa.scalar(DAYS[1])) & (field("at") < minute(9)), 0),
+        (delta_table, field("day") == pa.scalar(DAYS[1]), 40),
+        (delta_table, (field("day") == pa.scalar(DAYS[1])) & (field("at") < minute(9)), 0),
         (iceberg_table, field("at") >= minute(110), 40),
         (iceberg_table, field("unknown") > 110, 120),
     ],
@@ -135,7 +132,7 @@ def test_rows_that_bounds_rule_out_are_not_read(
 
 
 def test_files_that_are_ruled_out_take_no_part_of_an_epoch(tmp_path: Path) -> None:
-    source = delta(tmp_path / "t")
+    source = delta_table(tmp_path / "t")
     wanted = source.keeping(ColumnPredicate(field("day") == pa.scalar(DAYS[2])))
     planner = wanted.planner(MemoryLog(), 1)
     sizes = []
@@ -151,7 +148,7 @@ def test_files_that_are_ruled_out_take_no_part_of_an_epoch(tmp_path: Path) -> No
 
 
 def test_an_offset_goes_on_with_another_predicate(tmp_path: Path) -> None:
-    source = delta(tmp_path / "t")
+    source = delta_table(tmp_path / "t")
     planner = source.keeping(ColumnPredicate(field("n") < 70)).planner(MemoryLog(), 1)
     first = planner.next(None)
     assert first is not None
@@ -176,6 +173,6 @@ def test_a_column_that_took_the_name_of_another_is_read(tmp_path: Path) -> None:
         with iceberg.opened(tmp_path) as table, table.update_schema() as change:
             change.rename_column(name, to)
     iceberg.append(tmp_path, [{"older": 2, "old": -2}])
-    source = IcebergSource(iceberg.properties(tmp_path), iceberg.TABLE)
+    source = iceberg.source_of(tmp_path)
     found = told(source, field("old") < 0)
     assert found == [{"older": 1, "old": -1}, {"older": 2, "old": -2}]

@@ -1,11 +1,13 @@
 """A run that corrects rows of a table in a lakehouse, in a process to be killed.
 
-``python -m tests.faults.lake_child HOME FORMAT MODE POINT AT``: each epoch raises the counts of
-some keys, and the process is killed before or after the commit of epoch AT to the table.
+``python -m tests.faults.lake_child HOME LAKE MODE POINT AT``: each epoch raises the counts of
+some keys, and the process is killed before or after the commit of epoch AT to the table. LAKE is
+the module of `tests.support` for the kind of table.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -14,22 +16,12 @@ from typing import Any
 
 import flow.operators as op
 from flow import Dataflow, run
-from flow.connectors.delta import DeltaSink
-from flow.connectors.iceberg import IcebergSink
 from flow.connectors.lakehouse.lake_sink import LakeSink
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
-from tests.support.iceberg import TABLE, properties
 
 EPOCHS = 6
 KEYS = 5
-
-
-def sink_of(home: Path, table_format: str, mode: Any) -> LakeSink:
-    """Return the sink."""
-    if table_format == "delta":
-        return DeltaSink(home / "t", mode=mode, key="key")
-    return IcebergSink(properties(home), TABLE, mode=mode, key="key")
 
 
 def make_flow(sink: LakeSink) -> Dataflow:
@@ -68,8 +60,8 @@ def strike(sink: Any, point: str, at: int) -> None:
 
 def main() -> None:
     """Run the flow to its end, or to its death."""
-    home, table_format, mode, point, at = sys.argv[1:]
-    sink = sink_of(Path(home), table_format, mode)
+    home, lake, mode, point, at = sys.argv[1:]
+    sink = importlib.import_module(lake).sink_to(Path(home) / "t", mode=mode, key="key")
     strike(sink, point, int(at))
     run(
         make_flow(sink),

@@ -12,11 +12,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from flow.connectors.iceberg import IcebergSink, IcebergSource
+
 TABLE = "db.t"
+NAME, PACKAGE, READING = "Iceberg", "pyiceberg", "flow.connectors.iceberg.data_files"
+SECRET = "s3cr3t"
+
+
+def sink_to(place: Path, **options: Any) -> IcebergSink:
+    return IcebergSink(properties(place, password=SECRET), TABLE, **options)
+
+
+def source_of(place: Path, **options: Any) -> IcebergSource:
+    return IcebergSource(properties(place, password=SECRET), TABLE, **options)
 
 
 def properties(place: Path, **more: str) -> dict[str, str]:
-    """The properties of a catalog in a directory; its namespace ``db`` is made."""
+    """The properties of a catalog in a directory, which is made with its namespace ``db``."""
+    place.mkdir(exist_ok=True)
     found = {
         "type": "sql",
         "uri": f"sqlite:///{place}/catalog.db",
@@ -70,6 +83,16 @@ def snapshots(place: Path) -> list[dict[str, Any]]:
     return [one["summary"] for one in metadata(place)["snapshots"]]
 
 
+def versions(place: Path) -> list[int]:
+    """The ids of the snapshots, oldest first."""
+    return [one["snapshot-id"] for one in metadata(place)["snapshots"]]
+
+
+def epochs(place: Path) -> list[int]:
+    """The numbers of the epochs that the snapshots name, each of which has one."""
+    return [int(one["flow.epoch"]) for one in snapshots(place)]
+
+
 def live_files(place: Path) -> list[Path]:
     """The data files of the newest snapshot."""
     found = metadata(place)
@@ -89,6 +112,62 @@ def rows_of(place: Path) -> list[dict[str, Any]]:
     if not list(place.glob("warehouse/**/*.metadata.json")):
         return []
     return [row for path in live_files(place) for row in pq.ParquetFile(path).read().to_pylist()]
+
+
+def table_of(place: Path) -> pa.Table:
+    """The rows of the newest snapshot, as pyiceberg reads them."""
+    with opened(place) as table:
+        return table.scan().to_arrow()
+
+
+def rewrite(place: Path) -> None:
+    """Write all rows into one file, in a snapshot that says that no rows change."""
+    from pyiceberg.io.pyarrow import _dataframe_to_data_files
+    from pyiceberg.table.snapshots import Operation, Summary
+
+    with opened(place) as table:
+        files = [task.file for task in table.scan().plan_files()]
+        rows = table.scan().to_arrow()
+        with table.transaction() as transaction:
+            change = transaction.update_snapshot().overwrite()
+            summary = change._summary
+            change._summary = lambda of: Summary(
+                Operation.REPLACE, **summary(of).additional_properties
+            )
+            for file in files:
+                change.delete_data_file(file)
+            for file in _dataframe_to_data_files(table.metadata, rows, table.io):
+                change.append_data_file(file)
+            change.commit()
+
+
+def expire(place: Path, *snapshots: int) -> None:
+    """Expire snapshots, by default all but the newest."""
+    with opened(place) as table:
+        expiry = table.maintenance.expire_snapshots()
+        expiry.by_ids(list(snapshots) or versions(place)[:-1]).commit()
+
+
+def compact(place: Path) -> None:
+    """Write all rows into one file, and remove the earlier snapshots."""
+    rewrite(place)
+    expire(place)
+
+
+def delete(place: Path, rows: str) -> None:
+    with opened(place) as table:
+        table.delete(rows)
+
+
+def set_back(place: Path, version: int) -> None:
+    """Return a table to an earlier snapshot."""
+    with opened(place) as table:
+        table.manage_snapshots().rollback_to_snapshot(version).commit()
+
+
+def drop(place: Path) -> None:
+    with catalog(place) as found:
+        found.drop_table(TABLE)
 
 
 def _avro(path: str) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from flow.connectors.files import epoch_directory
-from flow.connectors.sink import Sink, WriteContext
+from flow.connectors.sink import CheckpointContext, OutputContext, Sink, WriteContext
 
 RUN, OTHER = "run-one", "run-two"
 
@@ -33,6 +33,11 @@ def publish(sink: Sink[Any], epoch: int, *partitions: Any, **options: Any) -> No
     """Write and commit an epoch; each partition is a batch of items."""
     messages = [write(sink, epoch, n, items, **options) for n, items in enumerate(partitions)]
     sink.commit(epoch, messages)
+
+
+def attached(sink: Sink[Any], checkpoint: Path) -> Sink[Any]:
+    sink.attach(OutputContext("flow", "out", CheckpointContext(str(checkpoint), str(checkpoint))))
+    return sink
 
 
 def opened(sink: Sink[Any], run: str = RUN, resuming: bool = False) -> Sink[Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from flow.connectors.delta import DeltaSink, DeltaSource, table
 from flow.testing.connectors import check_sink, check_source
-from tests.support.lakes import append, rows_of
+from tests.support.delta import append, rows_of
 from tests.support.stores import SECRET, WEED, s3_server
 
 deltalake = pytest.importorskip("deltalake")
