@@ -46,6 +46,9 @@ class Serializer(ABC):
     _errors: ClassVar[tuple[type[Exception], ...]] = _ERRORS
     """Errors of values without a form in this format."""
 
+    def open(self) -> None:  # noqa: B027  (most formats need nothing)
+        """Prepare the format; called once on the driver before the first epoch of a run."""
+
     @abstractmethod
     def encoded(self, value: Any) -> bytes:
         """Return a value as bytes.

@@ -13,6 +13,7 @@ from typing_extensions import override
 from flow.checks import check_choice, check_whole
 from flow.connectors.driver_copies import pickles_for_driver
 from flow.connectors.kafka.client import SERVERS, Clients, as_properties, datasets_of_topics
+from flow.connectors.kafka.registry import Registry, client_of
 from flow.connectors.kafka.sending import AfterRewind, TransactionalWriter, write_directly
 from flow.connectors.kafka.serializers import (
     SCHEMA,
@@ -20,6 +21,7 @@ from flow.connectors.kafka.serializers import (
     Format,
     Getter,
     HeaderGetter,
+    Serializer,
     serializer_of,
 )
 from flow.connectors.kafka.topics import EPOCHS_TOPIC, EpochsTopic, Topic
@@ -109,7 +111,8 @@ class KafkaSink(Sink[Any]):
         timestamp: time of the message: a path or a function; the result is in a form that an
             `EventClock` takes.
         key_format: format of the key: ``"text"``, ``"json"``, ``"bytes"`` or `Avro`.
-        value_format: format of the value, likewise.
+        value_format: format of the value, likewise; or a `Registry`, which gets the schema of the
+            columns, or has the given one.
         guarantee: ``"exactly once"``, or ``"at least once"``: the workers then write in parallel
             and without transactions, and a replayed epoch writes its messages again.
         properties: properties of the client with librdkafka's names, such as
@@ -144,7 +147,7 @@ class KafkaSink(Sink[Any]):
     headers: HeaderGetter | None = None
     timestamp: Getter | None = None
     key_format: Format = "text"
-    value_format: Format = "json"
+    value_format: Format | Registry = "json"
     # The argument may be text; `__post_init__` turns it into the type of the base class.
     guarantee: Promise | Guarantee = "exactly once"  # type: ignore[assignment]
     properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -168,13 +171,19 @@ class KafkaSink(Sink[Any]):
             check_choice("guarantee", self.guarantee, _PROMISES)
         object.__setattr__(self, "guarantee", Guarantee(self.guarantee))
         object.__setattr__(self, "properties", as_properties(self.properties, _OWN_PROPERTIES))
+        if isinstance(self.value_format, Registry):
+            from flow.connectors.kafka.registry_writing import RegistrySerializer
+
+            value_format: Serializer = RegistrySerializer(self.value_format, self.topic)
+        else:
+            value_format = serializer_of("value_format", self.value_format)
         encoding = Encoding(
             self.key,
             self.value,
             self.headers,
             self.timestamp,
             serializer_of("key_format", self.key_format),
-            serializer_of("value_format", self.value_format),
+            value_format,
         )
         object.__setattr__(self, "encoding", encoding)
         object.__setattr__(self, "lays_out", self.encoding.columnar)
@@ -197,14 +206,23 @@ class KafkaSink(Sink[Any]):
     @property
     @override
     def task_servers(self) -> Sequence[TaskServers]:
+        registry = self.value_format
+        servers = [registry.task_servers] if isinstance(registry, Registry) else []
         if self._exactly_once:  # The driver writes.
-            return ()
+            return servers
         way = "open the network of the workers, or leave the guarantee 'exactly once'"
-        return (TaskServers(self.servers.split(","), f"{way}, by which the driver writes"),)
+        own = TaskServers(self.servers.split(","), f"{way}, by which the driver writes")
+        return [own, *servers]
 
     @override
     def datasets(self) -> Sequence[Dataset]:
         return datasets_of_topics(self.servers, [self.topic])
+
+    @override
+    def check(self, resuming: bool) -> None:
+        if isinstance(self.value_format, Registry):
+            subject = self.value_format.subject_of(self.topic)
+            client_of(self.value_format, SinkError).check(subject)
 
     @override
     def open(self, run_id: str, resuming: bool) -> None:
@@ -217,6 +235,7 @@ class KafkaSink(Sink[Any]):
             )
         if is_new and resuming:
             logger.warning(_EPOCHS_LOST, self.epochs_topic, self.topic)
+        self.encoding.value_format.open()
         self._run.run_id, self._run.clients = run_id, clients
 
     @override

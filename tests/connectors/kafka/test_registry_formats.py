@@ -36,6 +36,7 @@ from tests.support.schema_registry import SchemaRegistry, running_registry
 TOPIC = SerializationContext("orders", MessageField.VALUE)
 SUBJECT = "orders-value"
 BY_TOPIC = {"subject.name.strategy": topic_subject_name_strategy}
+PROTOBUF = {"use.deprecated.format": False, **BY_TOPIC}
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -137,7 +138,7 @@ def proto(**more: int) -> Any:
 
 def test_values_of_confluents_protobuf_serializer_become_columns(registry: SchemaRegistry) -> None:
     made = proto()
-    serialize = ProtobufSerializer(made.order, client(registry), BY_TOPIC)
+    serialize = ProtobufSerializer(made.order, client(registry), PROTOBUF)
     full = made.order(user="ann", count=-3, at=NOON, lines=[{"item": "a"}, {}])
     values = [serialize(one, TOPIC) for one in (full, made.order(first={"item": "b"}))]
     assert values[0][5:6] == b"\0"
@@ -155,8 +156,8 @@ def test_values_of_confluents_protobuf_serializer_become_columns(registry: Schem
 
 def test_a_protobuf_message_is_found_by_its_position_in_the_file(registry: SchemaRegistry) -> None:
     made = proto()
-    line = ProtobufSerializer(made.line, client(registry), BY_TOPIC)(made.line(item="a"), TOPIC)
-    other = ProtobufSerializer(made.other, client(registry), BY_TOPIC)(made.other(x=7), TOPIC)
+    line = ProtobufSerializer(made.line, client(registry), PROTOBUF)(made.line(item="a"), TOPIC)
+    other = ProtobufSerializer(made.other, client(registry), PROTOBUF)(made.other(x=7), TOPIC)
     assert line[5:8] == b"\4\0\0"
     read = reader_of(registry, format="protobuf", message="x.Order.Line")
     assert read(line, other, line[:6], line[:5] + b"\2\x0c" + line[8:]) == [
