@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
 import pyarrow as pa
@@ -52,6 +52,19 @@ KEEP, DISCARD = Keep.KEEP, Keep.DISCARD
 
 LATE_PORT = "late"
 """The name of the stream of late values, of a step that has one."""
+
+
+@runtime_checkable
+class Late(Protocol):
+    """Item of a late stream of a windowing operator; see `flow_windowing.LateValue`."""
+
+    value: Any
+    timestamp: datetime
+    watermark: datetime | None
+    late_by: timedelta
+    windows: Sequence[Any]
+    reason: Any
+
 
 COUNTED = -1
 """The port on which a logic of a step with several ports emits a `Counted`."""

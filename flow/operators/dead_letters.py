@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import flow.operators as op
 from flow.connectors.formats.json_encoding import instant_text
@@ -16,6 +16,7 @@ from flow.connectors.kafka.sink import KafkaSink
 from flow.connectors.source import BadInput
 from flow.dataflow import Stream
 from flow.errors import FlowTypeError, brief, shorten
+from flow.keyed.logic import Late
 from flow.operators.stateless import ItemError
 
 __all__ = ["dead_letters"]
@@ -29,18 +30,6 @@ _FIRST_TIME = datetime.fromtimestamp(0.001, UTC)
 _COORDINATES = ("topic", "partition", "offset")
 _READ_WITH = frozenset({*_COORDINATES, "key", "timestamp", "timestamp_type", "headers"})
 """Fields of a record read from Kafka beside those of its value."""
-
-
-@runtime_checkable
-class Late(Protocol):
-    """Item of a late stream of a windowing operator; see `flow_windowing.LateValue`."""
-
-    value: Any
-    timestamp: datetime
-    watermark: datetime | None
-    late_by: timedelta
-    windows: Sequence[Any]
-    reason: Any
 
 
 def dead_letters(step_id: str, *streams: Stream[Any], sink: KafkaSink) -> None:

@@ -14,17 +14,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields
-from datetime import datetime
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from flow.columns.chunks import Chunk, Pairs
 from flow.dataflow import Step
 from flow.errors import shorten
 from flow.instants import NEVER, datetime_us
-from flow.keyed.logic import LATE_PORT
+from flow.keyed.logic import LATE_PORT, Late
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -211,22 +210,6 @@ class LateItem(NamedTuple):
     missed: int = 0
 
 
-@runtime_checkable
-class _Late(Protocol):
-    """An item of a late stream, as `flow_windowing.LateValue` is one."""
-
-    @property
-    def value(self) -> Any: ...
-    @property
-    def timestamp(self) -> datetime: ...
-    @property
-    def watermark(self) -> datetime | None: ...
-    @property
-    def windows(self) -> Sequence[Any]: ...
-    @property
-    def reason(self) -> Enum: ...
-
-
 def late_sample(step: Step, chunks: Sequence[Sequence[Chunk]]) -> list[LateItem]:
     """Return the last late values among a step's output, at most `MAX_ITEMS`.
 
@@ -246,10 +229,10 @@ def _items(step_id: str, chunk: Chunk) -> list[LateItem]:
     if not isinstance(chunk, Pairs):
         return []
     rows = list(zip(chunk.keys, chunk.values, strict=True))[-MAX_ITEMS:]
-    return [_item(step_id, key, late) for key, late in rows if isinstance(late, _Late)]
+    return [_item(step_id, key, late) for key, late in rows if isinstance(late, Late)]
 
 
-def _item(step_id: str, key: str, late: _Late) -> LateItem:
+def _item(step_id: str, key: str, late: Late) -> LateItem:
     windows = tuple(
         (int(one.window_id), datetime_us(one.open_time), datetime_us(one.close_time))
         for one in late.windows[:MAX_WINDOWS]

@@ -38,7 +38,7 @@ from flow.engine.packets.packets import CONTROL, PACKET_DDL, PRINTED, SLICE_BITS
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.engine.progress.step_time import HoldRelay, KnownHolds
-from flow.engine.spark.epochs import EpochOutputs, EpochTimer, frame_schema
+from flow.engine.spark.epochs import EpochOutputs, EpochTimer, frame_schema, left_out
 from flow.engine.spark.input_frames import with_frames
 from flow.engine.spark.session.jvm import SPARK_LOG
 from flow.engine.spark.session.session import query_conf
@@ -187,7 +187,7 @@ def run_batch(
 
     run_id = uuid.uuid4().hex
     outputs = EpochOutputs(plan, job.layout, run_id, lambda _: None, count, timer)
-    writing = TaskWriting(outputs.run_id, outputs.left_out(), is_batch=True)
+    writing = TaskWriting(outputs.run_id, left_out(outputs.plan), is_batch=True)
     frame_conf = query_conf(spark, job.layout.partitions, is_batch=True)
     outputs.open(resuming=False)
     stop = stop or StopFlag()

@@ -232,10 +232,6 @@ class EpochOutputs:
         for edge in self.plan.outputs:
             sink_of(self.plan, edge).close()
 
-    def left_out(self) -> frozenset[int]:
-        """Return the edges that no task writes, because their sinks take Spark data frames."""
-        return left_out(self.plan)
-
     def write(self, frame: DataFrame, epoch: int) -> None:
         """Compute an epoch and write its outputs in one Spark job, then commit them.
 
@@ -251,7 +247,7 @@ class EpochOutputs:
         if frames:
             frame = frame.persist()
         try:
-            to_driver = frame.filter(~frame["dest"].isin(*self.left_out())) if frames else frame
+            to_driver = frame.filter(~frame["dest"].isin(*left_out(self.plan))) if frames else frame
             rows = zip(*(column.to_pylist() for column in to_driver.toArrow().columns), strict=True)
             stats, messages = self._decoded([Packet(*row) for row in rows])
             self.timer.end_job(stats.work_ns)

@@ -24,7 +24,7 @@ from flow.engine.feed.offsets import (
 )
 from flow.engine.feed.run_tables import table_files
 from flow.engine.plan.plan import Plan
-from flow.engine.spark.epochs import EpochOutputs, EpochTimer
+from flow.engine.spark.epochs import EpochOutputs, EpochTimer, left_out
 from flow.engine.spark.flow_query import FlowQuery, layout_of
 from flow.engine.spark.input_frames import (
     check_frames_with_tables,
@@ -198,7 +198,7 @@ class StreamingRun:
             storage.root,
             storage.is_local,
             self.settings.kept_epochs,
-            outputs.left_out(),
+            left_out(outputs.plan),
             upkeep.conf,
         )
         source = server.source(f"flow_{uuid.uuid4().hex}", reading, logged)
