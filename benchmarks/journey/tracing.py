@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import cache
 from inspect import CO_OPTIMIZED
 from pathlib import Path
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,12 +76,7 @@ class Tracer:
         threading.setprofile(self._record)
         sys.setprofile(self._record)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
         threading.setprofile(None)
         self._file.close()

@@ -13,7 +13,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import NamedTuple
 
 FOLDER_VARIABLE = "FLOW_BENCHMARK_SAMPLES"
@@ -102,12 +102,7 @@ class Sampler:
         self._last = _clocks()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         self._looking = True
         self._write()
