@@ -15,7 +15,6 @@ from benchmarks.windows.works import Contestant, Scale, Work
 
 ABSENT = Contestant("absent", "duckdb_peer", "batch", needs="no_such_package")
 BROKEN = Contestant("broken", "no_such_module", "batch")
-IN_PROCESS = Contestant("in process", "ours", "in_process_objects")
 
 
 def bench_at(home: Path, runs: int = 1) -> tuple[Bench, list[str]]:

@@ -32,7 +32,6 @@ from flow_windowing import EventClock, SessionWindower, TumblingWindower
 from tests.faults.striking import NO_FAULT, Fault
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
-INPUTS = ("clicks", "orders")
 USERS = 20
 TOWNS = 7
 Record = dict[str, Any]

@@ -29,7 +29,7 @@ RIGHT: list[Any] = [
 """Values that are their own timestamps."""
 
 PATIENT, CLOCK = EventClock(lambda at: at, "4s"), EventClock(lambda at: at, "1s")
-TENS, THREES = win.TumblingWindower("10s"), win.TumblingWindower("3s")
+TENS = win.TumblingWindower("10s")
 SKETCHES = {
     "different": win.ApproxCountDistinct(lambda at: at, precision=5),
     "median": win.ApproxQuantile(lambda at: at, 0.5),

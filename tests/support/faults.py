@@ -69,7 +69,6 @@ class Phase(Enum):
         COMPUTING: an epoch had begun.
         STATE: a part of the epoch's state was committed.
         PUBLISHED: a part of the epoch's outputs was visible.
-        OVER: the run had ended.
     """
 
     STARTING = "starting"
@@ -77,7 +76,6 @@ class Phase(Enum):
     COMPUTING = "computing"
     STATE = "state committed"
     PUBLISHED = "outputs published"
-    OVER = "over"
 
 
 @dataclass

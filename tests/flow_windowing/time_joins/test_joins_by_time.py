@@ -190,7 +190,6 @@ def a_stream(name: str = "in") -> Any:
     return op.input(name, Dataflow("f"), TestingSource([]))
 
 
-HOWS = "'inner', 'left', 'right' or 'outer'"
 INTERVAL = [
     ({"before": "5 parsecs"}, DurationError, "before '5 parsecs' is not a duration"),
     ({"after": 5}, DurationError, "after must be a duration, got int 5"),
