@@ -8,6 +8,7 @@ panes by time do so only as far as system time advances between epochs.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -20,7 +21,7 @@ from flow.instants import NEVER, Moment
 from flow_windowing.aggregates.folding import FoldingLogic
 from flow_windowing.by_key.window_driver import WindowDriver, WindowingConfig
 from flow_windowing.rules.key_state import DriverState
-from flow_windowing.rules.leaves import Leaf
+from flow_windowing.rules.leaves import Leaves, StoredWindow, need_leaves
 from flow_windowing.rules.metadata import Pane, PaneTiming, WindowMetadata
 from flow_windowing.rules.triggers import AfterWatermark
 from flow_windowing.rules.window_logic import Calling, WindowLogic
@@ -64,25 +65,27 @@ class PaneDriver(WindowDriver):
     def __init__(
         self, config: WindowingConfig, trigger: AfterWatermark, snapshot: DriverState | None
     ) -> None:
+        super().__init__(config, snapshot)
         self._trigger = trigger
         self._entering_us = -NEVER
         self._reached: list[int] = []
-        self._panes: dict[int, PaneState] = {}
+        self._panes = {} if snapshot is None else _panes_in(snapshot)
         self._ends_us: dict[int, int] = {}
         self._end_heap: list[tuple[int, int]] = []
-        super().__init__(config, snapshot)
+        for window_id in self._panes:
+            self._set_end(window_id)
 
     @override
-    def _restore(self, part: DriverState | Leaf) -> None:
-        super()._restore(part)
-        for window_id, pane in _panes_in(part).items():
-            self._panes[window_id] = pane
-            self._set_end(window_id)
+    def _restore(self, stored: StoredWindow) -> None:
+        super()._restore(stored)
+        (window_id, *_), (_, pane), *_ = stored
+        self._panes[window_id] = PaneState(*pane)
+        self._set_end(window_id)
 
     @override
     def on_changed(self, before: str, moment: Moment) -> Iterable[tuple[int, Any]]:
         self._moment = moment
-        self._read(self._leaves.due(NEVER))
+        self._take_due(NEVER)
         for pane in self._panes.values():
             if pane.pending:
                 self._start_timer(pane)
@@ -90,24 +93,37 @@ class PaneDriver(WindowDriver):
 
     @override
     def snapshot(self) -> DriverState:
+        if need_leaves(len(self._windows), self._leaves):
+            self._move_to_leaves()
         state = super().snapshot()
         windows = {
             window_id: (*window, _FIELDS(self._panes[window_id]))
             for window_id, window in state.windows.items()
         }
-        state = state._replace(windows=windows)
-        if self.blocks is None or not isinstance(self._windower, SessionLogic):
-            return state
-        live = Leaf(state.windower or [], windows, state.emissions, state.latest)
-        leaves = self._leaves.packed(live, self._due_times, self.blocks)
-        if leaves is None:
-            return state
-        return state._replace(windower=None, windows={}, emissions={}, latest={}, leaves=leaves)
+        return state._replace(windows=windows)
 
-    def _due_times(self, window_id: int) -> tuple[int, int]:
-        """Return the watermark and the system time at which a window is due."""
+    def _move_to_leaves(self) -> None:
+        """Move the sessions in memory to leaves."""
+        if self.blocks is None or not isinstance(self._windower, SessionLogic):
+            return
+        self._leaves = self._leaves or Leaves()
+        self._leaves.put(map(self._stored, self._windower.snapshot() or ()), self.blocks)
+        self._windower = self._config.windower.build(None)
+        for of_windows in (self._windows, self._panes, self._ends_us, self._emitted, self._latest):
+            of_windows.clear()
+
+    def _stored(
+        self, session: tuple[int, int, int, tuple[int, ...]]
+    ) -> tuple[StoredWindow, int, int]:
+        """Return a session, and the watermark and the system time at which its window is due."""
+        window_id, pane = session[0], self._panes[session[0]]
+        window = (*self._windows[window_id].snapshot(), _FIELDS(pane))
+        emission, latest_us = self._emitted.get(window_id), self._latest.get(window_id)
+        if isinstance(emission, tuple):
+            emission = pickle.dumps(emission, 5)
         closing_us = self._windower.closed_at_us(window_id)
-        return min(closing_us, self._ends_us.get(window_id, NEVER)), self._panes[window_id].due_us
+        next_us = min(closing_us, self._ends_us.get(window_id, NEVER))
+        return (session, window, emission, latest_us), next_us, pane.due_us
 
     @override
     def _enter(self, value: Any, timestamp_us: int, number: int, watermark_us: int) -> None:
@@ -148,8 +164,6 @@ class PaneDriver(WindowDriver):
     def _close_passed(self, watermark_us: int) -> bool:
         """Fire on-time panes and close windows, in order of the watermarks that they wait for."""
         has_fired = False
-        if self._leaves.next_us <= watermark_us:
-            self._read(self._leaves.due(watermark_us))
         while (end_us := self._next_end_us()) <= watermark_us < NEVER:
             has_fired = True
             super()._close_passed(end_us - 1)
@@ -205,8 +219,8 @@ class PaneDriver(WindowDriver):
     @override
     def _fire_timers(self) -> None:
         now_us = self._moment.inputs_now_us
-        if self._leaves.due_us <= now_us:
-            self._read(self._leaves.due(now_us=now_us))
+        if self._leaves is not None and self._leaves.due_us <= now_us:
+            self._take_due(now_us=now_us)
         for window_id in sorted(self._panes):
             if self._panes[window_id].due_us <= now_us:
                 self._fire_by_rule(window_id)
@@ -214,7 +228,8 @@ class PaneDriver(WindowDriver):
     @override
     def _timer_us(self) -> int:
         due_us = min((pane.due_us for pane in self._panes.values()), default=NEVER)
-        due_us = min(due_us, self._leaves.due_us)
+        if self._leaves is not None:
+            due_us = min(due_us, self._leaves.due_us)
         if due_us >= NEVER or not self._has_progress:
             return min(due_us, NEVER)
         # Due times are then watermarks of the stream, which advance at least as fast as system
@@ -249,7 +264,7 @@ class PaneDriver(WindowDriver):
         return heap[0][0] if heap else NEVER
 
 
-def _panes_in(state: DriverState | Leaf) -> dict[int, PaneState]:
+def _panes_in(state: DriverState) -> dict[int, PaneState]:
     """Return the panes of windows in a snapshot.
 
     A snapshot of a step without a trigger has none: all values of a window then count as one value

@@ -12,6 +12,7 @@ The configuration of a windowing step is the same for a driver and for columns.
 from __future__ import annotations
 
 import bisect
+import pickle
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,7 +22,6 @@ from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
-from flow.columns.arrays import Ints
 from flow.errors import RAISED, shorten
 from flow.instants import NEVER, Moment, datetime_us, from_us
 from flow.keyed.logic import FailedCall, RejectedValue, detach_items
@@ -29,7 +29,7 @@ from flow.keyed.shard_logic import BlockHolder
 from flow_windowing.by_key.clocked_driver import ClockedDriver
 from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.rules.key_state import DriverState, RetainedValue, Waiting, WaitQueue
-from flow_windowing.rules.leaves import NO_LEAVES, Leaf, Leaves
+from flow_windowing.rules.leaves import Leaves, StoredWindow
 from flow_windowing.rules.metadata import CLOSED, DOWN, LateReason, Retracted, WindowMetadata
 from flow_windowing.rules.triggers import (
     AfterWatermark,
@@ -109,7 +109,7 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
     """The logic of one key of a windowing step; emits ``(port, value)``.
 
     Invariants: `_retained` is sorted by timestamp, then entry number. `_emitted` has the last
-    emission of each open window that may have to be retracted.
+    emission of each open window that may have to be retracted, pickled if it comes from a leaf.
     """
 
     def __init__(self, config: WindowingConfig, snapshot: DriverState | None) -> None:
@@ -121,33 +121,39 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
         self._windower = config.windower.build(state.windower)
         self._buffer = WaitQueue(state.waiting)
         self._entered = state.entered
-        self._windows: dict[int, WindowLogic[Any, Any, Any]] = {}
+        self._windows = {
+            window_id: config.builder(window) for window_id, window in state.windows.items()
+        }
         self._retained = list(state.retained)
-        self._latest: dict[int, int] = {}
-        self._emitted: dict[int, tuple[WindowMetadata, Any]] = {}
+        self._latest = dict(state.latest)
+        self._emitted: dict[int, tuple[WindowMetadata, Any] | bytes] = {
+            window_id: emission or self._current_emission(window_id)
+            for window_id, emission in state.emissions.items()
+        }
         self._changed: dict[int, None] = {}
-        self._leaves = Leaves(state.leaves) if state.leaves else NO_LEAVES
-        self._restore(state)
+        self._leaves = Leaves(state.leaves) if state.leaves else None
 
-    def _restore(self, part: DriverState | Leaf) -> None:
-        """Restore the logics of windows, and what is remembered of the windows."""
-        for window_id, window in part.windows.items():
-            self._windows[window_id] = self._config.builder(window)
-        self._latest.update(part.latest)
-        for window_id, emission in part.emissions.items():
-            self._emitted[window_id] = emission or self._current_emission(window_id)
+    def _take_due(self, watermark_us: int = -NEVER, now_us: int = -NEVER) -> None:
+        """Take the windows that are due at a watermark or a system time from their leaves."""
+        if self._leaves is not None and self.blocks is not None:
+            for stored in self._leaves.take_due(self.blocks.take, watermark_us, now_us):
+                self._restore(stored)
 
-    def _read(self, chosen: Ints) -> None:
-        """Restore the windows of leaves."""
-        if len(chosen) and isinstance(self._windower, SessionLogic) and self.blocks is not None:
-            for leaf in self._leaves.take(chosen, self.blocks.take):
-                self._windower.add(leaf.windower)
-                self._restore(leaf)
+    def _restore(self, stored: StoredWindow) -> None:
+        """Restore the window of a session that was in a leaf."""
+        session, window, emission, latest_us = stored
+        if type(self._windower) is SessionLogic:
+            self._windower.add(session)
+        self._windows[session[0]] = self._config.builder(window)
+        if emission is not None:
+            self._emitted[session[0]] = emission
+        if latest_us is not None:
+            self._latest[session[0]] = latest_us
 
     @override
     def on_changed(self, before: str, moment: Moment) -> Iterable[tuple[int, Any]]:
         self._moment = moment
-        self._read(self._leaves.due(NEVER))  # The due times of leaves depend on the settings.
+        self._take_due(NEVER)  # The due times of leaves depend on the settings.
         if owes_updates(before, self._config.emit):
             for window_id in sorted(self._windows):
                 self._emit_result(window_id)
@@ -173,7 +179,7 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
             tuple(self._retained),
             dict(self._emitted),
             dict(self._latest),
-            self._leaves.content,
+            b"" if self._leaves is None else self._leaves.content,
         )
 
     @override
@@ -188,6 +194,8 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
         else:
             # Values of other keys may have advanced the stream's watermark. The buffered values
             # that it has passed arrived before this value, so they enter first.
+            if self._leaves is not None and self._leaves.next_us <= watermark_us:
+                self._take_due(watermark_us)
             self._release(watermark_us)
             self._enter(value, timestamp_us, number, watermark_us)
 
@@ -198,6 +206,8 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
         Returns:
             True if a value entered or a window closed.
         """
+        if self._leaves is not None and self._leaves.next_us <= watermark_us:
+            self._take_due(watermark_us)
         has_entered, has_closed = self._release(watermark_us), self._close_passed(watermark_us)
         if self._expires_us() <= watermark_us:
             least_us = watermark_us - (self._keep_us or 0)
@@ -223,9 +233,8 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
     def _enter(self, value: Any, timestamp_us: int, number: int, watermark_us: int) -> None:
         """Add a value to the windows that are open at a watermark."""
         self._close_passed(watermark_us)
-        if self._leaves and isinstance(self._windower, SessionLogic):
-            reach_us, preceding_us = self._windower.reach_us, self._windower.preceding_us
-            self._read(self._leaves.near(timestamp_us, reach_us, preceding_us(timestamp_us)))
+        if self._leaves is not None:
+            self._take_near(timestamp_us)
         opened = self._windower.open_for(timestamp_us, watermark_us)
         for original, target in self._windower.merged():
             self._merge(original, target)
@@ -246,6 +255,13 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
                 self._retained, RetainedValue(timestamp_us, arrival, value), key=_entry_order
             )
         self._close_passed(watermark_us)
+
+    def _take_near(self, timestamp_us: int) -> None:
+        """Take the sessions that a value joins from their leaves."""
+        leaves, windower = self._leaves, self._windower
+        if leaves is not None and self.blocks is not None and type(windower) is SessionLogic:
+            for stored in leaves.take_near(timestamp_us, windower.reach_us, self.blocks.take):
+                self._restore(stored)
 
     def _emit_unassigned(
         self, opened: AssignedWindows, value: Any, timestamp_us: int, watermark_us: int
@@ -325,15 +341,14 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
         latest_us = self._latest.pop(original, -NEVER)
         self._changed.pop(original, None)
         if original in self._emitted:
-            metadata, value = self._emitted.pop(original)
+            emission = self._emitted.pop(original)
+            metadata, value = pickle.loads(emission) if isinstance(emission, bytes) else emission
             self._output.append((DOWN, (metadata, Retracted(value))))
         logic = self._logic_of(target)
         with Calling(logic, "on_merge"):
             self._record_change(target, latest_us, logic.on_merge(merged))
 
     def _close_passed(self, watermark_us: int) -> bool:
-        if self._leaves.next_us <= watermark_us:
-            self._read(self._leaves.due(watermark_us))
         if self._windower.next_close_us() > watermark_us:
             return False
         for metadata in self._windower.close_for(watermark_us):
@@ -399,7 +414,7 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
         hold_us = buffered_us - reach_us if buffered_us < NEVER else NEVER
         if not self._config.windower.closes_by_time:
             return hold_us
-        if self._leaves:
+        if self._leaves is not None and self._leaves.count:
             by_open = self._config.result_timestamp == "open"
             hold_us = min(hold_us, self._leaves.hold_us(by_open=by_open))
         return min([hold_us, *map(self._result_us, self._windows)])
@@ -413,7 +428,9 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
 
     @override
     def _has_values(self) -> bool:
-        return bool(self._windows or self._buffer or self._retained or self._leaves)
+        if self._windows or self._buffer or self._retained:
+            return True
+        return self._leaves is not None and self._leaves.count > 0
 
     @override
     def _has_state(self) -> bool:
@@ -421,8 +438,8 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
 
     @override
     def _next_us(self) -> int:
-        closing_us = min(self._windower.next_close_us(), self._leaves.next_us)
-        return min(closing_us, self._buffer.next_us(), self._expires_us())
+        next_us = min(self._windower.next_close_us(), self._buffer.next_us(), self._expires_us())
+        return next_us if self._leaves is None else min(next_us, self._leaves.next_us)
 
 
 _timestamp_of = attrgetter("timestamp_us")

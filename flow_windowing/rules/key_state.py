@@ -26,7 +26,7 @@ from flow.columns.arrays import Ints
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.state import MOVED, BlockReader, columns_in, kind_of
-from flow_windowing.rules.leaves import Leaf, Leaves, Load
+from flow_windowing.rules.leaves import Leaves, Load
 from flow_windowing.rules.metadata import WindowMetadata
 from flow_windowing.rules.window_logic import Arrival
 
@@ -239,9 +239,9 @@ class DriverState(NamedTuple):
         windows: the snapshot of each open window's logic, by window id.
         retained: the retained values, sorted by timestamp, then entry number.
         emissions: the last emission of each open window that may have to be retracted, by window
-            id; ``None`` for the window's current result.
+            id; ``None`` for the window's current result, a pickle if the window was in a leaf.
         latest: the greatest timestamp in each open window, by window id, if metadata carries it.
-        leaves: the directory of further open windows, which are in blocks, see `Leaves`.
+        leaves: the directory of the open windows if they are in blocks, see `Leaves`.
     """
 
     clock: Any
@@ -251,7 +251,7 @@ class DriverState(NamedTuple):
     entered: int
     windows: dict[int, Any]
     retained: tuple[RetainedValue, ...]
-    emissions: dict[int, tuple[WindowMetadata, Any] | None]
+    emissions: dict[int, tuple[WindowMetadata, Any] | bytes | None]
     latest: dict[int, int]
     leaves: bytes = b""
 
@@ -264,13 +264,12 @@ class DriverState(NamedTuple):
         """
         if not self.leaves:
             return self
-        parts: list[DriverState | Leaf] = [self, *Leaves(self.leaves).take(slice(None), read, load)]
-        sessions = chain.from_iterable(part.windower or () for part in parts)
+        stored = Leaves(self.leaves).take_due(read, NEVER, load=load)
         return self._replace(
-            windower=sorted(sessions, key=itemgetter(1)),
-            windows={one: state for part in parts for one, state in part.windows.items()},
-            emissions={one: last for part in parts for one, last in part.emissions.items()},
-            latest={one: last_us for part in parts for one, last_us in part.latest.items()},
+            windower=sorted((session for session, *_ in stored), key=itemgetter(1)),
+            windows={session[0]: window for session, window, *_ in stored},
+            emissions={session[0]: last for session, _, last, _ in stored if last is not None},
+            latest={session[0]: last_us for session, *_, last_us in stored if last_us is not None},
             leaves=b"",
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -115,24 +115,21 @@ class SessionLogic(WindowerLogic[SessionState]):
     def __init__(self, reach_us: int, grace_us: int, state: SessionState | None) -> None:
         self.reach_us = reach_us
         self._closing_us = reach_us + grace_us + 1
-        self._sessions: list[_Session] = []
-        self._by_id: dict[int, _Session] = {}
+        self._sessions = [
+            _Session(number, first_us, last_us, frozenset(merged))
+            for number, first_us, last_us, merged in state or ()
+        ]
+        self._by_id = {session.window_id: session for session in self._sessions}
         self._merged: list[tuple[int, int]] = []
-        self.add(state or [])
 
-    def add(self, state: SessionState) -> None:
-        """Add the sessions of a snapshot, of a span of time in which the key has no others."""
-        added = [_Session(one, first, last, frozenset(ids)) for one, first, last, ids in state]
-        if added:
-            at = bisect_right(self._sessions, added[0].first_us, key=attrgetter("first_us"))
-            self._sessions[at:at] = added
-        for session in added:
-            self._by_id[session.window_id] = session
+    def add(self, state: tuple[int, int, int, tuple[int, ...]]) -> None:
+        """Add a session of a snapshot."""
+        window_id, first_us, last_us, merged = state
+        self._insert(_Session(window_id, first_us, last_us, frozenset(merged)))
 
-    def preceding_us(self, timestamp_us: int) -> int:
-        """Return the greatest first timestamp of a session up to a timestamp, else `-NEVER`."""
-        after = bisect_right(self._sessions, timestamp_us, key=attrgetter("first_us"))
-        return self._sessions[after - 1].first_us if after else -NEVER
+    def _insert(self, session: _Session) -> None:
+        insort_right(self._sessions, session, key=attrgetter("first_us"))
+        self._by_id[session.window_id] = session
 
     @override
     def open_for(self, timestamp_us: int, watermark_us: int) -> AssignedWindows:
@@ -197,10 +194,7 @@ class SessionLogic(WindowerLogic[SessionState]):
         """Open a session for a value that joins no session, unless the watermark has closed it."""
         if has_closed(timestamp_us + self._closing_us, watermark_us):
             return AssignedWindows((), self.missed_by(timestamp_us))
-        session = _Session(timestamp_us, timestamp_us, timestamp_us)
-        at = bisect_right(self._sessions, timestamp_us, key=attrgetter("first_us"))
-        self._sessions.insert(at, session)
-        self._by_id[timestamp_us] = session
+        self._insert(_Session(timestamp_us, timestamp_us, timestamp_us))
         return AssignedWindows((timestamp_us,))
 
     def _merge(self, original: _Session, target: _Session) -> None:
