@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ _DEPENDENCY = """
     </dependency>
 """
 _EXCLUSION = "<exclusion><groupId>{}</groupId><artifactId>*</artifactId></exclusion>"
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 _RESOLVING_SECONDS = 240
 
 
@@ -53,10 +54,22 @@ def jars_of(coordinates: str, *without: str) -> tuple[str, Path]:
     pom = _POM.format(
         dependencies="".join(_DEPENDENCY.format(*one, exclusions) for one in artifacts)
     )
-    jars.parent.mkdir(parents=True, exist_ok=True)
-    with (jars.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # Maven's own cache does not bear two of it.
-        return ("" if jars.is_dir() else _fetch(pom, jars)), jars
+    arguments = ["-f", "{folder}/pom.xml", f"{_COPY}-dependencies", "-DincludeScope=runtime"]
+    return _fetch(pom, arguments, jars), jars
+
+
+def archive_of(artifact: str) -> tuple[str, Path]:
+    """Return the reason why an archive is missing, or "", and the folder of its files.
+
+    Args:
+        artifact: group, name, version, type and classifier, with colons between.
+    """
+    files = _cache() / "-".join(artifact.split(":")[1:3])
+    if files.is_dir():
+        return "", files
+    if shutil.which("mvn") is None:
+        return f"mvn, which fetches it, is not here, nor is {files}", files
+    return _fetch("", [_COPY, f"-Dartifact={artifact}"], files), files
 
 
 def _cache() -> Path:
@@ -65,12 +78,19 @@ def _cache() -> Path:
     return Path(given) if given else caches / "flow-tests"
 
 
-def _fetch(pom: str, jars: Path) -> str:
-    """Fetch the jars, and return the reason of a failure, or ""."""
+def _fetch(pom: str, arguments: list[str], files: Path) -> str:
+    """Fetch files, take an archive apart, and return the reason of a failure, or ""."""
+    files.parent.mkdir(parents=True, exist_ok=True)
+    with (files.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Maven's own cache does not bear two of it.
+        return "" if files.is_dir() else _fetch_alone(pom, arguments, files)
+
+
+def _fetch_alone(pom: str, arguments: list[str], jars: Path) -> str:
     with tempfile.TemporaryDirectory(dir=jars.parent) as folder:
         (Path(folder) / "pom.xml").write_text(pom)
-        command = ["mvn", "-B", "-q", "-f", f"{folder}/pom.xml", _COPY]
-        command += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}/jars"]
+        command = ["mvn", "-B", "-q", *(one.format(folder=folder) for one in arguments)]
+        command += [f"-DoutputDirectory={folder}/jars"]
         quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
         try:
             done = subprocess.run(command, timeout=_RESOLVING_SECONDS, **quiet)
@@ -79,6 +99,10 @@ def _fetch(pom: str, jars: Path) -> str:
         if done.returncode:
             lines = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
             return f"mvn did not fetch it: {lines[0]}"
+        for archive in Path(folder).glob("jars/*.tar.gz"):
+            with tarfile.open(archive) as opened:
+                opened.extractall(archive.parent, filter="data")
+            archive.unlink()
         # At once, or not at all.
         with contextlib.suppress(OSError):
             (Path(folder) / "jars").rename(jars)

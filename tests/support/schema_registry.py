@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import shutil
+import socket
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+
+from tests.support.guarded import GuardedServer
+from tests.support.java import QUICK
+from tests.support.maven import archive_of
 
 USER, PASSWORD = "orders", "s3cr3t"
 
@@ -156,3 +167,46 @@ def running_registry() -> Iterator[SchemaRegistry]:
         yield registry
     finally:
         registry.stop()
+
+
+APICURIO = "io.apicurio:apicurio-registry-app:2.6.13.Final:tar.gz:all"
+
+
+class Apicurio(GuardedServer):
+    """A registry in a process of its own, which speaks Confluent's protocol."""
+
+    SECONDS = 120.0
+
+    def __init__(self, program: Path) -> None:
+        super().__init__("apicurio")
+        (self._jar,) = program.glob("*-runner.jar")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/apis/ccompat/v7"
+
+    def _command(self) -> list[str | Path]:
+        address = ["-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={self._port}"]
+        return ["java", "-Xmx384m", *QUICK, *address, "-jar", self._jar]
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError):
+            return bool(urllib.request.urlopen(f"{self.url}/subjects", timeout=2).status == 200)
+        return False
+
+
+@contextmanager
+def running_apicurio() -> Iterator[Apicurio]:
+    """Apicurio's registry; the test is skipped where its program cannot be had."""
+    problem, program = archive_of(APICURIO)
+    if problem or shutil.which("java") is None:
+        pytest.skip(f"no Apicurio registry: {problem or 'no java'}")
+    registry = Apicurio(program)
+    try:
+        yield registry
+    finally:
+        registry.remove()

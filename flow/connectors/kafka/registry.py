@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from functools import lru_cache
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 from urllib.parse import urlsplit
 
@@ -184,6 +183,10 @@ class RegistryClient:
                 f"the client of {registry} does not take its properties: {reason}"
             ) from None
 
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.__exit__()
+
     def check(self, subject: str) -> None:
         """Raise the client's error if the registry answers, but not as it should."""
         try:
@@ -260,15 +263,22 @@ def _hint(status: int) -> str:
     return ": check the url, with its path" if status == 404 else ""
 
 
-@lru_cache(maxsize=8)
-def _client_of(registry: Registry, error: Any, _process: int) -> RegistryClient:
-    return RegistryClient(registry, error)
+_clients: dict[tuple[Any, ...], RegistryClient] = {}
 
 
 def client_of(registry: Registry, error: type[FlowError]) -> RegistryClient:
     """Return this process's client of a registry."""
-    kind: Any = error
-    return _client_of(registry, kind, os.getpid())
+    key = (registry, error, os.getpid())
+    if key not in _clients:
+        _clients[key] = RegistryClient(registry, error)
+    return _clients[key]
+
+
+def close_client(registry: Registry, error: type[FlowError]) -> None:
+    """Close the connections of this process's client of a registry, if there is one."""
+    client = _clients.pop((registry, error, os.getpid()), None)
+    if client is not None:
+        client.close()
 
 
 def patiently(question: Callable[[], Answer], seconds: float, error: type[FlowError]) -> Answer:

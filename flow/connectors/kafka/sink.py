@@ -13,7 +13,7 @@ from typing_extensions import override
 from flow.checks import check_choice, check_whole
 from flow.connectors.driver_copies import pickles_for_driver
 from flow.connectors.kafka.client import SERVERS, Clients, as_properties, datasets_of_topics
-from flow.connectors.kafka.registry import Registry, client_of
+from flow.connectors.kafka.registry import Registry, client_of, close_client
 from flow.connectors.kafka.sending import AfterRewind, TransactionalWriter, write_directly
 from flow.connectors.kafka.serializers import (
     SCHEMA,
@@ -262,6 +262,8 @@ class KafkaSink(Sink[Any]):
         self._run.writers.clear()
         for writer in writers:
             writer.close()
+        if isinstance(self.value_format, Registry):
+            close_client(self.value_format, SinkError)
 
     @property
     def _exactly_once(self) -> bool:
@@ -296,6 +298,8 @@ def _check_name(parameter: str, value: object) -> None:
 
 
 def _check_getter(parameter: str, value: object) -> None:
+    if isinstance(value, Registry) and parameter == "value":
+        raise FlowTypeError("value is a Registry: pass it as value_format")
     if value is not None and not callable(value) and not (isinstance(value, str) and value):
         raise FlowTypeError(
             f"{parameter} must be the path of a field or a function, got {shorten(value)}"

@@ -354,6 +354,11 @@ def test_widening_adds_columns_and_promotes_numbers(registry: SchemaRegistry) ->
     assert [entry["version"] for entry in log.entries()] == [1, 2, 3]
     assert before(old) == [{"user": "a", "count": 1}]
     assert reader_of(registry, log)(old) == after(old)
+    without = avro(("count", "int"))
+    schema_id = registry.register(SUBJECT, without)
+    assert reader_of(registry, log)(framed(schema_id, without, {"count": 4})) == [
+        {"user": None, "count": 4.0, "note": None, "unit": "EUR"}
+    ]
 
 
 def test_a_pinned_schema_reads_later_versions_by_avros_resolution(registry: SchemaRegistry) -> None:

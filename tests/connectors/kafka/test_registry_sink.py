@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka.schema_registry", reason="no client of a schema registry")
 
-from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 
@@ -22,9 +22,11 @@ import flow.operators as op
 from flow import Dataflow, SinkError, StepError
 from flow.connectors.kafka import KafkaRecord, KafkaSink, KafkaSource, Registry
 from flow.connectors.kafka import registry as registry_module
+from flow.connectors.kafka.registry import client_of
 from flow.connectors.sink import SinkBatch, WriteContext
+from flow.connectors.source import MemoryLog
 from flow.engine.plan.compiler import compile_flow
-from flow.errors import FlowBuildError
+from flow.errors import FlowBuildError, SourceError
 from flow.operators.dead_letters import dead_letter
 from flow.preflight import preflight
 from flow.testing import TestingSource, run_source
@@ -34,11 +36,20 @@ from tests.connectors.kafka.test_registry_formats import (
     PROTOBUF,
     SUBJECT,
     TOPIC,
+    V1,
+    V2,
     client,
     proto,
+    reader_of,
 )
 from tests.support.kafka import Broker
-from tests.support.schema_registry import PASSWORD, USER, SchemaRegistry, running_registry
+from tests.support.schema_registry import (
+    PASSWORD,
+    USER,
+    SchemaRegistry,
+    running_apicurio,
+    running_registry,
+)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -193,6 +204,12 @@ def test_a_schema_that_is_not_valid_is_an_error(
         sink_of(registry, **arguments)
 
 
+def test_a_registry_as_the_value_of_a_sink_is_an_error_that_names_the_format() -> None:
+    value: Any = Registry("http://registry")
+    with pytest.raises(FlowBuildError, match="value is a Registry: pass it as value_format"):
+        KafkaSink("nowhere:1", "orders", value=value)
+
+
 def test_a_sink_waits_for_a_registry_that_is_down(
     registry: SchemaRegistry, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +238,36 @@ def test_a_dead_letter_registers_nothing(registry: SchemaRegistry) -> None:
     letter = dead_letter("dead", ("k", {"n": 1}), value_format=format)
     assert (letter.value, dict(letter.headers)["flow.value_as"]) == (b'{"n": 1}', "json")
     assert registry.asked == []
+
+
+@pytest.mark.extended
+def test_a_registry_of_another_maker_is_read_and_written() -> None:
+    with running_apicurio() as apicurio:
+        registry: Any = apicurio
+        with client(registry) as theirs:
+            serialize = AvroSerializer(theirs, json.dumps(V1), conf=BY_TOPIC)
+            old = serialize({"user": "a", "count": 1}, TOPIC)
+        log = MemoryLog()
+        assert reader_of(registry, log)(old) == [{"user": "a", "count": 1}]
+        (new,) = values(sink_of(registry, schema=V2), [{"user": "b", "count": 2, "note": "n"}])
+        row = {"user": "b", "count": 2, "note": "n"}
+        assert reader_of(registry, log)(old, b"\0\0\1\0\0x", new) == [
+            {"user": "a", "count": 1, "note": None},
+            row,
+            "its value: the registry has no schema with the id 65536",
+        ]
+        with client(registry) as theirs:
+            assert AvroDeserializer(theirs, conf=BY_TOPIC)(new, TOPIC) == row
+        made = proto()
+        protobuf = {"format": "protobuf", "subject": "protobuf"}
+        (value,) = values(sink_of(registry, schema=made.line, **protobuf), [{"item": "a"}])
+        assert reader_of(registry, message="x.Order.Line", **protobuf)(value) == [{"item": "a"}]
+        (value,) = values(sink_of(registry, format="json", subject="json"), [{"n": 3}])
+        assert reader_of(registry, format="json", subject="json")(value) == [{"n": 3}]
+        with pytest.raises(SourceError, match="check the url, with its path"):
+            client_of(Registry(apicurio.url + "/no"), SourceError).check("x")
+        for one, error, _ in [*registry_module._clients]:
+            registry_module.close_client(one, error)
 
 
 #  epoch 0   a b   with the schema of the columns
