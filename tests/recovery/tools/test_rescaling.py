@@ -99,13 +99,13 @@ def make_stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
 def test_values_in_blocks_move_to_another_layout(tmp_path: Path) -> None:
     """Values that wait, of an ordered step, values in lists of windows, of one that is not, and
     sessions under a trigger."""
-    waiting = [("key", number * 7919 % 5_000) for number in range(5_000)]
+    waiting = [("key", number * 7919 % 2_400) for number in range(2_400)]
     flow, received = Dataflow("blocks"), {"ordered": list[Any](), "unordered": list[Any]()}
-    source = TestingSource([*waiting, EOF(), ("key", 5_000)], batch_size=1_000)
+    source = TestingSource([*waiting, EOF(), ("key", 2_400)], batch_size=1_200)
     clock = win.EventClock(float, "10000s", on_idle="hold")
-    up, hours = op.input("in", flow, source), win.TumblingWindower("1h")
+    up, windows = op.input("in", flow, source), win.TumblingWindower("35m")
     for name, items in received.items():
-        out = win.collect_window(name, up, clock, hours, ordered=name == "ordered")
+        out = win.collect_window(name, up, clock, windows, ordered=name == "ordered")
         op.output(f"{name}_out", out.down, TestingSink(items))
     sessions, panes = win.SessionWindower("500ms"), list[Any]()
     trigger = win.Early(count=2)
@@ -114,13 +114,13 @@ def test_values_in_blocks_move_to_another_layout(tmp_path: Path) -> None:
     run_flow(tmp_path / "checkpoint", flow)
     assert list(verify(tmp_path / "checkpoint")) == []
     (kept,) = inspect(tmp_path / "checkpoint", "sessions").keys
-    assert len(kept.state["windows"]) == 5_000
+    assert len(kept.state["windows"]) == 2_400
     rescale(tmp_path / "checkpoint", shards=3)
     run_flow(tmp_path / "checkpoint", flow, drain=True, shards=3)
     for name, items in received.items():
         found = [values if name == "ordered" else sorted(values) for _, (_, values) in items]
-        assert found == [list(range(3_600)), list(range(3_600, 5_001))], name
-    assert sorted(values for _, (_, values) in panes) == [[number] for number in range(5_001)]
+        assert found == [list(range(2_100)), list(range(2_100, 2_401))], name
+    assert sorted(values for _, (_, values) in panes) == [[number] for number in range(2_401)]
 
 
 @pytest.mark.parametrize(
