@@ -20,7 +20,7 @@ from flow.errors import FlowBuildError, FlowError, SinkError, SourceError, short
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value of a directory for rows in which the column is null."""
-_LONGEST_NAME = 255
+LONGEST_NAME = 255
 """Bytes in the name of a file, at most, in the file systems of all supported systems."""
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 
@@ -107,10 +107,10 @@ def directory_of(names: Sequence[str], values: Sequence[Any], step_id: str) -> s
         for name, value in zip(names, values, strict=True)
     ]
     for name, value, directory in zip(names, values, directories, strict=True):
-        if len(directory.encode()) > _LONGEST_NAME:
+        if len(directory.encode()) > LONGEST_NAME:
             raise SinkError(
                 f"step {step_id!r}: the value of {name!r} in partition_by is too long for the name "
-                f"of a directory, {_LONGEST_NAME} bytes: got {shorten(value)}"
+                f"of a directory, {LONGEST_NAME} bytes: got {shorten(value)}"
             )
     return "/".join(directories)
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from flow.connectors.files.parquet_source import parquet_file, read_rows
 from flow.connectors.formats.columns import fit
-from flow.connectors.formats.partition_columns import groups_of
+from flow.connectors.formats.partition_columns import LONGEST_NAME, groups_of
 from flow.connectors.formats.pushdown import groups_with
 from flow.connectors.iceberg.table import COMPACT, arrow_columns
 from flow.connectors.lakehouse.lake_sink import DELETED
@@ -89,6 +89,8 @@ def _write_file(
     schema, key = metadata.schema(), _key_of(metadata, values)
     provider = load_location_provider(metadata.location, metadata.properties)
     path = provider.new_data_location(name, key)
+    if max(len(part.encode()) for part in path.split("/")) > LONGEST_NAME:
+        path = provider.new_data_location(name)  # Readers take no value from a path.
     output = io.new_output(path)
     model = FileFormatFactory.get(FileFormat.PARQUET)
     with model.create_writer(output, schema, metadata.properties) as writer:

@@ -22,7 +22,6 @@ UPSERT = {"mode": "upsert", "key": "key"}
 SCHEMA = {"schema": {"key": pa.string(), "n": pa.int64()}}
 
 
-# Paths of an Iceberg table have its partitions' values, and the laws have long texts.
 @pytest.mark.parametrize(
     ("lake", "options"),
     [
@@ -33,7 +32,7 @@ SCHEMA = {"schema": {"key": pa.string(), "n": pa.int64()}}
         pytest.param(iceberg, {}, id="iceberg"),
         pytest.param(iceberg, UPSERT, id="iceberg-upsert"),
         pytest.param(
-            iceberg, {"partition_by": "n"}, id="iceberg-partitioned", marks=pytest.mark.extended
+            iceberg, {"partition_by": "key"}, id="iceberg-partitioned", marks=pytest.mark.extended
         ),
         pytest.param(iceberg, SCHEMA, id="iceberg-schema", marks=pytest.mark.extended),
     ],
