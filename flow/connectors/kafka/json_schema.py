@@ -134,5 +134,5 @@ def _alternatives(schema: Any) -> list[Any]:
 def _no_column(schema: Any) -> str:
     return (
         f"the JSON schema has a part that no column can hold, {shorten(json.dumps(schema))}: read "
-        "messages instead, with items='messages'"
+        "the bytes instead, with value='bytes'"
     )

@@ -176,7 +176,7 @@ def arrow_type(descriptor: Any, outer: tuple[str, ...] = ()) -> Any:
     if descriptor.full_name in outer:
         raise FlowBuildError(
             f"the Protobuf message {descriptor.full_name!r} may hold itself, which no column can "
-            "hold: read messages instead, with items='messages'"
+            "hold: read the bytes instead, with value='bytes'"
         )
     inside = (*outer, descriptor.full_name)
     return pa.struct([(field.name, _field_type(field, inside)) for field in descriptor.fields])

@@ -243,7 +243,9 @@ class RegistryClient:
             status, code = problem.http_status_code, problem.error_code
             reason = self._secrets.mask(f"{problem.error_message} ({status})")
             if status in _PASSING or status >= 500:
-                raise Unreachable(f"{where} does not answer: {reason}", "the registry") from None
+                raise Unreachable(
+                    f"{where} does not answer: {reason}", "the schema registry"
+                ) from None
             if status == 404 and code in _UNKNOWN:
                 return None
             raise self._error(f"{where} refuses to answer: {reason}{_hint(status)}") from None
@@ -251,7 +253,9 @@ class RegistryClient:
             reason = self._secrets.mask(f"{type(problem).__name__}: {problem}")
             # The package takes one of two HTTP libraries, by its version.
             if any(each.__name__ == "TransportError" for each in type(problem).__mro__):
-                raise Unreachable(f"{where} does not answer: {reason}", "the registry") from None
+                raise Unreachable(
+                    f"{where} does not answer: {reason}", "the schema registry"
+                ) from None
             raise self._error(f"{where} gives no answer of a registry: {reason}") from None
 
 
@@ -301,5 +305,5 @@ def patiently(question: Callable[[], Answer], seconds: float, error: type[FlowEr
             time.sleep(min(1.0, seconds))
             continue
         if silent_since is not None:
-            logger.warning("the registry answers again")
+            logger.warning("the schema registry answers again")
         return answer

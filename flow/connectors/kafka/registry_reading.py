@@ -55,11 +55,7 @@ class ProtobufDeserializer(Deserializer):
         self._writer, self._class = writer, protobuf_types.message_class(reader)
         written = protobuf_types.message_class(writer).DESCRIPTOR
         protobuf_types.check_reads(self._class.DESCRIPTOR, written)
-
-    @property
-    def kind(self) -> Any:
-        """Arrow type of a column; raises a `FlowBuildError` if no column can hold the values."""
-        return protobuf_types.arrow_type(self._class.DESCRIPTOR)
+        self.kind = protobuf_types.arrow_type(self._class.DESCRIPTOR)
 
     @override
     def read(self, data: bytes) -> Any:
@@ -316,8 +312,8 @@ class Readers:
         reader = schema if known is None else str(known["reader"])
         what = f"version {new.version} (schema id {schema_id}) of subject {subject!r}"
         try:
-            if self._has_columns:
-                _ = self._format.deserializer(schema, schema).kind
+            own = self._format.deserializer(schema, schema)
+            _ = own.kind if self._has_columns else None
             if registry.evolve == "widen":
                 reader = self._format.widened(reader, schema)
             elif known is not None and (changes := self._format.changes(reader, schema)):

@@ -133,9 +133,9 @@ def test_a_registry_that_is_down_is_waited_for(
     down = f"the schema registry at {registry.url} does not answer: "
     assert [record.getMessage() for record in caplog.records] == [
         f"{down}ConnectError: [Errno 111] Connection refused; waiting for it",
-        "the registry answers again",
+        "the schema registry answers again",
         f"{down}at fault (429); waiting for it",
-        "the registry answers again",
+        "the schema registry answers again",
     ]
 
 

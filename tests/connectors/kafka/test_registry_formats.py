@@ -219,6 +219,24 @@ def test_values_of_several_schemas_keep_their_order(registry: SchemaRegistry) ->
     assert reader_of(registry)(old) == [a]
 
 
+@pytest.mark.parametrize("format", ["avro", "json", "protobuf"])
+def test_messages_have_values_as_objects(registry: SchemaRegistry, format: Any) -> None:
+    value = Registry(registry.url, format=format)
+    source = KafkaSource("localhost:9092", "orders", value=value, items="messages")
+    union = avro(("user", ["string", "int"]))
+    schemas = {
+        "avro": (union, framed(1, union, {"user": "ann"})),
+        "json": ({"properties": {"user": {"type": "string"}}}, b'\0\0\0\0\1{"user": "ann"}'),
+        "protobuf": (proto().text, b"\0\0\0\0\1\0\x0a\3ann"),
+    }
+    schema, data = schemas[format]
+    registry.register(SUBJECT, schema, format.upper())
+    reader = Readers(value, MemoryLog(), has_columns=False).reader("orders")
+    read = source._conversion_of(reader).value
+    assert read.read(data)["user"] == "ann"
+    assert read.read_problem(data[:4]) == "it ends within the id of its schema"
+
+
 def test_bad_values_are_left_out_with_their_reasons(registry: SchemaRegistry) -> None:
     schema_id = registry.register(SUBJECT, V1)
     good = framed(schema_id, V1, {"user": "ann", "count": 3})
@@ -253,6 +271,13 @@ def test_an_id_of_another_format_is_an_error(registry: SchemaRegistry) -> None:
         reader_of(registry, format="protobuf")
 
 
+def recursive() -> str:
+    file = descriptor_pb2.FileDescriptorProto(name="t.proto", package="x", syntax="proto3")
+    kind: dict[str, Any] = {"type": F.TYPE_MESSAGE, "type_name": ".x.Tree", "label": 3}
+    file.message_type.add(name="Tree").field.add(name="branches", number=1, **kind)
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
 @pytest.mark.parametrize(
     ("kind", "schema", "message"),
     [
@@ -262,6 +287,7 @@ def test_an_id_of_another_format_is_an_error(registry: SchemaRegistry) -> None:
         ("json", {"type": "string"}, "describes no object"),
         ("json", {"type": "object", "properties": {"x": {"$ref": "#/no"}}}, "'#/no', which is m"),
         ("protobuf", "", "it does not describe the message ''"),
+        ("protobuf", recursive(), "the Protobuf message 'x.Tree' may hold itself"),
         ("protobuf", "c3ludGF4", "gives the source text of Protobuf"),
     ],
 )
@@ -359,6 +385,30 @@ def test_widening_adds_columns_and_promotes_numbers(registry: SchemaRegistry) ->
     assert reader_of(registry, log)(framed(schema_id, without, {"count": 4})) == [
         {"user": None, "count": 4.0, "note": None, "unit": "EUR"}
     ]
+
+
+def test_widening_merges_types_that_occur_several_times(registry: SchemaRegistry) -> None:
+    log = MemoryLog()
+    city = {"type": "record", "name": "City", "fields": [{"name": "name", "type": "string"}]}
+    wide = {**city, "fields": [*city["fields"], {"name": "zip", "type": "int", "default": 0}]}
+    old = avro(("a", city), ("b", ["null", "City"]), b=None)
+    new = avro(("c", wide), ("b", ["null", "City"]), ("a", "City"), b=None)
+    bonn, ulm = {"name": "Bonn"}, {"name": "Ulm", "zip": 89}
+    first = framed(registry.register(SUBJECT, old), old, {"a": bonn, "b": bonn})
+    assert reader_of(registry, log)(first) == [{"a": bonn, "b": bonn}]
+    row = {"c": ulm, "b": ulm, "a": ulm}
+    second = framed(registry.register(SUBJECT, new), new, row)
+    zero = {**bonn, "zip": 0}
+    assert reader_of(registry, log)(first, second) == [{"a": zero, "b": zero, "c": None}, row]
+
+
+def test_widening_promotes_numbers_of_json(registry: SchemaRegistry) -> None:
+    log = MemoryLog()
+    for kind, value, expected in (("integer", b"1", 1), ("number", b"2.5", 2.5)):
+        schema = {"type": "object", "properties": {"n": {"type": kind}}}
+        schema_id = registry.register(SUBJECT, schema, "JSON")
+        read = reader_of(registry, log, format="json")
+        assert read(b"\0\0\0\0" + bytes([schema_id]) + b'{"n": %s}' % value) == [{"n": expected}]
 
 
 def test_a_pinned_schema_reads_later_versions_by_avros_resolution(registry: SchemaRegistry) -> None:

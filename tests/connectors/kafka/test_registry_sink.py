@@ -160,6 +160,16 @@ def test_a_given_schema_is_written_with(registry: SchemaRegistry) -> None:
         values(sink_of(registry, format="protobuf", schema=proto().order), [{"nothing": 1}])
 
 
+@pytest.mark.parametrize("format", ["avro", "json"])
+def test_a_column_of_nulls_alone_is_left_out(registry: SchemaRegistry, format: Any) -> None:
+    sink = sink_of(registry, format=format)
+    for note, names in ((None, ["n"]), ("x", ["n", "note"])):
+        values(sink, pa.RecordBatch.from_pydict({"n": [1], "note": [note]}))
+        schema = json.loads(registry.schemas(SUBJECT)[-1])
+        fields = schema.get("properties") or [one["name"] for one in schema["fields"]]
+        assert list(fields) == names
+
+
 def test_a_schema_that_must_be_registered_is_not_registered(registry: SchemaRegistry) -> None:
     sink = sink_of(registry, schema=GIVEN, auto_register=False)
     with pytest.raises(SinkError, match=r"subject 'orders-value' .* does not have .*: register it"):
@@ -288,6 +298,9 @@ def test_epochs_are_written_once_and_read_by_a_source(
     chunks = sink.write(WriteContext("out", 1, 0, "run"), iter([[KafkaRecord(None, "b")]]))
     sink.commit(1, [chunks])
     sink.close()
+    missing = Registry(registry.url, schema=GIVEN, auto_register=False)
+    with pytest.raises(SinkError, match="does not have the schema"):
+        KafkaSink(broker.servers, topic, value_format=missing).open("other", resuming=False)
     source = KafkaSource(
         broker.servers, topic, key="text", value=value, end={topic: {0: 2}}, start="earliest"
     )
