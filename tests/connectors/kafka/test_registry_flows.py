@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from flow.connectors.kafka import KafkaSource, Registry
 from flow.connectors.kafka import registry as registry_module
 from flow.connectors.source import MemoryLog, Split
 from flow.engine.plan.compiler import compile_flow
-from flow.errors import FlowBuildError, FlowTypeError, SourceError
+from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, SourceError
 from flow.preflight import preflight
 from flow.testing import TestDriver, TestingSink, run_source
 from recovery import RecoveryConfig
@@ -89,6 +90,7 @@ def test_a_replay_reads_as_the_epoch_did_though_a_version_was_registered_since(
     assert type(fed.outputs["out"][4]["count"]) is float
 
 
+@pytest.mark.extended
 def test_a_pinned_flow_goes_on_without_new_columns_and_stop_ends_it(
     broker: Broker, registry: SchemaRegistry
 ) -> None:
@@ -211,6 +213,16 @@ def test_an_argument_that_is_not_valid_is_an_error(arguments: Any, message: str)
     with pytest.raises(FlowBuildError, match=message) as raised:
         Registry(**{"url": "http://registry", **arguments})
     assert "s3cr3t" not in str(raised.value)
+
+
+def test_a_missing_package_is_an_error_that_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("confluent_kafka.schema_registry", raising=False)
+    monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
+    source = KafkaSource("localhost:1", "orders", value=Registry("http://127.0.0.1:2"))
+    with pytest.raises(EnvironmentProblem, match=r"pip install 'flow-windows\[registry\]', where"):
+        source.check()
 
 
 def test_a_source_with_a_registry_has_no_schema_of_its_own() -> None:
