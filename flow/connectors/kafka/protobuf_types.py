@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from flow.errors import FlowBuildError
@@ -24,25 +25,20 @@ _OWN_IMPORTS = "google/protobuf/"
 _TIMESTAMP = "google.protobuf.Timestamp"
 _INSTANT = pa.timestamp("us", "UTC")
 _KINDS = {
-    "CPPTYPE_BOOL": pa.bool_(),
-    "CPPTYPE_DOUBLE": pa.float64(),
-    "CPPTYPE_ENUM": pa.string(),
-    "CPPTYPE_FLOAT": pa.float32(),
-    "CPPTYPE_INT32": pa.int32(),
-    "CPPTYPE_INT64": pa.int64(),
-    "CPPTYPE_UINT32": pa.uint32(),
-    "CPPTYPE_UINT64": pa.uint64(),
-}
-_Field = descriptor_pb2.FieldDescriptorProto
-_CPP_NAMES = {
-    value: name
-    for name, value in vars(descriptor_pool.descriptor.FieldDescriptor).items()
-    if name.startswith("CPPTYPE_")
+    FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
+    FieldDescriptor.CPPTYPE_DOUBLE: pa.float64(),
+    FieldDescriptor.CPPTYPE_ENUM: pa.string(),
+    FieldDescriptor.CPPTYPE_FLOAT: pa.float32(),
+    FieldDescriptor.CPPTYPE_INT32: pa.int32(),
+    FieldDescriptor.CPPTYPE_INT64: pa.int64(),
+    FieldDescriptor.CPPTYPE_STRING: pa.string(),
+    FieldDescriptor.CPPTYPE_UINT32: pa.uint32(),
+    FieldDescriptor.CPPTYPE_UINT64: pa.uint64(),
 }
 _PROMOTIONS = (
-    (_Field.TYPE_INT32, _Field.TYPE_INT64),
-    (_Field.TYPE_UINT32, _Field.TYPE_UINT64),
-    (_Field.TYPE_SINT32, _Field.TYPE_SINT64),
+    (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64),
+    (FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_UINT64),
+    (FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SINT64),
 )
 """Types of whole numbers with the same bytes, each with the wider one."""
 
@@ -195,7 +191,7 @@ def _single_type(field: Any, outer: tuple[str, ...]) -> Any:
         return arrow_type(field.message_type, outer)
     if field.type == field.TYPE_BYTES:
         return pa.binary()
-    return _KINDS.get(_CPP_NAMES[field.cpp_type], pa.string())
+    return _KINDS[field.cpp_type]
 
 
 def _is_map(field: Any) -> bool:

@@ -201,10 +201,20 @@ class RegistrySerializer(Serializer):
         return [next(encoded) if isinstance(one, Mapping) else one for one in values]
 
     @override
+    def column(self, column: pa.Array, what: str, step_id: str) -> pa.Array:
+        if not pa.types.is_struct(column.type):
+            return super().column(column, what, step_id)
+        batch = pa.RecordBatch.from_arrays(column.flatten(), schema=pa.schema(list(column.type)))
+        nothing = pa.scalar(None, pa.binary())
+        return pc.if_else(column.is_valid(), self.rows(batch, step_id), nothing)
+
+    @override
     def rows(self, batch: pa.RecordBatch, step_id: str) -> pa.Array:
         schema = self._given or self._schema_of(batch.schema, step_id)
         if self._registry.format != "json":
-            return pa.array(self._encode_all(rows_as_dicts(batch), schema, step_id), pa.binary())
+            has_map = "map<" in str(batch.schema.types)  # whose values are pairs otherwise
+            records = batch.to_pylist(maps_as_pydicts="strict") if has_map else rows_as_dicts(batch)
+            return pa.array(self._encode_all(records, schema, step_id), pa.binary())
         head = pa.scalar(self._head(schema), pa.binary())
         return pc.binary_join_element_wise(head, JSON.rows(batch, step_id), b"")
 

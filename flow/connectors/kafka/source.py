@@ -206,7 +206,7 @@ class KafkaSource(Source[Any]):
     @override
     def check(self) -> None:
         if isinstance(self.value, Registry):
-            for topic in self._topic_names:
+            for topic in self._topic_names or [""]:  # A pattern has no names yet.
                 client_of(self.value, SourceError).check(self.value.subject_of(topic))
 
     @override

@@ -190,6 +190,8 @@ def test_a_registry_that_refuses_is_an_error_before_spark_starts(
     with pytest.raises(SourceError, match=message) as raised:
         preflight(compile_flow(flow), None, is_batch=False)
     assert "wrong" not in str(raised.value)
+    with pytest.raises(SourceError, match=message):
+        KafkaSource("localhost:1", pattern="orders-.*", value=value).check()
     KafkaSource("localhost:1", "orders", value=Registry("http://127.0.0.1:1")).check()
     KafkaSource(
         "localhost:1", "orders", value=Registry(registry.url, auth=(USER, PASSWORD))

@@ -108,6 +108,20 @@ def test_confluents_avro_deserializer_reads_what_is_written(
     assert found[0][:5] == b"\0\0\0\0\1"
 
 
+def test_maps_and_a_column_as_the_value_are_written(registry: SchemaRegistry) -> None:
+    kind = pa.struct([("counts", pa.map_(pa.string(), pa.int64())), ("at", pa.date32())])
+    value = {"counts": {"a": 1}, "at": date(2026, 1, 1)}
+    column = pa.array([{**value, "counts": [("a", 1)]}, None], kind)
+    batch = pa.RecordBatch.from_struct_array(column.slice(0, 1))
+    (whole,) = values(sink_of(registry), batch)
+    sink = KafkaSink("nowhere:1", "orders", value="v", value_format=Registry(registry.url))
+    part, tombstone = values(sink, pa.RecordBatch.from_pydict({"v": column, "other": [1, 2]}))
+    deserialize = AvroDeserializer(client(registry), conf=BY_TOPIC)
+    assert [deserialize(one, TOPIC) for one in (whole, part)] == [value, value]
+    assert tombstone is None
+    assert len(registry.schemas(SUBJECT)) == 1
+
+
 def test_a_result_of_a_window_is_written(registry: SchemaRegistry) -> None:
     window = WindowMetadata(3, NOON, NOON + timedelta(hours=1))
     (found,) = values(sink_of(registry), [("LHR", (window, {"flights": 2}))])
