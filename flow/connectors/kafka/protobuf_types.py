@@ -204,6 +204,8 @@ def column_of(messages: Sequence[Any], descriptor: Any) -> Any:
     if descriptor.full_name == _TIMESTAMP:
         times = [one and one.seconds * 1_000_000 + one.nanos // 1_000 for one in messages]
         return pa.array(times, pa.int64()).cast(_INSTANT)
+    if not descriptor.fields:
+        return pa.array([one and {} for one in messages], pa.struct([]))
     return pa.StructArray.from_arrays(
         [_column_of_field(messages, field) for field in descriptor.fields],
         fields=list(arrow_type(descriptor)),

@@ -154,6 +154,50 @@ def test_values_of_confluents_protobuf_serializer_become_columns(registry: Schem
     ]
 
 
+def test_fields_of_protobuf_become_columns_of_their_types(registry: SchemaRegistry) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", package="x", syntax="proto3")
+    file.dependency.append("google/protobuf/empty.proto")
+    every = file.message_type.add(name="Every")
+    pair = every.nested_type.add(name="CountsEntry")
+    pair.options.map_entry = True
+    every.oneof_decl.add(name="_maybe")
+    colour = file.enum_type.add(name="Colour")
+    for number, name in enumerate(("RED", "BLUE")):
+        colour.value.add(name=name, number=number)
+    for message, *fields in (
+        (pair, ("key", F.TYPE_STRING, {}), ("value", F.TYPE_SINT64, {})),
+        (
+            every,
+            ("big", F.TYPE_UINT64, {}),
+            ("raw", F.TYPE_BYTES, {}),
+            ("colour", F.TYPE_ENUM, {"type_name": ".x.Colour"}),
+            ("colours", F.TYPE_ENUM, {"type_name": ".x.Colour", "label": 3}),
+            ("counts", F.TYPE_MESSAGE, {"type_name": ".x.Every.CountsEntry", "label": 3}),
+            ("maybe", F.TYPE_FLOAT, {"oneof_index": 0, "proto3_optional": True}),
+            ("none", F.TYPE_MESSAGE, {"type_name": ".google.protobuf.Empty"}),
+        ),
+    ):
+        for number, (name, kind, more) in enumerate(fields, 1):
+            message.field.add(name=name, number=number, type=kind, **{"label": 1, **more})
+    text = base64.b64encode(file.SerializeToString()).decode()
+    registry.register(SUBJECT, text, "PROTOBUF")
+    message = b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\x12\1r\x18\1\x22\2\0\7"
+    message += b"\x2a\5\x0a\1k\x10\5\x35\0\0\x80\x3f\x3a\0"
+    none = {"big": 0, "raw": b"", "colour": "RED", "colours": [], "counts": []}
+    assert reader_of(registry, format="protobuf")(b"\0\0\0\0\1\0" + message, b"\0\0\0\0\1\0") == [
+        {
+            "big": 2**64 - 1,
+            "raw": b"r",
+            "colour": "BLUE",
+            "colours": ["RED", "7"],
+            "counts": [("k", -3)],
+            "maybe": 1.0,
+            "none": {},
+        },
+        {**none, "maybe": None, "none": None},
+    ]
+
+
 def test_a_protobuf_message_is_found_by_its_position_in_the_file(registry: SchemaRegistry) -> None:
     made = proto()
     line = ProtobufSerializer(made.line, client(registry), PROTOBUF)(made.line(item="a"), TOPIC)
