@@ -274,6 +274,11 @@ class DriverState(NamedTuple):
         )
 
 
+BLOCK_MISSING = (
+    "a block of its windows is missing: restore the checkpoint from a copy, or reset the step"
+)
+
+
 def moved_snapshot(snapshot: bytes, blocks: dict[int, bytes]) -> bytes:
     """Return a pickled `DriverState` with the blocks of its leaves, by number."""
     return MOVED + pickle.dumps((snapshot, blocks), 5)
@@ -291,7 +296,7 @@ def read_snapshot(content: bytes, load: Load = pickle.loads) -> Any:
     try:
         return load(snapshot).whole(lambda numbers: [blocks[number] for number in numbers], load)
     except KeyError as error:
-        raise CheckpointError("a block of its windows is missing") from error
+        raise CheckpointError(BLOCK_MISSING) from error
 
 
 class IntervalState(NamedTuple):

@@ -34,7 +34,12 @@ from flow_windowing.columnar.state.snapshots import (
     split_by_key,
 )
 from flow_windowing.deduplication.segments import IdSegment, snapshots_of_segment
-from flow_windowing.rules.key_state import DriverState, moved_snapshot, read_snapshot
+from flow_windowing.rules.key_state import (
+    BLOCK_MISSING,
+    DriverState,
+    moved_snapshot,
+    read_snapshot,
+)
 from flow_windowing.rules.leaves import Leaves
 from recovery.reading.checkpoint_reader import CheckpointReader
 from recovery.reading.file_problems import command, java_reason
@@ -363,7 +368,7 @@ def load_snapshot(kept: KeySnapshot, step_id: str) -> Any:
             return state
         state = read_snapshot(kept.snapshot, load_inert)
         if isinstance(state, DriverState) and state.leaves:
-            raise CheckpointError("a block of its windows is missing")
+            raise CheckpointError(BLOCK_MISSING)
         return state
     except (pickle.UnpicklingError, CheckpointError) as error:
         problem = f"the state of step {step_id!r}: key {kept.key!r} cannot be read: {error}"

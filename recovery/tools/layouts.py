@@ -26,7 +26,7 @@ from flow.engine.plan.plan import Plan
 from flow.engine.state.segment import lay_out
 from flow.engine.state.store import PROGRESS_SEGMENT, SEED_SCHEMA, Seed, seed_files, seeds_in
 from flow.errors import CheckpointError, FlowBuildError, brief, step_error
-from flow.keyed.state import StateCounts
+from flow.keyed.state import WINDOWS, StateCounts, kind_of
 from flow.keyed.step import Stateful
 from recovery.identity.admitting import admit
 from recovery.identity.fingerprint import without_levels
@@ -36,7 +36,7 @@ from recovery.reading.checkpoint_reader import (
     new_session,
     open_checkpoint,
 )
-from recovery.reading.epoch_state import EpochState, KeySnapshot, decode_segment
+from recovery.reading.epoch_state import EpochState, KeySnapshot, decode_segment, load_snapshot
 from recovery.reading.file_problems import PathLike, directory_path
 
 if TYPE_CHECKING:
@@ -333,7 +333,11 @@ def _rescale(kept: CheckpointReader, shards: int | None, partitions: int | None)
 
 
 def read_states(kept: CheckpointReader, epoch: int) -> list[UnplacedState]:
-    """Return the state of all steps at the end of an epoch."""
+    """Return the state of all steps at the end of an epoch.
+
+    Raises:
+        CheckpointError: if the state cannot be read, or lacks a block.
+    """
     state = EpochState(kept, epoch)
     states: list[UnplacedState] = []
     headers = state.headers()
@@ -345,6 +349,9 @@ def read_states(kept: CheckpointReader, epoch: int) -> list[UnplacedState]:
         encoded = None if progress is None else progress.encode()
         settings = {one.settings for one in headers.get(name, {}).values()}
         agreed = settings.pop() if len(settings) == 1 else ""
-        keys = list(state.keys(name))
-        states.append(UnplacedState(kept.step_of(name), name, keys, encoded, agreed))
+        step_id, keys = kept.step_of(name), list(state.keys(name))
+        if any(one.block_bytes for one in headers.get(name, {}).values()):
+            for key in (one for one in keys if kind_of(one.snapshot) != WINDOWS):
+                load_snapshot(key, step_id)  # An error names a key whose blocks are missing.
+        states.append(UnplacedState(step_id, name, keys, encoded, agreed))
     return states

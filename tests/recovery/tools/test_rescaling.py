@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from flow import CheckpointError, Dataflow, StopFlag
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.state.step_state import Header
-from flow.engine.state.store import seed_files, seeds_in
+from flow.engine.state.store import FIRST_BLOCK, seed_files, seeds_in
 from flow.keyed.step import Stateful
 from flow.testing import ABORT, EOF, TestDriver, TestingSink, TestingSource, key_by_key
 from recovery import inspect, verify
+from recovery.reading import epoch_state
+from recovery.reading.epoch_state import _without_blocks
 from recovery.tools.layouts import rescale
 from tests.recovery.checkpoints import Prepared, identity_of, run_flow
 
@@ -96,7 +98,15 @@ def make_stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     return make
 
 
-def test_values_in_blocks_move_to_another_layout(tmp_path: Path) -> None:
+def without_leaves(rows: Iterable[Any]) -> Iterator[Any]:
+    """Yield headers and segments, without the blocks of the step `sessions`."""
+    found = (row for row in rows if row[0] != "sessions" or row[2] > FIRST_BLOCK)
+    return _without_blocks(found)
+
+
+def test_values_in_blocks_move_to_another_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Values that wait, of an ordered step, values in lists of windows, of one that is not, and
     sessions under a trigger."""
     waiting = [("key", number * 7919 % 2_400) for number in range(2_400)]
@@ -115,6 +125,10 @@ def test_values_in_blocks_move_to_another_layout(tmp_path: Path) -> None:
     assert list(verify(tmp_path / "checkpoint")) == []
     (kept,) = inspect(tmp_path / "checkpoint", "sessions").keys
     assert len(kept.state["windows"]) == 2_400
+    with monkeypatch.context() as patched:
+        patched.setattr(epoch_state, "_without_blocks", without_leaves)
+        with pytest.raises(CheckpointError, match="key 'key' cannot be read: a block of its wind"):
+            rescale(tmp_path / "checkpoint", shards=3)
     rescale(tmp_path / "checkpoint", shards=3)
     run_flow(tmp_path / "checkpoint", flow, drain=True, shards=3)
     for name, items in received.items():
