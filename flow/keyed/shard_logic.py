@@ -156,8 +156,8 @@ class BlockStore(Protocol):
     does not depend on the values that a key holds, only on those that the epoch needs.
     """
 
-    def add(self, content: bytes) -> int:
-        """Store a new block, and return its number."""
+    def add(self, content: bytes, number: int | None = None) -> int:
+        """Store a block, and return its number: a new one, or that of a block that was taken."""
 
     def take(self, numbers: Sequence[int]) -> list[bytes]:
         """Return blocks and remove them from the store.

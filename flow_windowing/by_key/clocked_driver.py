@@ -130,6 +130,11 @@ class ClockedDriver(StatefulBatchLogic[Any, tuple[int, Any], S], Generic[S]):
         """Return the due time of the next timer by system time, `NEVER` for none."""
         return NEVER
 
+    def _plain(self, value: Any) -> Any:
+        """Return a value of `on_batch` without its bounds and its side."""
+        item = value.value if isinstance(value, (BoundedValue, StampedValue)) else value
+        return item if self._sides == 1 else item[1]
+
     def _add_value(self, value: Any, moment: Moment) -> None:
         """Process a value as it arrives."""
         plain = value if self._sides == 1 else value[1]

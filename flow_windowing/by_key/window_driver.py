@@ -14,6 +14,7 @@ from __future__ import annotations
 import bisect
 import pickle
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -24,10 +25,11 @@ from typing_extensions import override
 
 from flow.errors import RAISED, shorten
 from flow.instants import NEVER, Moment, datetime_us, from_us
-from flow.keyed.logic import FailedCall, RejectedValue, detach_items
+from flow.keyed.logic import FailedCall, Keep, RejectedValue, detach_items
 from flow.keyed.shard_logic import BlockHolder
 from flow_windowing.by_key.clocked_driver import ClockedDriver
-from flow_windowing.clocks.clock import Clock, check_clock
+from flow_windowing.clocks.clock import Clock, DroppedValue, check_clock
+from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.rules.key_state import DriverState, RetainedValue, Waiting, WaitQueue
 from flow_windowing.rules.leaves import Leaves, StoredWindow
 from flow_windowing.rules.metadata import CLOSED, DOWN, LateReason, Retracted, WindowMetadata
@@ -149,6 +151,24 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
             self._emitted[session[0]] = emission
         if latest_us is not None:
             self._latest[session[0]] = latest_us
+
+    @override
+    def on_batch(self, values: list[Any], moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
+        if self._leaves is not None:
+            self._read_near(values)
+        return super().on_batch(values, moment)
+
+    def _read_near(self, values: list[Any]) -> None:
+        """Read the leaves of an epoch's values at once, which Spark answers in half the time."""
+        leaves, windower, clock = self._leaves, self._windower, self._config.clock
+        if leaves is None or self.blocks is None or type(windower) is not SessionLogic:
+            return
+        if isinstance(clock, EventClock) and not self._config.ordered:
+            times_us = []
+            for value in values:
+                with suppress(RejectedValue, DroppedValue):  # The clock handles the value again.
+                    times_us.append(clock.timestamp_us(self._plain(value)))
+            leaves.read_near(times_us, windower.reach_us, self.blocks.take)
 
     @override
     def on_changed(self, before: str, moment: Moment) -> Iterable[tuple[int, Any]]:

@@ -26,7 +26,7 @@ from flow.columns.arrays import Ints
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.state import MOVED, BlockReader, columns_in, kind_of
-from flow_windowing.rules.leaves import Leaves, Load
+from flow_windowing.rules.leaves import BLOCK_MISSING, Leaves, Load
 from flow_windowing.rules.metadata import WindowMetadata
 from flow_windowing.rules.window_logic import Arrival
 
@@ -272,11 +272,6 @@ class DriverState(NamedTuple):
             latest={session[0]: last_us for session, *_, last_us in stored if last_us is not None},
             leaves=b"",
         )
-
-
-BLOCK_MISSING = (
-    "a block of its windows is missing: restore the checkpoint from a copy, or reset the step"
-)
 
 
 def moved_snapshot(snapshot: bytes, blocks: dict[int, bytes]) -> bytes:

@@ -19,7 +19,7 @@ import pickle
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise, repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,6 +34,8 @@ Load: TypeAlias = Callable[[Any], Any]
 
 LEAF = bytes([VERSION]) + b"L"
 """The first bytes of a block with a leaf; a pickle of its columns and its records follows."""
+
+BLOCK_MISSING = "a block of its windows is missing: restore a copy of the state, or reset the step"
 
 LEAF_WINDOWS = 64
 """The least number of windows of a leaf that is split off."""
@@ -69,10 +71,6 @@ class _Leaf:
         for column, value in zip(self.columns, values, strict=True):
             column.insert(row, value)
         self.records += record
-
-    def encode(self) -> bytes:
-        """Return the leaf as bytes."""
-        return LEAF + pickle.dumps((b"".join(self.columns), bytes(self.records)), 5)
 
     def parts(self) -> list[_Leaf]:
         """Return the leaf, or leaves of its sessions if these are many or have many old records."""
@@ -126,6 +124,18 @@ class Leaves:
         """Return the least open time, or the least close time, of a session; `NEVER` for none."""
         return _least(self._directory[_FIRST_US if by_open else _LAST_US])
 
+    def read_near(self, times_us: Iterable[int], reach_us: int, read: BlockReader) -> None:
+        """Read the leaves of the sessions that values may join, all at once.
+
+        Args:
+            times_us: the timestamps of the values.
+            reach_us: as in `take_near`.
+            read: as in `take_near`.
+        """
+        firsts_us = self._directory[_FIRST_US]
+        ends = {bisect_right(firsts_us, time_us + reach_us) for time_us in times_us}
+        self._read([end - 1 for end in ends if end], read)
+
     def take_near(self, timestamp_us: int, reach_us: int, read: BlockReader) -> list[StoredWindow]:
         """Take the sessions that a value joins.
 
@@ -167,12 +177,12 @@ class Leaves:
         Raises:
             CheckpointError: when a block is missing or has an unknown format.
         """
+        places = _due_in(self._directory, watermark_us, now_us)
+        self._read(places, read, load)
         return [
             self._take(place, row, load)
-            for place in _due_in(self._directory, watermark_us, now_us)
-            for row in reversed(
-                _due_in(self._leaf(place, read, load).columns, watermark_us, now_us)
-            )
+            for place in places
+            for row in reversed(_due_in(self._open[place].columns, watermark_us, now_us))
         ]
 
     def put(self, windows: Iterable[tuple[StoredWindow, int, int]], store: BlockStore) -> None:
@@ -196,7 +206,9 @@ class Leaves:
             leaf.add((first_us, last_us, next_us, due_us), pickle.dumps(window, 5))
             self.count += 1
         for place in sorted(self._open, reverse=True):
-            rows = [_row(part, store) for part in self._open[place].parts()]
+            numbers = chain(self._directory[_PLACE][place : place + 1], repeat(None))
+            parts = zip(self._open[place].parts(), numbers, strict=False)
+            rows = [_row(part, store, number) for part, number in parts]
             for at, column in enumerate(self._directory):
                 column[place : place + 1] = array("q", [row[at] for row in rows])
         self._open = {}
@@ -204,12 +216,17 @@ class Leaves:
 
     def _leaf(self, place: int, read: BlockReader, load: Load = pickle.loads) -> _Leaf:
         """Return a leaf, which is read unless it is in memory."""
-        leaf = self._open.get(place)
-        if leaf is None:
-            (block,) = read([self._directory[_PLACE][place]])
+        if place not in self._open:
+            self._read([place], read, load)
+        return self._open[place]
+
+    def _read(self, places: Sequence[int], read: BlockReader, load: Load = pickle.loads) -> None:
+        """Read leaves that are not in memory."""
+        places = [place for place in places if place not in self._open]
+        blocks = read([self._directory[_PLACE][place] for place in places])
+        for place, block in zip(places, blocks, strict=True):
             check_format("a block of windows", version_in(block))
-            leaf = self._open[place] = _Leaf(*columns_in(block, 2, "windows", load))
-        return leaf
+            self._open[place] = _Leaf(*columns_in(block, 2, "windows", load))
 
     def _take(self, place: int, row: int, load: Load = pickle.loads) -> StoredWindow:
         """Return a session, and remove it from its leaf, which is in memory."""
@@ -246,8 +263,9 @@ def _due_in(columns: Columns, watermark_us: int, now_us: int) -> list[int]:
     return rows
 
 
-def _row(leaf: _Leaf, store: BlockStore) -> tuple[int, ...]:
+def _row(leaf: _Leaf, store: BlockStore, number: int | None) -> tuple[int, ...]:
     """Store a leaf, and return its row of the directory."""
     first_us, last_us, next_us, due_us, sizes, _ = leaf.columns
-    block = store.add(leaf.encode())
+    content = LEAF + pickle.dumps((b"".join(leaf.columns), bytes(leaf.records)), 5)
+    block = store.add(content, number)
     return first_us[0], last_us[0], _least(next_us), _least(due_us), len(sizes), block

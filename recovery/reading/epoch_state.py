@@ -34,13 +34,8 @@ from flow_windowing.columnar.state.snapshots import (
     split_by_key,
 )
 from flow_windowing.deduplication.segments import IdSegment, snapshots_of_segment
-from flow_windowing.rules.key_state import (
-    BLOCK_MISSING,
-    DriverState,
-    moved_snapshot,
-    read_snapshot,
-)
-from flow_windowing.rules.leaves import Leaves
+from flow_windowing.rules.key_state import DriverState, moved_snapshot, read_snapshot
+from flow_windowing.rules.leaves import BLOCK_MISSING, Leaves
 from recovery.reading.checkpoint_reader import CheckpointReader
 from recovery.reading.file_problems import command, java_reason
 from recovery.reading.inert import load_inert

@@ -184,10 +184,11 @@ class StoredBlocks:
         self._store, self._step_id, self._header = store, step_id, header
         self.changes: dict[int, bytes | None] = {}
 
-    def add(self, content: bytes) -> int:
-        number = FIRST_BLOCK - self._header.blocks
+    def add(self, content: bytes, number: int | None = None) -> int:
+        if number is None:
+            number = FIRST_BLOCK - self._header.blocks
+            self._header.blocks += 1
         self.changes[number] = content
-        self._header.blocks += 1
         self._header.block_bytes += len(content)
         return number
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -12,7 +12,7 @@ import pytest
 
 import flow.operators as op
 import flow_windowing as win
-from flow.engine.state.store import MemoryStore
+from flow.engine.state.store import FIRST_BLOCK, MemoryStore
 from flow.errors import CheckpointError
 from flow.testing import TestDriver
 from flow_windowing import AfterWatermark, Early, EventClock, Late, SessionWindower
@@ -157,20 +157,29 @@ def test_an_epoch_writes_the_sessions_that_it_reads(
 def test_an_epoch_unpickles_the_sessions_that_its_values_join(
     held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    restored = 0
-    build = FoldingBuilder.__call__
+    """It reads the leaves of its values in one call, and replaces their blocks."""
+    restored = calls = 0
+    build, read = FoldingBuilder.__call__, MemoryStore.read_segments
 
     def building(builder: FoldingBuilder, state: Any) -> FoldingLogic:
         nonlocal restored
         restored += state is not None
         return build(builder, state)
 
+    def reading(store: MemoryStore, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
+        nonlocal calls
+        calls += min(numbers, default=0) <= FIRST_BLOCK
+        return read(store, step_id, numbers)
+
     with TestDriver(windowed_flow(PANES), shards=1) as t:
         t.send("in", [("k", (10 * number, 0)) for number in range(held)])
         monkeypatch.setattr(FoldingBuilder, "__call__", building)
+        monkeypatch.setattr(MemoryStore, "read_segments", reading)
+        (store,) = t._engine._stores.values()
+        numbers = set(store._segments)
         joined = random.Random(held).sample(range(held), 100)
         t.send("in", [("k", (10 * number, 1)) for number in joined])
-    assert restored == 100
+    assert (restored, calls, set(store._segments)) == (100, 1, numbers)
 
 
 def test_a_leaf_does_not_grow_with_the_changes_of_its_sessions() -> None:
