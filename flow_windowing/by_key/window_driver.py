@@ -14,7 +14,6 @@ from __future__ import annotations
 import bisect
 import pickle
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -31,7 +30,7 @@ from flow_windowing.by_key.clocked_driver import ClockedDriver
 from flow_windowing.clocks.clock import Clock, DroppedValue, check_clock
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.rules.key_state import DriverState, RetainedValue, Waiting, WaitQueue
-from flow_windowing.rules.leaves import Leaves, StoredWindow
+from flow_windowing.rules.leaves import FEW_WINDOWS, Leaves, StoredWindow
 from flow_windowing.rules.metadata import CLOSED, DOWN, LateReason, Retracted, WindowMetadata
 from flow_windowing.rules.triggers import (
     AfterWatermark,
@@ -154,7 +153,7 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
 
     @override
     def on_batch(self, values: list[Any], moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
-        if self._leaves is not None:
+        if self._leaves is not None and self._leaves.count > FEW_WINDOWS:
             self._read_near(values)
         return super().on_batch(values, moment)
 
@@ -166,8 +165,10 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
         if isinstance(clock, EventClock) and not self._config.ordered:
             times_us = []
             for value in values:
-                with suppress(RejectedValue, DroppedValue):  # The clock handles the value again.
+                try:
                     times_us.append(clock.timestamp_us(self._plain(value)))
+                except (RejectedValue, DroppedValue):  # `on_item` of the clock handles the value.
+                    continue
             leaves.read_near(times_us, windower.reach_us, self.blocks.take)
 
     @override

@@ -40,6 +40,9 @@ BLOCK_MISSING = "a block of its windows is missing: restore a copy of the state,
 LEAF_WINDOWS = 64
 """The least number of windows of a leaf that is split off."""
 
+FEW_WINDOWS = 4096
+"""The number of windows of a key up to which an epoch reads few leaves, each alone."""
+
 _FIRST_US, _LAST_US, _NEXT_US, _DUE_US, _SIZE, _PLACE = range(6)
 """The columns. Of a session: its bounds, the watermark and the system time at which it is due, and
 the size and the place of its record. Of a leaf: the bounds of its first session, the least of these
