@@ -100,6 +100,9 @@ print("%d.%d" % sys.version_info[:2], *(name for name in sys.argv[1:] if is_miss
 _OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "kafka": ("confluent-kafka", "fastavro", "msgspec"),
     "postgres": ("psycopg",),
+    "delta": ("deltalake",),
+    "iceberg": ("pyiceberg",),
+    "stores": ("obstore",),
     "sketches": ("datasketches",),
 }
 """The packages of each extra of this project that a flow may need."""

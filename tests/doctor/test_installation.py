@@ -115,7 +115,7 @@ def versions(**known: str) -> Callable[[str], str | None]:
 
 def test_an_extra_that_is_installed_in_part_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(findings, "_version", versions(confluent_kafka="2.9", psycopg="3.2"))
-    kafka, postgres, sketches = package_findings()
+    kafka, postgres, *_, sketches = package_findings()
     assert kafka.level is WARNING
     assert kafka.text == (
         "confluent-kafka 2.9, and fastavro, msgspec is missing: pip install 'flow-windows[kafka]'"

@@ -207,12 +207,12 @@ class KafkaSink(Sink[Any]):
     @override
     def task_servers(self) -> Sequence[TaskServers]:
         registry = self.value_format
-        servers = [registry.task_servers] if isinstance(registry, Registry) else []
+        servers = (registry.task_servers,) if isinstance(registry, Registry) else ()
         if self._exactly_once:  # The driver writes.
             return servers
         way = "open the network of the workers, or leave the guarantee 'exactly once'"
         own = TaskServers(self.servers.split(","), f"{way}, by which the driver writes")
-        return [own, *servers]
+        return (own, *servers)
 
     @override
     def datasets(self) -> Sequence[Dataset]:
