@@ -27,6 +27,11 @@ _SOURCE_NAMES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 source, in order."""
 
 
+_FEW_ROWS = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings for a query whose rows are packets, of which there are few. Spark generates code to
+convert rows again in each task, which takes longer than the code saves."""
+
+
 @dataclass(frozen=True)
 class FlowQuery:
     """The streaming query of a flow on a checkpoint.
@@ -75,6 +80,8 @@ class FlowQuery:
                 available data, with which the query ends as soon as a source has no new offset.
         """
         extra = {_SOURCE_NAMES: "false", **self.identity.conf, **self.conf}
+        if not (self.plan.frames or self.left_out):
+            extra |= _FEW_ROWS
         self.spark.dataSource.register(source)
         with query_conf(
             self.spark,

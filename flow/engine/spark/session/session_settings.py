@@ -115,6 +115,7 @@ QUERY_SETTINGS: Mapping[str, QuerySetting] = {
         "Spark starts more Python processes, and errors show fewer lines"
     ),
     "spark.sql.adaptive.enabled": USEFUL("Spark plans a batch again while it runs"),
+    "spark.sql.codegen.factoryMode": USEFUL("Spark compiles code for few rows in each task"),
 }
 """The use of each setting that a run may set. A setting that is not listed is needed."""
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from flow import run
+from flow.connectors.dataframe import DataFrameSink, DataFrameSource
 from flow.engine.spark.session import jvm, session
 from flow.engine.spark.session.session import SparkSettings, query_conf
 from flow.engine.spark.session.session_settings import QUERY_CONF
+from flow.testing import TestingSink, TestingSource
+from tests.support.one_stream import a_flow, as_read
 
 SERIAL = "-XX:+UseSerialGC"
 SOCKETS = "spark.python.unix.domain.socket.enabled"
@@ -137,3 +144,34 @@ def test_settings_of_a_query_are_set_while_it_starts(spark: SparkSession) -> Non
         within = settings_of(spark)
     assert within == {**QUERY_CONF, "spark.sql.shuffle.partitions": "3"}
     assert settings_of(spark) == before
+
+
+def code_in(spark: SparkSession, source: Any, sink: Any, **options: Any) -> str:
+    """Return the setting of code generation in the query of a flow."""
+    found: list[str] = []
+
+    def on_epoch(*_: Any) -> None:
+        java: Any = [query._jsq for query in spark.streams.active]
+        for each in java:
+            conf = each.streamingQuery().sparkSessionForStream().conf()
+            found.append(conf.get("spark.sql.codegen.factoryMode"))
+
+    run(a_flow(as_read, source=source, sink=sink), spark=spark, on_epoch=on_epoch, **options)
+    return found[0]
+
+
+def keep(frame: DataFrame, _epoch: int) -> None:
+    frame.collect()
+
+
+def test_no_code_is_generated_for_packets(spark: SparkSession) -> None:
+    assert code_in(spark, TestingSource([1]), TestingSink([]), engine="streaming") == "NO_CODEGEN"
+
+
+@pytest.mark.extended
+def test_code_is_generated_for_rows_of_streamed_frames(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": pa.array([1], pa.int32())}), tmp_path / "1.parquet")
+    source = DataFrameSource(spark.readStream.schema("n int").parquet(str(tmp_path)))
+    assert code_in(spark, source, TestingSink([]), trigger="available") == "FALLBACK"
+    sink = DataFrameSink(keep, "value int")
+    assert code_in(spark, TestingSource([1]), sink, engine="streaming") == "FALLBACK"
