@@ -10,6 +10,7 @@ script becomes Python.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -98,6 +99,15 @@ def start_fork_server(modules: list[str]) -> None:
             pass_fds=[listener.fileno()],
         )
     _started[os.getpid()] = server, str(script)
+    atexit.register(_outlive, server)
+
+
+def _outlive(server: subprocess.Popen[bytes]) -> None:
+    """Leave a server to end with this process; Python would warn of it and of its pipe."""
+    if server.stdin is not None and server.poll() is None:
+        os.dup(server.stdin.fileno())  # The pipe ends with this process.
+        server.stdin.close()
+        server.returncode = 0
 
 
 class Request(NamedTuple):
