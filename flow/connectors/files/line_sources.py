@@ -164,8 +164,9 @@ class TextSource(LineSource[str]):
     Args:
         path: a file, a directory (all files below it), a glob (``*``, ``?``, ``[abc]``, and ``**``
             for any directories), or a list of these; on this machine or as a URI that
-            `pyarrow.fs.FileSystem.from_uri` takes, such as ``s3://bucket/logs``. Names that start
-            with ``_`` or ``.`` are skipped, unless the path names them explicitly.
+            `pyarrow.fs.FileSystem.from_uri` takes, such as ``s3://bucket/logs``, where ``?``
+            starts options. Names that start with ``_`` or ``.`` are skipped, unless the path names
+            them explicitly.
         on_invalid: what to do with a line that is not UTF-8.
         bytes_per_epoch: bytes that an epoch reads, at most. A compressed file is read in one epoch,
             whatever its size.

@@ -25,7 +25,7 @@ from flow.connectors.formats.partition_columns import (
     values_of_directories,
     with_values,
 )
-from flow.connectors.formats.pushdown import groups_with, told
+from flow.connectors.formats.pushdown import groups_with, with_predicate
 from flow.connectors.source import Batch
 from flow.durations import Duration
 from flow.errors import FlowBuildError, SourceError, shorten
@@ -55,8 +55,9 @@ class ParquetSource(FileSource[Any]):
     Args:
         path: a file, a directory (all files below it), a glob (``*``, ``?``, ``[abc]``, and ``**``
             for any directories), or a list of these; on this machine or as a URI that
-            `pyarrow.fs.FileSystem.from_uri` takes, such as ``s3://bucket/flights``. Names that
-            start with ``_`` or ``.`` are skipped, unless the path names them explicitly.
+            `pyarrow.fs.FileSystem.from_uri` takes, such as ``s3://bucket/flights``, where ``?``
+            starts options. Names that start with ``_`` or ``.`` are skipped, unless the path names
+            them explicitly.
         columns: names of the columns to read, in order; ``None`` for all. Fewer are faster.
         partition_columns: names of columns whose values are in the names of directories, such as
             ``year=2013``, in the layout of Hive; text, unless it maps names to pyarrow types. Other
@@ -131,7 +132,7 @@ class ParquetSource(FileSource[Any]):
 
     @override
     def keeping(self, predicate: ColumnPredicate) -> ParquetSource:
-        return told(self, predicate)
+        return with_predicate(self, predicate)
 
     @override
     def read_piece(

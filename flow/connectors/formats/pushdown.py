@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 
-def told(source: S, predicate: ColumnPredicate) -> S:
+def with_predicate(source: S, predicate: ColumnPredicate) -> S:
     """Return a copy of a source that may leave out records for which a predicate is not true.
 
     Args:

@@ -148,17 +148,12 @@ def _of_record(schema: Any, named: dict[str, Any]) -> Any:
     return named[schema["name"]]
 
 
-def self_contained(
-    schema: str,
-    references: Mapping[str, str],
-    message: str | None = None,  # noqa: ARG001
-) -> str:
+def self_contained(schema: str, references: Mapping[str, str]) -> str:
     """Return a schema as JSON text that has the named types of other schemas in it.
 
     Args:
         schema: JSON text.
         references: the schemas that it refers to, each after those that it refers to itself.
-        message: not used, as a schema of Avro has one type.
     """
     named: dict[str, Any] = {}
     for text in references.values():

@@ -23,17 +23,12 @@ _PLAIN = {
 }
 
 
-def self_contained(
-    text: str,
-    references: Mapping[str, str],
-    message: str | None = None,  # noqa: ARG001
-) -> str:
+def self_contained(text: str, references: Mapping[str, str]) -> str:
     """Return the columns of a schema as text.
 
     Args:
         text: the schema.
         references: the schemas that it refers to, by the names that it gives them.
-        message: not used, as a schema has one type.
 
     Raises:
         FlowBuildError: no columns can hold what it describes.

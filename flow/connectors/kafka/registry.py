@@ -221,7 +221,10 @@ class RegistryClient:
         """Return the id of a schema, after its registration if that is allowed."""
         wanted = self._package.Schema(schema, self._registry.format.upper())
         if self._registry.auto_register:
-            return self._ask(lambda: int(self._client.register_schema(subject, wanted))) or 0
+            number = self._ask(lambda: int(self._client.register_schema(subject, wanted)))
+            if number is None:
+                raise self._error(f"{self._registry} did not register a schema of {subject!r}")
+            return number
         found = self._ask(lambda: self._client.lookup_schema(subject, wanted))
         if found is None:
             raise self._error(

@@ -131,8 +131,16 @@ def _types_of(kind: Any) -> dict[str, Any]:
 
 
 FORMATS = {
-    "avro": _Format(avro_types.self_contained, avro_types.widened, _avro_deserializer),
-    "json": _Format(json_schema.self_contained, json_schema.widened, _json_deserializer),
+    "avro": _Format(
+        lambda text, others, _: avro_types.self_contained(text, others),
+        avro_types.widened,
+        _avro_deserializer,
+    ),
+    "json": _Format(
+        lambda text, others, _: json_schema.self_contained(text, others),
+        json_schema.widened,
+        _json_deserializer,
+    ),
     "protobuf": _Format(
         protobuf_types.self_contained, protobuf_types.widened, ProtobufDeserializer
     ),

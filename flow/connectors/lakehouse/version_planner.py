@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from flow.checks import check_flag, check_whole, checked_texts
 from flow.columns.predicate import ColumnPredicate
-from flow.connectors.formats.pushdown import may_hold, told
+from flow.connectors.formats.pushdown import may_hold, with_predicate
 from flow.connectors.lakehouse.lake_place import LakePlace, with_hidden_options
 from flow.connectors.source import Batch, Json, Planner, Slice, Source, Split
 from flow.errors import FlowBuildError, SourceError, shorten
@@ -131,7 +131,7 @@ class LakeSource(Source[Any]):
 
     @override
     def keeping(self, predicate: ColumnPredicate) -> LakeSource:
-        return told(self, predicate)
+        return with_predicate(self, predicate)
 
     @abstractmethod
     def known_of(self, version: Version) -> tuple[pa.Schema, list[Mapping[str, Any]]]:
@@ -141,7 +141,8 @@ class LakeSource(Source[Any]):
         """Return the files of a version; without rows where the flow's filter drops all rows."""
         if self._wanted is None or not version.files:
             return list(version.files)
-        are_kept = may_hold(self._wanted, *self.known_of(version))
+        with self.place.explained(f"{self.place} cannot be read"):
+            are_kept = may_hold(self._wanted, *self.known_of(version))
         pairs = zip(version.files, are_kept, strict=True)
         return [file if is_kept else replace(file, rows=0) for file, is_kept in pairs]
 

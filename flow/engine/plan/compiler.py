@@ -182,7 +182,7 @@ def find_fields_read(plan: Plan) -> Plan:
     return replace(plan, fields_read=fields_read)
 
 
-def keep_wanted(plan: Plan) -> Plan:
+def push_predicates(plan: Plan) -> Plan:
     """Tell the sources the expressions by which the flow filters their records first."""
     steps = dict(plan.steps)
     for name, step in plan.steps.items():
@@ -349,7 +349,7 @@ PASSES: tuple[Callable[[Plan], Plan], ...] = (
     draw_edges,
     route_streams,
     find_fields_read,
-    keep_wanted,
+    push_predicates,
     find_fields_named,
 )
 

@@ -193,6 +193,16 @@ def test_a_schema_that_must_be_registered_is_not_registered(registry: SchemaRegi
     assert values(sink, [{"n": 1}]) == [b"\0\0\0\0\1\2\0"]
 
 
+def test_no_value_has_the_id_of_a_schema_that_was_not_registered(
+    registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = sink_of(registry, schema=GIVEN)
+    client = client_of(sink.value_format, SinkError)  # type: ignore[arg-type]
+    monkeypatch.setattr(client, "_ask", lambda _: None)
+    with pytest.raises(SinkError, match="did not register a schema of 'orders-value'"):
+        values(sink, [{"n": 1}])
+
+
 def test_columns_that_the_subject_does_not_take_are_an_error(registry: SchemaRegistry) -> None:
     registry.refuses = True
     with pytest.raises(SinkError, match=r"incompatible \(409\): the schema does not fit the ear"):
