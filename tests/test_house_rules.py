@@ -1,4 +1,7 @@
-"""Countable rules of the code: sizes of test modules and functions, and docstrings."""
+"""Countable rules of the code: sizes and names of modules, sizes of functions, and docstrings.
+
+`tests/benchmarks/test_journey.py` counts the files that a row crosses.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ import re
 
 import pytest
 
+from benchmarks.weight import PRODUCT, repeated, weigh, working_tree
 from docs.architecture.imports import ROOT, modules
 
+FILES, SHORT_MODULES, REPEATED_NAMES = 380, 12, 15
+"""The most files and modules of under 25 lines in the packages, and names of several modules."""
 TEST_MODULE_LINES = 600
 FUNCTION_LINES = 60
 """Lines of a function without its docstring."""
@@ -39,6 +45,14 @@ def clauses(text: str) -> int:
         if isinstance(node, documented)
     )
     return sum(CLAUSE.match(docstring or "") is not None for docstring in docstrings)
+
+
+def test_a_module_is_a_concept_with_a_name_of_its_own() -> None:
+    sources = working_tree()
+    figures = weigh(sources)[PRODUCT]
+    names = [name for of, name in repeated(sources) if of == PRODUCT]
+    assert (figures.files <= FILES, figures.short <= SHORT_MODULES) == (True, True), figures
+    assert len(names) <= REPEATED_NAMES, names
 
 
 def test_no_test_module_is_too_long() -> None:

@@ -79,12 +79,11 @@ def test_the_report_counts_a_file_and_a_function_once_in_all() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.extended
 def test_a_row_is_planned_read_put_into_windows_and_written() -> None:
     journey = crossed()
     first = {part: functions[0].name for part, functions in journey.items()}
     assert (first["planning"], first["reading"]) == ("BatchJob.of", "_read_partition")
-    assert (first["level"], first["sink"]) == ("_level_partition", "EpochOutputs.left_out")
+    assert (first["level"], first["sink"]) == ("_level_partition", "EpochOutputs.open")
     names = {part: {function.name for function in journey[part]} for part in journey}
     assert {"ParquetSource.cuts", "BatchJob.frame"} < names["planning"]
     assert {"FileSource.read_fields", "Pipeline.push"} < names["reading"]

@@ -144,7 +144,7 @@ class ParquetSource(FileSource[Any]):
         with open_file(filesystem, piece.file) as stream:
             parquet = parquet_file(stream)
             columns = _columns_to_read(parquet, piece, inside, fields)
-            given = values_of_directories(piece.file.path, self._added, piece.file)
+            given = values_of_directories(piece.file.path, self._added, piece.file) if names else {}
             groups = groups_with(self._wanted, stream, given) if self._wanted else None
             for rows in read_rows(parquet, piece.start, piece.end, columns, groups):
                 if not added:
