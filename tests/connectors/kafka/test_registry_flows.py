@@ -161,6 +161,7 @@ def test_a_task_waits_for_a_registry_that_is_down(
         "",
     ]
     registry.status = 503
+    monkeypatch.setattr(registry_module.time, "sleep", lambda _: None)
     brief = KafkaSource(
         broker.servers, case.topic, end="latest", value=case.source.value, patience="1ms"
     )
