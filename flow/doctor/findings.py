@@ -99,13 +99,19 @@ print("%d.%d" % sys.version_info[:2], *(name for name in sys.argv[1:] if is_miss
 """
 _OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "kafka": ("confluent-kafka", "fastavro", "msgspec"),
+    "registry": ("authlib", "cachetools"),
     "postgres": ("psycopg",),
     "delta": ("deltalake",),
     "iceberg": ("pyiceberg",),
     "stores": ("obstore",),
+    "typed": ("msgspec",),
+    "web": ("prometheus-client",),
+    "otel": ("opentelemetry-api", "opentelemetry-sdk"),
+    "openlineage": ("openlineage-python",),
     "sketches": ("datasketches",),
 }
-"""The packages of each extra of this project that a flow may need."""
+"""The packages of each extra of this project that a flow may need; those of ``registry`` without
+the packages of ``kafka``."""
 _JAR = re.compile(r"spark-core_[\d.]+-(\d+\.\d+[^/]*)\.jar")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,7 @@ from flow.engine.spark.session.spark_capabilities import LevelAdapter, SparkCapa
 from flow.engine.spark.session.versions import installed_version
 from tests.doctor.findings import OK, PROBLEM, WARNING, is_last
 
+ROOT = Path(__file__).resolve().parents[2]
 HOST = socket.gethostname()
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -115,13 +117,21 @@ def versions(**known: str) -> Callable[[str], str | None]:
 
 def test_an_extra_that_is_installed_in_part_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(findings, "_version", versions(confluent_kafka="2.9", psycopg="3.2"))
-    kafka, postgres, *_, sketches = package_findings()
+    kafka, registry, postgres, *_, sketches = package_findings()
     assert kafka.level is WARNING
     assert kafka.text == (
         "confluent-kafka 2.9, and fastavro, msgspec is missing: pip install 'flow-windows[kafka]'"
     )
     assert (postgres.level, postgres.text) == (OK, "psycopg 3.2")
-    assert is_last([sketches], OK, "not installed; a flow that needs it: pip install")
+    for absent in (registry, sketches):
+        assert is_last([absent], OK, "not installed; a flow that needs it: pip install")
+
+
+def test_each_extra_that_a_flow_may_need_is_checked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    checked = {found.subject.removeprefix("Extra ") for found in package_findings()}
+    others = {"examples", "benchmarks", "docs", "dev"}
+    assert checked == {*project["optional-dependencies"]} - others
 
 
 def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
