@@ -344,9 +344,16 @@ class Readers:
 
 
 class RegistryPlanner(KafkaPlanner):
-    """Planner whose splits have the schemas as which their values are read."""
+    """Planner whose splits have the schemas as which their values are read.
 
-    readers: Readers
+    Args:
+        readers: the schemas of each topic.
+        others: the arguments of `KafkaPlanner`.
+    """
+
+    def __init__(self, readers: Readers, *others: Any, **named: Any) -> None:
+        super().__init__(*others, **named)
+        self._readers = readers
 
     @override
     def _next(self, start: Json | None) -> Slice | None:
@@ -355,7 +362,7 @@ class RegistryPlanner(KafkaPlanner):
             return planned
         self._answered = True  # by the brokers
         topics = {split.what[0] for split in planned.splits}
-        readers = {topic: self.readers.reader(topic) for topic in sorted(topics)}
+        readers = {topic: self._readers.reader(topic) for topic in sorted(topics)}
         splits = [
             replace(split, what=[*split.what, readers[split.what[0]]]) for split in planned.splits
         ]
@@ -363,4 +370,4 @@ class RegistryPlanner(KafkaPlanner):
 
     @override
     def close(self) -> None:
-        self.readers.close()
+        self._readers.close()

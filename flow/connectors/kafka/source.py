@@ -199,9 +199,8 @@ class KafkaSource(Source[Any]):
             return KafkaPlanner(reach, cluster, parallelism, scales=scales)
         from flow.connectors.kafka.registry_reading import Readers, RegistryPlanner
 
-        planner = RegistryPlanner(reach, cluster, parallelism, scales=scales)
-        planner.readers = Readers(self.value, log, has_columns=self.items == "records")
-        return planner
+        readers = Readers(self.value, log, has_columns=self.items == "records")
+        return RegistryPlanner(readers, reach, cluster, parallelism, scales=scales)
 
     @override
     def check(self) -> None:
