@@ -207,9 +207,13 @@ class Feed:
             lambda partition: source_name(self.slices.planners, partition),
         )
         self.tables.report(own)
-        control, read = self.last.control, {name for name, _ in self.last.read}
+        control, read = self.last.control, {(name, one.partition) for name, one in self.last.read}
         behind = frozenset() if control is None else control.behind
-        after = self.slices.progress = progress.after(stats.reached, read, behind)
+        # Without its items, fewer steps report a partition: its least progress would seem greater.
+        known = {
+            one: us for one, us in stats.reached.items() if one in read or one[0] in plan.frames
+        }
+        after = self.slices.progress = progress.after(known, {name for name, _ in read}, behind)
         return FeedReport(control, self._lag, self._unread, after, own)
 
     def _seeding(self, origin: Origin) -> EpochOffset:

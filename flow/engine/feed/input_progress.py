@@ -48,7 +48,7 @@ class InputProgress:
         """Return the progress after one more epoch.
 
         Args:
-            reached: event time of the partitions that the epoch reports, in µs.
+            reached: event time of the partitions that the epoch has read and reports, in µs.
             read: the inputs that the epoch read.
             behind: the partitions that are behind after the epoch.
         """

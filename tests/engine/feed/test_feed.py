@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
@@ -548,3 +549,16 @@ def test_partitions_stay_behind_in_the_epoch_that_restores_the_state_of_another_
     after = feed.next(seed)
     assert after.control is not None
     assert (after.at, after.control.behind) == ({"in": 2}, {("in", 0)})
+
+
+def test_an_input_that_an_epoch_does_not_read_keeps_its_progress() -> None:
+    """A step that reads results reports a partition only in epochs with results of its items."""
+    names = ("fast", "slow")
+    feed = feed_of({name: Script(slices(3, behind=[0])) for name in names}, Clock(NOON))
+    first = feed.next(START)
+    report = feed.finish_epoch(Stats(reached={("fast", 0): 50, ("slow", 0): 10}))
+    assert report.progress.reached == {("fast", 0): 50, ("slow", 0): 10}
+    feed.last = replace(first, read=tuple(one for one in first.read if one[0] == "slow"))
+    report = feed.finish_epoch(Stats(reached={("fast", 0): 90, ("slow", 0): 20}))
+    assert report.progress.reached == {("fast", 0): 50, ("slow", 0): 20}
+    assert report.progress.gained == {"slow": 10}

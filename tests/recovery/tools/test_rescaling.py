@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from recovery import inspect, verify
 from recovery.reading import epoch_state
 from recovery.reading.epoch_state import _without_blocks
 from recovery.tools.layouts import rescale
+from tests.faults.shop import Size
 from tests.recovery.checkpoints import Prepared, identity_of, run_flow
+from tests.support.faults import Shop, assert_same
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -257,3 +260,19 @@ def test_inputs_that_spark_reads_cannot_be_moved(spark: SparkSession, tmp_path: 
     run_flow(path, flow, trigger="available")
     with pytest.raises(CheckpointError, match="inputs that Spark itself reads"):
         rescale(path, shards=3)
+
+
+@pytest.mark.extended
+def test_inputs_are_read_in_the_same_epochs_after_a_move(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The pairs of the shop's `op.join` depend on the epochs in which its two inputs are read."""
+    still, moved = (Shop(tmp_path / name, Size(hours=5, epochs=10)) for name in ("still", "moved"))
+    for shop in (still, moved):
+        shop.write_inputs()
+    still.run_here(spark)
+    flag, done = StopFlag(), count(1)
+    moved.run_here(spark, stop=flag, on_epoch=lambda _: next(done) == 2 and flag.ask())
+    rescale(moved.checkpoint, shards=5, partitions=3, spark=spark)
+    moved.run_here(spark)
+    assert_same(moved.results(), still.results())
