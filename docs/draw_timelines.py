@@ -39,7 +39,7 @@ def watermark() -> str:
     return draw_clocks(
         "The watermark of an event clock that waits for five minutes",
         "Values a to d arrive at 10:32, 10:34, 10:36 and 10:38. The watermark starts at 10:30 with "
-        "a, goes on with system time, jumps to 10:33 with b and is not moved by c. Value d, of "
+        "a, advances with system time, jumps to 10:33 with b and is not moved by c. Value d, of "
         "10:36, arrives when it is at 10:37: d is late.",
         (Span(631, 640), Span(629, 640)),
         [Line(run_clock(clock, arrivals, minutes("10:39")), "watermark")],
@@ -62,9 +62,9 @@ def idle() -> str:
         lines.append(Line(run_clock(clock, arrivals, 720, down), name, kind))
     return draw_clocks(
         "Watermarks in silence and while the flow is down",
-        "Value a moves the watermark to minute 0. With on_idle advance it goes on with system time "
-        "up to minute 3, stands still while the flow is down, and goes on. With on_idle hold it "
-        "stays at 0 until value b, which was written during the downtime. Value b is not late.",
+        "Value a moves the watermark to minute 0. With on_idle advance, system time moves it up to "
+        "minute 3; it stands still while the flow is down, and advances again. With on_idle hold "
+        "it stays at 0 until value b, which was written during the downtime. Value b is not late.",
         (Span(1, 12), Span(-1, 8)),
         lines,
         str,

@@ -314,10 +314,10 @@ def main(arguments: list[str]) -> int:
             on_epoch=show_epoch,
         )
     except KeyboardInterrupt:  # Ctrl-C while Spark starts, before the first epoch
-        print("\nStopped. Start it again and it starts, or goes on, where it was.")
+        print("\nStopped. Start it again and it starts, or continues, where it was.")
         return 130
     if summary.stopped:
-        print("Stopped. Start it again and it goes on from the last epoch above.")
+        print("Stopped. Start it again and it continues from the last epoch above.")
         return 0
     if summary.epochs == 0:
         print("Everything is done already; --fresh starts over.")

@@ -173,9 +173,9 @@ def attach(
 ) -> Summary | BackgroundRun:
     """Follow a run over Spark Connect that another program has started, and return its summary.
 
-    Such a run stands on the server, and goes on if its program ends. A program that attaches to it
-    gets the reports of its epochs from then on, and can stop it. Ctrl-C asks the run to stop, as in
-    `run`; a second one ends the program alone.
+    Such a run stands on the server, and continues if its program ends. A program that attaches to
+    it gets the reports of its epochs from then on, and can stop it. Ctrl-C asks the run to stop, as
+    in `run`; a second one ends the program alone.
 
     Args:
         flow: the flow, as it was run.

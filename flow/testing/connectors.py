@@ -489,7 +489,7 @@ class _Plan:
 
 
 def _reads_all(trial: _SourceTrial) -> None:
-    """A run reads each item once, and comes to an end; offsets and splits are JSON."""
+    """A run reads each item once, and ends; offsets and splits are JSON."""
     found = [item for items in trial.read(trial.plan().slices).values() for item in items]
     trial.expect(_sorted(trial.items), _sorted(found), "the items of all epochs")
 

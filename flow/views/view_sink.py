@@ -306,7 +306,7 @@ class ViewWriter:
     run: ViewRun
 
     def open(self) -> ViewState:
-        """Claim the view for the run, and undo epochs that the checkpoint has no more.
+        """Claim the view for the run, and undo epochs that the checkpoint no longer has.
 
         An earlier run on the same checkpoint may have committed to the view the epoch after the
         checkpoint's last one, which is then replayed, so the view keeps that epoch.

@@ -220,7 +220,7 @@ def test_a_source_partition_has_the_given_name() -> None:
 def test_items_are_read_once_in_order_with_exact_behind(
     gaps: list[list[int]], piece: int, bounded: bool, data: st.DataObject
 ) -> None:
-    """Timestamps grow by the gaps; items come to partitions while they are read."""
+    """Timestamps grow by the gaps; items reach partitions while they are read."""
     names = "abcd"[: len(gaps)]
     source = Pages(piece, bounded, **dict(zip(names, gaps, strict=True)))
     source.arrived_counts = {

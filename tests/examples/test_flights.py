@@ -149,7 +149,7 @@ def read_results(out: Path) -> Results:
 
 
 def assert_same(got: Results, wanted: Results) -> None:
-    """The same rows, whatever their order; lateness to the minute, as system time goes on, too."""
+    """The same rows, whatever their order; lateness to the minute, as system time advances, too."""
     for rows, same, order in zip(got, wanted, ORDERS, strict=True):
         pd.testing.assert_frame_equal(
             rows.sort_values(order, ignore_index=True),
@@ -268,7 +268,7 @@ def test_a_stopped_run_shows_no_result(
     monkeypatch.setattr(flights, "run", lambda *_, **__: stopped)
     assert flights.main(["--data", str(tmp_path), "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out == (
-        "Stopped. Start it again and it goes on from the last epoch above.\n"
+        "Stopped. Start it again and it continues from the last epoch above.\n"
     )
 
 

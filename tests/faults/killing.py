@@ -98,9 +98,9 @@ class Tally:
             f"of runs: {len(self.kills)} ({_counted(victims)})",
             f"fell in: {_counted(phases)}",
             f"of tools: {len(self.tool_kills)} ({_counted(of_tools)})",
-            f"tools that came to their end: {_counted(self.tools)}",
+            f"tools that ended by themselves: {_counted(self.tools)}",
             f"epochs done again: {sum(kill.redone for kill in self.kills)}",
-            f"flows that came to their end: {self.finished}",
+            f"flows that ended by themselves: {self.finished}",
         ]
 
 
@@ -112,7 +112,7 @@ def strike(child: Child, victims: Victims) -> tuple[bool, Victims]:
     """Kill a process, the driver where it has no JVM yet.
 
     Returns:
-        True if the process had come to its end before, and who was killed.
+        True if the process had ended before, and who was killed.
     """
     ended = child.ended
     if victims is Victims.JVM and child.jvm() is None:
@@ -136,7 +136,7 @@ class Killer:
     """True if runs are only asked to stop, so that kills fall on tools alone."""
 
     def kill(self, shop: Shop, child: Child) -> Kill | None:
-        """Kill a run some time; what was killed, or nothing if it came to its end before."""
+        """Kill a run some time; what was killed, or nothing if it ended before."""
         begun = shop.logged("offsets")
         if self.gentle:
             return self._stop(shop, child)

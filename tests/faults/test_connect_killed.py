@@ -1,4 +1,4 @@
-"""Runs over Spark Connect that lose a process, and the runs or programs that go on."""
+"""Runs over Spark Connect that lose a process, and the runs or programs that continue."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def kill_on(server: ConnectServer, module: str) -> None:
 def test_a_program_attaches_to_the_run_of_one_that_was_killed(
     shop: Shop, server: ConnectServer, watched: Watch, assert_unharmed: Callable[..., None]
 ) -> None:
-    """The run goes on without its program; the state is compared by a classic session."""
+    """The run continues without its program; the state is compared by a classic session."""
     child = watched(shop.start("--remote", server.url))
     assert child.wait_for(lambda: shop.logged("commits") >= 1, 200)
     os.kill(child.process.pid, signal.SIGKILL)

@@ -62,7 +62,7 @@ def test_a_fault_that_strikes_twice_stops_runs_and_changes_no_result(
         shown = {path.parent.name for path in shop.home.glob(f"out/*/epoch={EPOCH:08d}-*")}
         assert shown == committed
         assert shop.logged("commits") == EPOCH - 1
-    assert 1 <= failures <= 2, "twice in one run, where two tasks come to the same place"
+    assert 1 <= failures <= 2, "twice in one run, where two tasks reach the same place"
     assert_unharmed(is_over=True)
 
 

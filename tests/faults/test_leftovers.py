@@ -95,7 +95,7 @@ def test_a_resumed_jvm_of_a_killed_driver_changes_nothing_after_another_run(
 ) -> None:
     """
     first driver   epochs 0 to 3 killed
-    its JVM                      stopped ··························· goes on, and ends
+    its JVM                      stopped ··························· continues, and ends
     second driver                        epochs 3 to the last
     """
     child = watched(shop.start())

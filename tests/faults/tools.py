@@ -104,7 +104,7 @@ class ToolUser:
         return child
 
     def _killed(self, tool: Tool, arguments: list[str]) -> ToolKill | None:
-        """Start a tool and kill it; nothing if it came to its end before."""
+        """Start a tool and kill it; nothing if it ended before."""
         before = _top(self.shop.checkpoint)
         child = self._start(tool, arguments)
         victims = self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]

@@ -110,7 +110,7 @@ def test_a_complete_join_forgets_the_key_and_a_running_one_keeps_it() -> None:
             assert t.stats.gauges["join", "keys"] == kept
 
 
-def test_a_final_join_emits_once_and_starts_afresh() -> None:
+def test_a_final_join_emits_once_and_starts_without_state() -> None:
     with joining(emit_mode="final") as t:
         t.send("A", [("k", 1)])
         t.end()

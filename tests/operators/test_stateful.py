@@ -338,7 +338,7 @@ class Punctual(Diary):
 
 
 class Punctually(op.LogicBuilder):
-    """Builds them; it is made anew with other minutes, as a flow is that goes on changed."""
+    """Builds them; it is made anew with other minutes, as a flow is that continues changed."""
 
     @property
     def capabilities(self) -> op.Capabilities:

@@ -63,7 +63,7 @@ def test_of_values_that_are_equal_the_first_is_kept(final: Any) -> None:
     assert type(kept) is int
 
 
-def test_a_final_step_starts_afresh_after_the_end() -> None:
+def test_a_final_step_starts_without_state_after_the_end() -> None:
     with driver(lambda s: op.reduce_final("sum", s, lambda a, b: a + b)) as t:
         for value in (1, 5):
             t.send("in", [("a", value)])

@@ -110,7 +110,7 @@ def test_totals_equal_the_counts_over_state_after_a_resume_and_in_another_layout
     assert (found["pairs"][1] or 0) > 0
 
     rescale(path, shards=3, partitions=1)
-    # The first run in a new layout goes on on the other path.
+    # The first run in a new layout continues on the other path.
     with nullcontext() if is_key_by_key else key_by_key():
         last = run_on(path, [*values, EOF()])
     assert reported(last) == shown(path) == found_in_state(path)

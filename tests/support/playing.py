@@ -171,7 +171,7 @@ class _Together:
     """Many transcripts with the same start as one flow, with the epochs of all of them.
 
     A transcript also runs through the epochs of the others: time that passes in several steps, or
-    that goes on after its last epoch, must change nothing but the epoch in which time takes effect.
+    that continues after its last epoch, must change only the epoch in which time takes effect.
     Transcripts for which more changes are together with those of the same times only: those that
     depend on epochs, and those of a builder with a false `shares_time`.
     """

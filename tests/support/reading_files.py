@@ -1,4 +1,4 @@
-"""File sources, driven as an engine drives them: plan, log, read in another place, go on."""
+"""File sources, driven as an engine drives them: plan, log, read in another place, continue."""
 
 from __future__ import annotations
 

@@ -229,8 +229,8 @@ def test_a_source_without_a_defect_keeps_the_laws() -> None:
 @pytest.mark.parametrize(
     ("defect", "law"),
     [
-        ("loses the last", "A run reads each item once, and comes to an end"),
-        ("never ends", "A run reads each item once, and comes to an end"),
+        ("loses the last", "A run reads each item once, and ends"),
+        ("never ends", "A run reads each item once, and ends"),
         ("changes", "A split gives the same items, in the same order, each time"),
         ("remembers", "A run continues at any offset"),
         ("mixes tasks", "The number of tasks changes neither the items"),

@@ -284,7 +284,7 @@ class Readers:
     def reader(self, topic: str) -> str:
         """Return the schema as which the next epoch reads the values of a topic.
 
-        All values before the ends of the topic that the brokers have told have a schema that is
+        All values before the ends of the topic that the brokers have reported have a schema that is
         registered now.
 
         Raises:

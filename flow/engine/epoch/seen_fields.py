@@ -66,7 +66,7 @@ class FieldWarnings:
         self._known: SeenFields = {}
 
     def __call__(self, seen: SeenFields) -> None:
-        """Warn of the fields that the records of an epoch lack, unless an earlier epoch told."""
+        """Warn of fields that the records of an epoch lack, of each field once in a run."""
         new = {name: names for name, names in seen.items() if name not in self._known}
         self._known |= new
         for step_id, problem in missing_fields(new):

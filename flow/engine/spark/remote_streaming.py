@@ -2,7 +2,7 @@
 
 The program opens the checkpoint by the server's tasks, starts the query, and follows the run by its
 files (`flow.engine.spark.run_files`): itself where it reaches the checkpoint, else by small tasks.
-The run itself stands on the server (`flow.engine.spark.remote_host`), and goes on if the program
+The run itself stands on the server (`flow.engine.spark.remote_host`), and continues if the program
 ends.
 """
 
@@ -315,7 +315,7 @@ class RemoteStreamingRun:
 
         Args:
             query: the run's query, which may not have ended yet.
-            end: the end of the run; ``None`` if it has not told one.
+            end: the end of the run; ``None`` before it ends.
             release: releases the lock of the run, whose processes may have ended without that; in
                 an object store, a new run would wait for minutes.
         """

@@ -113,7 +113,7 @@ def test_missing_parts_of_a_message_are_null() -> None:
 
 @pytest.mark.parametrize("whole", [RecordItems, ObjectItems])
 def test_a_time_may_be_before_1970_or_missing_but_not_beyond_the_calendar(whole: Any) -> None:
-    """Producers that give microseconds for milliseconds come to the year 50,000."""
+    """Producers that give microseconds for milliseconds give the year 50,000."""
     more = {"prefix": ""} if whole is RecordItems else {}
     items = whole(TextDeserializer(), TextDeserializer(), **more)
     first, last = -62_135_596_800_000, 253_402_300_799_999

@@ -132,7 +132,7 @@ def test_partitions_of_a_backlog_advance_together_in_event_time() -> None:
 
 
 def test_progress_is_mapped_to_the_partitions_of_a_checkpoint() -> None:
-    """The first thing that a planner hears, before it has planned, is of where a run goes on."""
+    """The first thing that a planner hears, before it has planned, is of where a run continues."""
     plan = new_planner(Brokers({"t/0": (0, 500), "t/1": (0, 500)}), per_epoch=10)
     plan.report_progress({0: 1_000, 1: 0})
     offset = plan.next({"t/1": 100, "t/0": 100}).end

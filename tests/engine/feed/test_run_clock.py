@@ -64,7 +64,7 @@ STEPS: dict[str, tuple[Moves, float, float]] = {
         HOUR + 120,
     ),
     "back: it stands still": ([("pass", 9), ("step", -HOUR), ("pass", 60), ("pass", 9)], 9, 78),
-    "back: it goes on": ([("step", -HOUR), ("pass", 60), ("pass", HOUR)], 60, HOUR + 60),
+    "back: it continues": ([("step", -HOUR), ("pass", 60), ("pass", HOUR)], 60, HOUR + 60),
     "suspended": ([("suspend", 8 * HOUR), ("pass", 60)], 8 * HOUR + 60, 60),
 }
 

@@ -390,7 +390,7 @@ def test_a_held_stream_advances_when_time_moves_its_slowest_partition() -> None:
 
 
 def second_level(stream: Stream[Any]) -> Stream[Any]:
-    """Each value of level 1 goes on under the name of its last letter."""
+    """Each value of level 1 leaves under the name of its last letter."""
     some = op.filter_value("some", stream, lambda value: value is not None)
     same = op.stateful_map("same", some, lambda state, value: (None, value))
     return travel("travel", op.map("rename", same, lambda pair: (pair[0][-1], pair[1])))

@@ -213,7 +213,7 @@ def test_a_closed_server_leaves_no_thread_and_no_socket(foreign: bool) -> None:
 
 
 def test_a_released_server_answers_clients_and_accepts_no_more(servers: list[FeedServer]) -> None:
-    """Spark goes on asking while its query is being stopped."""
+    """Spark still asks while its query is being stopped."""
     servers.append(FeedServer(cast("Feed", StandIn(ONE_EPOCH)), 2))
     address = (HOST, servers[0]._port)
     with Client(address, authkey=servers[0]._key) as asker:

@@ -117,7 +117,7 @@ def test_every_version_is_read_as_it_was(
     root = tmp_path_factory.mktemp("tables")
     log, known = TableLog(STEP, "rules", Folder(root)), [(TableVersion(), dict[str, object]())]
     for changes in sets:
-        if data.draw(st.booleans()):  # The run ends here, and another one goes on.
+        if data.draw(st.booleans()):  # The run ends here, and another one continues.
             log = TableLog(STEP, "rules", Folder(root))
             log.restore(known[-1][0])
         version = log.change(changes)

@@ -131,7 +131,7 @@ def work(held: int, step: Any, monkeypatch: pytest.MonkeyPatch) -> int:
         t.send("in", [("k", (10 * number, 0)) for number in range(held)])
         patched.setattr(MemoryStore, "write_segments", writing)
         for epoch in range(5):
-            # New sessions, and others that go on or that a value merges.
+            # New sessions, and others that continue or that a value merges.
             ends = [10 * (held + 4 * epoch + n) for n in range(4)]
             middles = [10 * (held // 7 * (epoch + n) // 2) + 2 * n for n in range(6)]
             t.send("in", [("k", (second, 0)) for second in (*ends, *middles)])

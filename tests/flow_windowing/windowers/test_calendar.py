@@ -256,7 +256,7 @@ def scanned_start_us(tz: str, day: date) -> int:
 def test_days_start_at_the_midnight_of_pandas_or_of_a_scan_by_minute(tz: str) -> None:
     midnights = pd.date_range("1967-01-01", "2037-12-31", freq="D")
     # True: where midnight comes twice, take it as summer time, which is the first. Its
-    # nonexistent="shift_forward" goes on to the next full hour, even if the clocks skip less.
+    # nonexistent="shift_forward" moves on to the next full hour, even if the clocks skip less.
     starts = midnights.tz_localize(
         ZoneInfo(tz), ambiguous=[True] * len(midnights), nonexistent="NaT"
     )

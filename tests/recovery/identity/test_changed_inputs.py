@@ -169,8 +169,8 @@ def test_a_source_of_another_identity_says_whether_it_goes_on() -> None:
     other = "reads something else: shelf was 'a' and is 'b'"
     assert found(Shelf("a", [])) == []
     assert found(Shelf("b", [])) == [(Effect.WRONG_STATE, other)]
-    assert found(Shelf("b", [], on="its rows go on")) == [
-        (Effect.CONTINUES, f"{other}: its rows go on")
+    assert found(Shelf("b", [], on="its rows continue")) == [
+        (Effect.CONTINUES, f"{other}: its rows continue")
     ]
 
 
@@ -183,10 +183,10 @@ def test_a_user_written_source_identifies_its_offsets(
     refused = r"step 'in': reads something else: shelf was 'a' and is 'b'"
     with pytest.raises(CheckpointError, match=refused):
         job.run(Shelf("b", rows))
-    assert job.run(Shelf("b", rows, on="its rows go on"))[1] == [3, 4]
+    assert job.run(Shelf("b", rows, on="its rows continue"))[1] == [3, 4]
     assert caplog.messages == [
         f"{tmp_path}/checkpoint: step 'in' reads something else: "
-        "shelf was 'a' and is 'b': its rows go on"
+        "shelf was 'a' and is 'b': its rows continue"
     ]
 
 

@@ -81,14 +81,14 @@ def received_from(path: Path, **inputs: Any) -> list[Any]:
 def test_added_and_removed_inputs_read_nothing_twice(path: Path) -> None:
     one, two = "ab|a|a|b", "ab|a"
     assert received_from(path, one=one) == [("a", ("one", 1)), ("b", ("one", 1))]
-    # The new input is read from its beginning, the other goes on; the counts go on too.
+    # The new input is read from its beginning, the other continues; the counts continue too.
     assert received_from(path, one=one, two=two) == [
         ("a", ("one", 2)),
         ("a", ("two", 3)),
         ("b", ("two", 2)),
     ]
     assert received_from(path, one=one) == [("a", ("one", 4))]
-    # An input that comes back goes on where it was.
+    # An input that comes back continues where it was.
     assert received_from(path, one=one, two=two) == [("a", ("two", 5)), ("b", ("one", 3))]
     assert verify(path) == []
 
@@ -100,7 +100,7 @@ def test_added_and_removed_inputs_read_nothing_twice(path: Path) -> None:
 def test_an_input_of_an_interrupted_epoch_may_be_removed(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As one does that a run has failed of. When it comes back it goes on where it was."""
+    """As one does that a run has failed of. When it comes back it continues where it was."""
 
     def failing(item: Any) -> Any:
         raise OSError("two is down")

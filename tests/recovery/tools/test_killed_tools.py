@@ -48,10 +48,10 @@ class Killer:
         return changed
 
 
-def kills(tool: Callable[[], Any], afresh: Callable[[], None], every: int) -> Iterator[int]:
+def kills(tool: Callable[[], Any], restore: Callable[[], None], every: int) -> Iterator[int]:
     """Run a tool on fresh copies, each killed after another step, and yield the step."""
     for at in range(every, 100, every):
-        afresh()
+        restore()
         with pytest.MonkeyPatch.context() as monkeypatch:
             killer = Killer(monkeypatch, at)
             with contextlib.suppress(Killed):
@@ -76,7 +76,7 @@ def without_backups(checkpoint: Path) -> dict[str, bytes]:
 def test_a_killed_rewind_is_completed_first(
     every: int, count: int, checkpoint: Path, copied: Path
 ) -> None:
-    def afresh() -> None:
+    def restore() -> None:
         shutil.rmtree(copied)
         shutil.copytree(checkpoint, copied)
 
@@ -84,7 +84,7 @@ def test_a_killed_rewind_is_completed_first(
     whole = without_backups(copied)
     assert status(copied).epochs == (0, 1)
     kill_count = 0
-    for at in kills(lambda: rewind(copied, 1, yes=True), afresh, every):
+    for at in kills(lambda: rewind(copied, 1, yes=True), restore, every):
         kill_count += 1
         cut_off = (copied / "change.json").exists()
         if cut_off and at % 4 == 0:

@@ -1,4 +1,4 @@
-"""Rescaling of state to another layout, and runs that go on with it."""
+"""Rescaling of state to another layout, and runs that continue with it."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_a_fork_ends_with_its_script(script: str, tmp_path: Path) -> None:
     wait_for(lambda: not Path(f"/proc/{pid}").exists())
     child = start(script, "-m", "asked")
     child.communicate("", timeout=60)
-    assert child.returncode == 7, "the server goes on"
+    assert child.returncode == 7, "the server continues"
 
 
 def test_without_the_server_the_script_is_python(script: str) -> None:
