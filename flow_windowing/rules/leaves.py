@@ -217,10 +217,10 @@ class Leaves:
         self._open = {}
         self._set_least()
 
-    def _leaf(self, place: int, read: BlockReader, load: Load = pickle.loads) -> _Leaf:
+    def _leaf(self, place: int, read: BlockReader) -> _Leaf:
         """Return a leaf, which is read unless it is in memory."""
         if place not in self._open:
-            self._read([place], read, load)
+            self._read([place], read)
         return self._open[place]
 
     def _read(self, places: Sequence[int], read: BlockReader, load: Load = pickle.loads) -> None:
