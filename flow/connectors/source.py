@@ -255,7 +255,7 @@ class Planner(ABC):
         """
         return None if behind or self.in_doubt() else now.running_us
 
-    def report_progress(self, reached_us: Mapping[int, int]) -> None:  # noqa: B027  (few choose)
+    def report_progress(self, reached_us: Mapping[int, int]) -> None:
         """Receive the progress of each source partition in event time; called before `next`.
 
         A source that chooses the partitions to read should first read the partition that is
@@ -266,6 +266,10 @@ class Planner(ABC):
                 step's wait, in µs since the Unix epoch; without partitions whose progress is not
                 known.
         """
+        self.hear(reached_us)
+
+    def hear(self, reached_us: Mapping[int, int]) -> None:  # noqa: B027  (few choose)
+        """Former name of `report_progress`, of planners that define it."""
 
     def name_of(self, partition: int) -> str:
         """Return the name of a source partition for messages, such as a file or ``orders/0``."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import flow.operators as op
 from flow.connectors.source import Slice, Split
 from flow.engine.epoch.context import Control, ReadUpTo
+from flow.engine.feed.input_progress import InputProgress
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.feed.slices import InputSlices
 from flow.engine.plan.compiler import compile_flow
@@ -51,3 +53,16 @@ def test_an_input_that_is_read_to_its_end_has_the_time_of_the_reading() -> None:
 def test_inputs_that_an_epoch_does_not_read_keep_their_offsets() -> None:
     inputs = inputs_of(a=Script(), b=Script())
     assert inputs.ends(EpochOffset(at={"a": 1, "b": 4}), {"b": Slice(5)}) == {"a": 1, "b": 5}
+
+
+def test_a_planner_receives_the_progress_by_the_former_name_too() -> None:
+    heard: list[Mapping[int, int]] = []
+
+    class Listener(Script):
+        def hear(self, reached_us: Mapping[int, int]) -> None:
+            heard.append(reached_us)
+
+    inputs = inputs_of(a=Listener(), b=Script())
+    inputs.progress = InputProgress({("a", 1): 7})
+    inputs.next(EpochOffset(), NOW)
+    assert heard == [{1: 7}]
