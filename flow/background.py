@@ -18,7 +18,6 @@ from flow.displays import Bundle, NotebookObject, display_as
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.feed.feed import StopFlag
 from flow.errors import brief, printable
-from flow.operators.edges import Input
 from flow.reports.progress import CellInterrupted, CellLine, Progress, in_notebook
 from flow.reports.summary_table import summary_html
 
@@ -77,10 +76,7 @@ class BackgroundRun(NotebookObject):
         self._progress = None if line is None else Progress(flow, line)
         self._lock = threading.Lock()
         self._summary = Summary(flow.flow_id, "")
-        self._summary.step_ids = tuple(step.step_id for step in flow.steps)
-        self._summary.inputs = tuple(
-            step.step_id for step in flow.steps if isinstance(step.operator, Input)
-        )
+        self._summary.describe(flow)
         self._report: EpochReport | None = None
         self._error: BaseException | None = None
         self._is_awaited = False

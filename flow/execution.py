@@ -232,8 +232,7 @@ def _follow(
     with _stop_flag(stop) as flag:
         summary = AttachedRun(plan, session, str(recovery.path), report, flag).run()
     summary.behind = report.behind
-    summary.step_ids = tuple(step.step_id for step in flow.steps)
-    summary.inputs = plan.sources
+    summary.describe(flow)
     return summary
 
 
@@ -304,12 +303,10 @@ def run_configured(
         start = time.monotonic()
         with ready_for_a_run(session):
             check_network_of_tasks(plan, session)
-            run_plan = _run_batch if is_batch else _run_stream
-            summary = run_plan(plan, session, config, time_of_day, stop, report)
+            summary = _run_plan(plan, session, config, time_of_day, stop, report, is_batch=is_batch)
         summary.seconds = time.monotonic() - start
         summary.behind = report.behind
-        summary.step_ids = tuple(step.step_id for step in flow.steps)
-        summary.inputs = plan.sources
+        summary.describe(flow)
         if page is not None:
             page.end(summary)
     return summary
@@ -325,8 +322,7 @@ def _page(
         return
     with package_of_extra("web", "prometheus-client", "the live page"):
         from flow.web.server import live_page
-    is_interval = config.trigger not in (None, "available")
-    seconds = duration_us(config.trigger or "0s", "trigger") / 1e6 if is_interval else None
+    seconds = _interval_us(config.trigger) / 1e6 or None
     engine = "batch" if is_batch else "streaming"
     checkpoint = config.recovery.path if is_on_server and config.recovery else None
     with live_page(config.web, plan, engine, seconds, config.web_values, checkpoint) as page:
@@ -375,47 +371,35 @@ def _stop_flag(given: StopFlag | None) -> Iterator[StopFlag]:
         yield flag
 
 
-def _run_batch(
+def _run_plan(
     plan: Plan,
     session: SparkSession,
     config: FlowConfig,
     system_time: SystemTime,
     stop: StopFlag | None,
     report: EpochReports,
+    *,
+    is_batch: bool,
 ) -> Summary:
+    """Run a plan as a batch or as a streaming query, and return its summary."""
     from flow.engine.spark.batch import BatchSettings, run_batch
 
-    settings = BatchSettings(config.drain is True, system_time, config.shards, config.partitions)
-    with plainly_interrupted():
-        return run_batch(plan, session, settings, report, stop)
-
-
-def _run_stream(
-    plan: Plan,
-    session: SparkSession,
-    config: FlowConfig,
-    system_time: SystemTime,
-    stop: StopFlag | None,
-    report: EpochReports,
-) -> Summary:
+    common = (config.drain is True, system_time, config.shards, config.partitions)
+    if is_batch:
+        with plainly_interrupted():
+            return run_batch(plan, session, BatchSettings(*common), report, stop)
     from flow.engine.spark.remote_streaming import RemoteStreamingRun
     from flow.engine.spark.run_host import StreamingSettings
     from flow.engine.spark.session.session_settings import is_remote
     from flow.engine.spark.streaming import StreamingRun
 
+    trigger = config.trigger
     settings = StreamingSettings(
-        config.drain is True,
-        system_time,
-        config.shards,
-        config.partitions,
-        config.recovery,
-        _interval_us(config.trigger),
-        config.trigger == "available",
+        *common, config.recovery, _interval_us(trigger), trigger == "available"
     )
     with _stop_flag(stop) as flag:
-        if is_remote(session):
-            return RemoteStreamingRun(plan, session, settings, report, flag).run()
-        return StreamingRun(plan, session, settings, report, flag).run()
+        engine = RemoteStreamingRun if is_remote(session) else StreamingRun
+        return engine(plan, session, settings, report, flag).run()
 
 
 def _with_drain(config: FlowConfig, plan: Plan) -> FlowConfig:
@@ -468,7 +452,7 @@ class EpochReports:
         self._warn_of_fields(stats.seen)
         self._warn_of_holds(stats)
         if feed is not None:
-            self.behind = {step_id: counts for step_id, counts in feed.behind.items() if counts}
+            self.behind = _unread(feed)
         if self._readers:
             report = report_of(epoch, stats, feed)
             for reader in self._readers:
@@ -477,11 +461,16 @@ class EpochReports:
 
 def report_of(epoch: int, stats: Stats, feed: FeedReport | None) -> EpochReport:
     """Return the report of an epoch; without feed, of a batch."""
-    report = EpochReport(
+    control = None if feed is None else feed.control
+    return EpochReport(
         epoch,
         stats.counts,
         stats.gauges,
-        end_of_input=True,
+        system_time=None if control is None else from_us(control.moment.now_us),
+        end_of_input=feed is None or (control is not None and control.end_of_input),
+        lag={} if feed is None else {name: lag for name, lag in feed.lag.items() if lag},
+        behind={} if feed is None else _unread(feed),
+        behind_by={} if control is None else control.behind_by(),
         phases=stats.phases,
         busy={step_id: ns / 1e9 for step_id, ns in stats.busy_ns.items()},
         lags=watermark_lags(stats.lags),
@@ -491,14 +480,8 @@ def report_of(epoch: int, stats: Stats, feed: FeedReport | None) -> EpochReport:
         late_sources=stats.late_sources,
         late_items=tuple(stats.late_items),
     )
-    if feed is None:
-        return report
-    control = feed.control
-    return replace(
-        report,
-        system_time=None if control is None else from_us(control.moment.now_us),
-        end_of_input=control is not None and control.end_of_input,
-        lag={step_id: lag for step_id, lag in feed.lag.items() if lag},
-        behind={step_id: counts for step_id, counts in feed.behind.items() if counts},
-        behind_by={} if control is None else control.behind_by(),
-    )
+
+
+def _unread(feed: FeedReport) -> dict[str, dict[str, int]]:
+    """Return the number of unread items by partition of each input that knows it."""
+    return {step_id: counts for step_id, counts in feed.behind.items() if counts}

@@ -6,9 +6,9 @@ The exposition at ``/metrics`` and the table in ``docs/how_to/monitoring.md`` ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TypeAlias
 
 from flow.engine.epoch.statistics import STATISTICS, Statistic
 from flow.monitoring.run_status import MAX_PARTITIONS, RunState, RunStatus, capped
@@ -16,11 +16,8 @@ from flow.monitoring.run_status import MAX_PARTITIONS, RunState, RunStatus, capp
 _LOSSES = ", ".join(f"`{each.name}`" for each in STATISTICS if each.is_loss and not each.meaning)
 
 
-class Sample(NamedTuple):
-    """A value of a metric, with the values of its labels but the first, ``flow``."""
-
-    labels: tuple[str, ...]
-    value: float
+Samples: TypeAlias = Mapping[tuple[str, ...], float]
+"""The values of a metric, by the values of its labels but the first, ``flow``."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Metric:
     unit: str
     labels: tuple[str, ...]
     meaning: str
-    samples: Callable[[RunStatus], Iterable[Sample]]
+    samples: Callable[[RunStatus], Samples]
 
     @property
     def is_counter(self) -> bool:
@@ -59,10 +56,9 @@ def _of_run(
 ) -> Metric:
     """Return a metric of the whole run, which has no sample while its value is ``None``."""
 
-    def samples(status: RunStatus) -> Iterator[Sample]:
+    def samples(status: RunStatus) -> Samples:
         found = value(status)
-        if found is not None:
-            yield Sample((), found)
+        return {} if found is None else {(): found}
 
     return Metric(name, unit, (), meaning, samples)
 
@@ -70,11 +66,13 @@ def _of_run(
 def _of_steps(statistic: Statistic) -> Metric:
     """Return the metric of a counter or a size, of each step that has it."""
 
-    def samples(status: RunStatus) -> Iterator[Sample]:
-        for step_id, step in status.steps.items():
-            found = step.counts if statistic.is_counter else step.gauges
-            if statistic.name in found:
-                yield Sample((step_id,), found[statistic.name] * statistic.scale)
+    def samples(status: RunStatus) -> Samples:
+        found = {
+            step_id: step.counts if statistic.is_counter else step.gauges
+            for step_id, step in status.steps.items()
+        }
+        name, scale = statistic.name, statistic.scale
+        return {(step_id,): one[name] * scale for step_id, one in found.items() if name in one}
 
     return Metric(statistic.metric, statistic.unit, ("step",), statistic.meaning, samples)
 
@@ -86,60 +84,40 @@ def _with_metrics(*, counters: bool) -> Iterator[Metric]:
             yield _of_steps(each)
 
 
-def _other_counts(status: RunStatus) -> Iterator[Sample]:
+def _other_counts(status: RunStatus) -> Samples:
     own = {each.name for each in STATISTICS if each.meaning}
-    for step_id, step in status.steps.items():
-        for name, count in step.counts.items():
-            if name not in own:
-                yield Sample((step_id, name), count)
+    steps = status.steps.items()
+    return {
+        (of, name): n for of, step in steps for name, n in step.counts.items() if name not in own
+    }
 
 
-def _busy(status: RunStatus) -> Iterator[Sample]:
-    """Yield the busy time of each step."""
-    for step_id, step in status.steps.items():
-        yield Sample((step_id,), step.busy_seconds)
+def _lags(status: RunStatus) -> Samples:
+    lags = {step_id: step.lag for step_id, step in status.steps.items() if step.lag is not None}
+    names = ("least", "median", "greatest")
+    return {(of, name): getattr(lag, name) for of, lag in lags.items() for name in names}
 
 
-def _lags(status: RunStatus) -> Iterator[Sample]:
-    for step_id, step in status.steps.items():
-        if step.lag is not None:
-            for name in ("least", "median", "greatest"):
-                yield Sample((step_id, name), getattr(step.lag, name))
+def _last_phases(status: RunStatus) -> Samples:
+    phases = status.history[-1].phases if status.history else {}
+    return {(phase,): seconds for phase, seconds in phases.items()}
 
 
-def _bounds(status: RunStatus) -> Iterator[Sample]:
-    for step_id, step in status.steps.items():
-        if step.held_at is not None:
-            yield Sample((step_id, step.held_by), step.held_at)
+def _bounds(status: RunStatus) -> Samples:
+    steps = status.steps.items()
+    return {(of, step.held_by): step.held_at for of, step in steps if step.held_at is not None}
 
 
-def _behind(status: RunStatus) -> Iterator[Sample]:
-    for step_id, counts in status.behind.items():
-        for partition, count in capped(counts).items():
-            yield Sample((step_id, partition), count)
-
-
-def _phases(status: RunStatus) -> Iterator[Sample]:
-    for phase, seconds in status.phase_seconds.items():
-        yield Sample((phase,), seconds)
-
-
-def _last_phases(status: RunStatus) -> Iterator[Sample]:
-    if status.history:
-        for phase, seconds in status.history[-1].phases.items():
-            yield Sample((phase,), seconds)
-
-
-def _state(status: RunStatus) -> Iterator[Sample]:
-    for state in RunState:
-        yield Sample((state.value,), float(status.state is state))
+def _behind(status: RunStatus) -> Samples:
+    behind = {step_id: capped(counts) for step_id, counts in status.behind.items()}
+    return {(of, name): count for of, counts in behind.items() for name, count in counts.items()}
 
 
 METRICS = (
     Metric(
         *("flow_run_state", "0 or 1", ("state",)),
         "1 for the state of the run: starting, running, ended, stopped or failed",
-        _state,
+        lambda status: {(state.value,): float(status.state is state) for state in RunState},
     ),
     _of_run(
         *("flow_start_time_seconds", "seconds since 1970", "start of the run"),
@@ -156,7 +134,7 @@ METRICS = (
     Metric(
         *("flow_epoch_phase_seconds_total", "seconds", ("phase",)),
         "duration of a phase, summed over epochs",
-        _phases,
+        lambda status: {(phase,): seconds for phase, seconds in status.phase_seconds.items()},
     ),
     Metric(
         *("flow_last_epoch_phase_seconds", "seconds", ("phase",)),
@@ -173,7 +151,7 @@ METRICS = (
     Metric(
         *("flow_step_busy_seconds_total", "seconds", ("step",)),
         "time that workers have worked in a step, summed over workers",
-        _busy,
+        lambda status: {(name,): step.busy_seconds for name, step in status.steps.items()},
     ),
     *_with_metrics(counters=False),
     Metric(
@@ -198,7 +176,7 @@ METRICS = (
         *("flow_source_behind_seconds", "seconds", ("step",)),
         "distance in time from the newest data, of an input that is behind or counts its unread "
         "items",
-        lambda status: [Sample((name,), one.seconds) for name, one in status.backlogs.items()],
+        lambda status: {(name,): one.seconds for name, one in status.backlogs.items()},
     ),
     _of_run(
         *("flow_workers", "processes", "Python workers that took part in the last epoch"),

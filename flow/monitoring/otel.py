@@ -83,9 +83,9 @@ class OpenTelemetryMetrics:
     def _callback(self, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
             status = self._recorder.status
-            for sample in metric.samples(status):
-                labels = dict(zip(metric.labels, sample.labels, strict=True))
-                yield self._observation(sample.value, {"flow": status.flow_id, **labels})
+            for values, sample in metric.samples(status).items():
+                labels = dict(zip(metric.labels, values, strict=True))
+                yield self._observation(sample, {"flow": status.flow_id, **labels})
 
         return observe
 

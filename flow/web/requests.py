@@ -307,6 +307,6 @@ class _OfStatus(Collector):
         for metric in METRICS:
             family_type = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
             family = family_type(metric.name, metric.meaning, labels=("flow", *metric.labels))
-            for sample in metric.samples(self._status):
-                family.add_metric((self._status.flow_id, *sample.labels), sample.value)
+            for labels, value in metric.samples(self._status).items():
+                family.add_metric((self._status.flow_id, *labels), value)
             yield family

@@ -65,9 +65,9 @@ def test_the_values_are_those_of_the_table_of_metrics(observed: Observed) -> Non
     status = recorded(*REPORTS).status
     found = observed.values()
     wanted = {
-        (name, sample.labels): float(sample.value)
+        (name, labels): float(value)
         for name, metric in BY_NAME.items()
-        for sample in metric.samples(status)
+        for labels, value in metric.samples(status).items()
     }
     assert found["flow_step_out_items", ("visits",)] == 150
     assert found.keys() == wanted.keys()

@@ -89,7 +89,7 @@ def test_the_status_says_what_holds_a_step_where_and_since_when() -> None:
     one = status(hours=StepBound(50 * SECOND, "sessions"))
     assert (one.held_by, one.held_at, one.held_since) == ("step 'sessions'", 50, 100)
     (metric,) = (one for one in METRICS if one.name == "flow_step_bound_seconds")
-    assert [*metric.samples(recorder.status)] == [(("hours", "step 'sessions'"), 50)]
+    assert metric.samples(recorder.status) == {("hours", "step 'sessions'"): 50}
     now = 130.0
     assert status(hours=StepBound(50 * SECOND, "sessions")).held_since == 100
     one = status(hours=StepBound(NO_PROGRESS, "values", 2))

@@ -11,11 +11,11 @@ import pickle
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -305,16 +305,13 @@ class TaskWork:
 
     def iterated(self, phase: WorkPhase, elements: Iterable[T]) -> Iterator[T]:
         """Yield elements, and add the time that they take to make to a phase."""
-        remaining = iter(elements)
+        remaining, end = iter(elements), object()
         while True:
-            start_ns = time.perf_counter_ns()
-            try:
-                element = next(remaining)
-            except StopIteration:
+            with self.timed(phase):
+                element = next(remaining, end)
+            if element is end:
                 return
-            finally:
-                self._ns[phase] += time.perf_counter_ns() - start_ns
-            yield element
+            yield element  # type: ignore[misc]
 
     def of_worker(self, worker: str) -> Counter[Work]:
         """Return the time in ns, as the work of a Python worker."""
@@ -350,14 +347,10 @@ MAX_NOTES = 5
 """The most descriptions of dropped values that an epoch has."""
 
 
-def _keep_least(total: dict[K, int], other: Mapping[K, int]) -> None:
+def _keep(choose: Callable[..., int], total: dict[K, int], other: Mapping[K, int]) -> None:
+    """Keep the least or the greatest number of each name, as the function chooses."""
     for name, number in other.items():
-        total[name] = min(number, total.get(name, number))
-
-
-def _keep_greatest(total: dict[K, int], other: Mapping[K, int]) -> None:
-    for name, number in other.items():
-        total[name] = max(number, total.get(name, number))
+        total[name] = choose(number, total.get(name, number))
 
 
 def _keep_first(total: list[str], other: Iterable[str]) -> None:
@@ -381,8 +374,8 @@ def merge_seen(total: SeenFields, other: Mapping[tuple[str, str], tuple[str, ...
 
 
 _SUM = {"merge": Counter.update}
-_LEAST = {"merge": _keep_least}
-_GREATEST = {"merge": _keep_greatest}
+_LEAST = {"merge": partial(_keep, min)}
+_GREATEST = {"merge": partial(_keep, max)}
 _FIRST = {"merge": _keep_first}
 _NEWEST = {"merge": _keep_newest}
 _SAME = {"merge": dict.update}
@@ -447,11 +440,11 @@ class Stats:
     def due(self, step_id: str, due_us: int) -> None:
         """Record the due time of a step."""
         if due_us < NEVER:
-            _keep_least(self.dues, {step_id: due_us})
+            _keep(min, self.dues, {step_id: due_us})
 
     def reach(self, partition: SourcePartition, reached_us: int) -> None:
         """Record the progress of a source partition for a step that it feeds."""
-        _keep_least(self.reached, {partition: reached_us})
+        _keep(min, self.reached, {partition: reached_us})
 
     def note(self, text: str) -> None:
         """Record the description of a dropped value, up to `MAX_NOTES`."""

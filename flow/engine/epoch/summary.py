@@ -12,8 +12,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from flow.connectors.source import Planner
+from flow.dataflow import Dataflow
 from flow.displays import NotebookObject
 from flow.engine.epoch.statistics import LateItem, LateSource, SourcePartition, Stats, StepBound
+from flow.operators.edges import Input
 
 
 class WatermarkLag(NamedTuple):
@@ -158,6 +160,11 @@ class Summary(NotebookObject):
     late_sources: Counter[LateSource] = field(default_factory=Counter)
     step_ids: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+
+    def describe(self, flow: Dataflow) -> None:
+        """Set the steps and the inputs to those of the flow."""
+        self.step_ids = tuple(step.step_id for step in flow.steps)
+        self.inputs = tuple(one.step_id for one in flow.steps if isinstance(one.operator, Input))
 
     def steps_shown(self) -> tuple[str, ...]:
         """Return the steps of the flow; if the summary has none, the steps with counts, sorted."""
