@@ -30,11 +30,11 @@ def shorten(value: object, limit: int = 400) -> str:
         text = _short.repr(value)
     except RAISED as error:  # A user's __repr__ may raise any exception.
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
-    return _cut(text, limit)
+    return cut_text(text, limit)
 
 
-def _cut(text: str, limit: int) -> str:
-    """Return a text in at most `limit` characters."""
+def cut_text(text: str, limit: int) -> str:
+    """Return a text in at most `limit` characters, with an ellipsis for what is left out."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -76,7 +76,7 @@ def brief(error: BaseException) -> str:
     >>> brief(ValueError("bad"))
     'ValueError: bad'
     """
-    return _cut(f"{type(error).__name__}: {error_message(error)}", 500)
+    return cut_text(f"{type(error).__name__}: {error_message(error)}", 500)
 
 
 def first_line(error: BaseException | None) -> str:

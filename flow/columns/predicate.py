@@ -16,6 +16,7 @@ from typing_extensions import override
 from flow.checks import check_function, wrong_type
 from flow.columns.arrays import Mask
 from flow.columns.arrow_types import array_of
+from flow.errors import cut_text
 
 _LONGEST = 160
 """Greatest length of the text of an expression."""
@@ -50,8 +51,7 @@ class ColumnPredicate:
 
     @override
     def __repr__(self) -> str:
-        text = str(self.expression)
-        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+        return cut_text(str(self.expression), _LONGEST)
 
     @cached_property
     def names(self) -> frozenset[tuple[str, ...]]:

@@ -8,7 +8,7 @@ from html import escape
 from flow.displays import display_as, print_as
 from flow.engine.epoch.statistics import STATISTICS, Statistic
 from flow.engine.epoch.summary import Summary
-from flow.errors import behind_text, printable
+from flow.errors import behind_text, cut_text, printable
 from flow.reports.loss_warnings import wait_advice
 
 _COLUMNS = tuple(each for each in STATISTICS if each.column)
@@ -70,8 +70,7 @@ def _cell(step_id: str, column: Statistic, summary: Summary) -> str:
 
 
 def _short(step_id: str) -> str:
-    text = printable(" ".join(step_id.split()))
-    return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID - 1]}…"
+    return cut_text(printable(" ".join(step_id.split())), _LONGEST_ID)
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

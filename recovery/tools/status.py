@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from flow.connectors.source import Json
 from flow.engine.feed.offsets import EpochOffset
+from flow.errors import cut_text
 from flow.instants import NEVER
 from flow.keyed.state import StateCounts
 from recovery.reading.checkpoint_reader import CheckpointReader, EpochLog, open_checkpoint, spans
@@ -253,8 +254,9 @@ def _epochs_line(found: CheckpointStatus) -> str:
 
 
 def _short(offset: Json) -> str:
-    text = "nothing read" if offset is None else json.dumps(offset, ensure_ascii=False)
-    return text if len(text) <= 100 else text[:99] + "…"
+    return (
+        "nothing read" if offset is None else cut_text(json.dumps(offset, ensure_ascii=False), 100)
+    )
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:

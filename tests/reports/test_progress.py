@@ -297,11 +297,11 @@ def run_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     monkeypatch.setattr(task_network, "check_network_of_tasks", lambda *_: None)
 
     def run(ran: Dataflow, stats: Stats, **options: Any) -> None:
-        def batch(*arguments: Any) -> Summary:
+        def batch(*arguments: Any, is_batch: bool) -> Summary:
             arguments[-1](0, stats, None)
             return Summary("example", "batch")
 
-        monkeypatch.setattr(flow.execution, "_run_batch", batch)
+        monkeypatch.setattr(flow.execution, "_run_plan", batch)
         flow.execution.run(ran, spark=object(), **options)  # type: ignore[call-overload]
 
     return run

@@ -27,6 +27,7 @@ from flow.connectors.files.filesystems import (
 )
 from flow.connectors.source import Batch, Dataset, Json, Planner, Source, SourceLog, Split
 from flow.durations import Duration, natural_us
+from flow.errors import cut_text
 
 X = TypeVar("X")
 
@@ -158,8 +159,3 @@ def name_of_files(paths: Sequence[str]) -> str:
     's3://bucket/*.csv, old/'
     """
     return cut_text(", ".join(map(without_credentials, paths)), NAME_LENGTH)
-
-
-def cut_text(text: str, length: int) -> str:
-    """Return the beginning of a text, with an ellipsis if the text is longer than `length`."""
-    return text if len(text) <= length else text[: length - 1] + "…"

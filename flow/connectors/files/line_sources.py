@@ -17,7 +17,7 @@ from typing_extensions import override
 from flow.checks import check_choice, check_whole
 from flow.connectors.files.file_list import LATE_FILES
 from flow.connectors.files.file_planning import Cuts, FileOrder, Piece
-from flow.connectors.files.file_source import FileSource, Paths, cut_text
+from flow.connectors.files.file_source import FileSource, Paths
 from flow.connectors.files.filesystems import File
 from flow.connectors.files.line_ranges import Block, LineCuts, LineRange, too_long
 from flow.connectors.formats.columns import Schema, as_schema
@@ -32,6 +32,7 @@ from flow.connectors.formats.line_parsers import (
 )
 from flow.connectors.source import BadInput, Batch, Invalid, OnInvalid
 from flow.durations import Duration
+from flow.errors import cut_text
 
 X = TypeVar("X")
 

@@ -103,19 +103,26 @@ def _package(frame: FrameType) -> str:
 
 
 @contextmanager
-def user_code(step_id: str, what: str) -> Iterator[None]:
-    """Raise an exception of the block as a `StepError`; `what` is what raised it.
+def user_code(
+    step_id: str, what: str, passes: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
+) -> Iterator[None]:
+    """Raise an exception of the block as a `StepError`.
 
-    The error of a source or a sink gets the step; another error of a flow stays as it is, and so
-    does the user's interrupt of the run, whose process this is.
+    The error of a source or a sink gets the step; another error of a flow stays as it is.
+
+    Args:
+        step_id: the step.
+        what: the action that may raise it, for the error.
+        passes: exceptions that stay as they are, by default the user's interrupt of the run, whose
+            process this is.
     """
     try:
         yield
     except (SourceError, SinkError) as error:
         raise naming(step_id, error) from error.__cause__
-    except (FlowError, KeyboardInterrupt):
-        raise
     except RAISED as error:
+        if isinstance(error, (FlowError, *passes)):
+            raise
         raise StepError(step_id, f"{what} raised {brief(error)}") from error
 
 

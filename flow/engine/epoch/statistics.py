@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from flow.columns.chunks import Chunk, Pairs
 from flow.dataflow import Step
-from flow.errors import shorten
+from flow.errors import cut_text, shorten
 from flow.instants import NEVER, datetime_us
 from flow.keyed.logic import LATE_PORT, Late
 
@@ -240,7 +240,7 @@ def _item(step_id: str, key: str, late: Late) -> LateItem:
     watermark_us = None if late.watermark is None else datetime_us(late.watermark)
     return LateItem(
         step_id,
-        key if len(key) <= MAX_KEY_LENGTH else f"{key[: MAX_KEY_LENGTH - 1]}…",
+        cut_text(key, MAX_KEY_LENGTH),
         shorten(late.value),
         str(late.reason.value),
         datetime_us(late.timestamp),

@@ -23,13 +23,14 @@ from flow.columns.predicate import ColumnPredicate
 from flow.columns.record_batches import join_batches, value_columns
 from flow.connectors.formats.columns import inferred_columns
 from flow.connectors.sink import to_record
-from flow.errors import RAISED, SinkError, StepError, brief, first_line, shorten
+from flow.engine.epoch.context import TaskContext
+from flow.errors import RAISED, SinkError, StepError, brief, cut_text, first_line, shorten
 from flow.operators.stateless import MapBatches
 
 _FIX = "map the items to records whose fields have one type each before the step"
 
 
-def run_batches(kind: MapBatches, step_id: str, chunk: Chunk) -> list[Chunk | None]:
+def run_batches(kind: MapBatches, step_id: str, chunk: Chunk, _: TaskContext) -> list[Chunk | None]:
     """Call the function of a step for batches of a chunk's items.
 
     Raises:
@@ -220,13 +221,7 @@ def _failure(
 
 def _columns(batch: pa.RecordBatch) -> str:
     """Return the columns of a batch and their types, in words."""
-    named = [
-        f"{field.name!r} ({_type_name(field.type)})" for field in list(batch.schema)[:_MOST_COLUMNS]
-    ]
+    fields = list(batch.schema)[:_MOST_COLUMNS]
+    named = [f"{field.name!r} ({cut_text(str(field.type), _LONGEST_TYPE)})" for field in fields]
     more = batch.num_columns - len(named)
     return f"the columns are {', '.join(named)}" + (f" and {more} more" if more else "")
-
-
-def _type_name(kind: Any) -> str:
-    name = str(kind)
-    return name if len(name) <= _LONGEST_TYPE else f"{name[: _LONGEST_TYPE - 1]}…"

@@ -216,16 +216,7 @@ def _try_map(kind: TryMap, step_id: str, chunk: Chunk, context: TaskContext) -> 
 
 
 run_step.register(MapAsync)(run_calls)
-
-
-@run_step.register
-def _map_batches(
-    kind: MapBatches,
-    step_id: str,
-    chunk: Chunk,
-    context: TaskContext,  # noqa: ARG001
-) -> StepOutput:
-    return run_batches(kind, step_id, chunk)
+run_step.register(MapBatches)(run_batches)
 
 
 @run_step.register

@@ -14,11 +14,11 @@ from flow.columns.chunks import Chunk, KeyedRecords, Records, as_items, laid_out
 from flow.columns.record_batches import view_of
 from flow.connectors.formats.columns import FIX, as_columns, merge_small
 from flow.connectors.sink import Sink, SinkBatch, WriteContext
-from flow.engine.epoch.failures import decode_failure, encode_failure
+from flow.engine.epoch.failures import decode_failure, encode_failure, user_code
 from flow.engine.epoch.statistics import Stats, TaskWork, WorkPhase, worker_name
 from flow.engine.packets.packets import ERROR, PRINTED, SLICE_BITS, STATS, Packet, sorted_chunks
 from flow.engine.plan.plan import Edge, Plan
-from flow.errors import RAISED, EngineError, FlowError, SinkError, StepError, brief
+from flow.errors import EngineError, FlowError, SinkError
 from flow.operators.edges import Output
 from flow.process import print_text
 
@@ -122,15 +122,10 @@ class OutputTask:
 
 def _write(plan: Plan, edge: Edge, context: WriteContext, packets: list[Packet]) -> Packet:
     try:
-        try:
+        with user_code(edge.step_id, "its sink", passes=()):
             sink = sink_of(plan, edge)
             context = replace(context, step_id=edge.step_id)
             message = sink.write(context, unpacked(packets, sink.lays_out))
-        except FlowError:
-            raise
-        except RAISED as error:
-            problem = f"its sink raised {brief(error)}"
-            raise StepError(edge.step_id, problem) from error
         return Packet(edge.dest, 0, context.partition, 0, pickle.dumps(message, 5))
     except FlowError as error:
         return Packet(ERROR, 0, context.partition, 0, encode_failure(error))

@@ -13,20 +13,16 @@ from flow.columns.chunks import Chunk, Items, Positions, Records, positions, sou
 from flow.connectors.source import Batch, Invalid, Source, Split
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Control, TaskContext
-from flow.engine.epoch.failures import encode_failure, naming
+from flow.engine.epoch.failures import encode_failure, naming, user_code
 from flow.engine.epoch.statistics import TaskWork, WorkPhase
 from flow.engine.packets.packets import ERROR, Packet
 from flow.engine.plan.plan import Plan
 from flow.engine.progress.meter import Partition
 from flow.engine.steps.pipeline import Pipeline
 from flow.errors import (
-    RAISED,
     EngineError,
     FlowBuildError,
     FlowError,
-    SourceError,
-    StepError,
-    brief,
     shorten,
 )
 from flow.instants import Moment
@@ -246,16 +242,9 @@ def _guarded(
     source: Source[object], reading: Reading, fields: frozenset[str] | None
 ) -> Iterator[Batch]:
     """Yield the batches of a split; any other exception of a source becomes a `StepError`."""
-    split = reading.split
-    try:
+    split, what = reading.split, f"reading {shorten(reading.split.what)}"
+    with user_code(reading.step_id, what, (GeneratorExit,)):  # The reader closes this generator.
         yield from source.read(split) if fields is None else source.read_fields(split, fields)
-    except SourceError as error:
-        raise naming(reading.step_id, error) from error.__cause__
-    except (FlowError, GeneratorExit):  # The reader closes this generator.
-        raise
-    except RAISED as error:
-        what = f"reading {shorten(reading.split.what)} raised {brief(error)}"
-        raise StepError(reading.step_id, what) from error
 
 
 def _chunks(
