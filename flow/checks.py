@@ -10,6 +10,7 @@ import dis
 import inspect
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any, ClassVar
@@ -128,6 +129,19 @@ def no_attribute(module: str, name: str, known: list[str], hints: Mapping[str, s
     # Of an AttributeError, `from module import name` makes an ImportError without the hint.
     is_import = caller.f_code.co_code[caller.f_lasti] == dis.opmap["IMPORT_FROM"]
     return ImportError(text, name=module) if is_import and hint else AttributeError(text, name=name)
+
+
+def given_arguments(config: Any) -> dict[str, Any]:
+    """Return the arguments of a dataclass that differ from their defaults, those by name last."""
+    own = sorted((one for one in fields(config) if one.init), key=lambda one: one.kw_only is True)
+    values = ((one.name, getattr(config, one.name), one.default) for one in own)
+    return {name: value for name, value, default in values if value != default}
+
+
+def call_text(config: Any, arguments: Mapping[str, Any]) -> str:
+    """Return the call that makes an object from arguments, as the repr of the object."""
+    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return f"{type(config).__name__}({shown})"
 
 
 class KnownArguments:

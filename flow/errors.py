@@ -89,6 +89,13 @@ def first_line(error: BaseException | None) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and the exceptions before it: causes, or contexts."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 class FlowError(Exception):
     """The root of all errors of flows, engines and connectors."""
 

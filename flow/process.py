@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from flow.errors import SinkError, StepError
+from flow.errors import SinkError, StepError, causes
 
 STOP_MESSAGE = "stopping after the current epoch; a second Ctrl-C stops at once"
 
@@ -97,18 +97,11 @@ def plainly_interrupted() -> Iterator[None]:
     except StepError:
         raise  # A user's function may raise KeyboardInterrupt itself, in a worker.
     except BaseException as error:
-        if any(isinstance(cause, KeyboardInterrupt) for cause in _causes(error)):
+        if any(isinstance(cause, KeyboardInterrupt) for cause in causes(error)):
             raise KeyboardInterrupt from None
         raise
     finally:
         py4j.setLevel(before)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and the exceptions before it: causes, or contexts."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _is_free(number: signal.Signals) -> bool:

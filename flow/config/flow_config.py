@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
 
-from flow.checks import check_choice, check_flag, check_whole, wrong_type
+from flow.checks import call_text, check_choice, check_flag, check_whole, wrong_type
 from flow.config.machine import size_bytes
 from flow.durations import Duration, natural_us
 from flow.engine.packets.shards import DEFAULT_SHARDS
@@ -447,7 +447,7 @@ class FlowConfig:
         values = self.given()
         if self.conf:
             values["conf"] = {k: "***" if is_secret(k) else v for k, v in self.conf.items()}
-        return f"FlowConfig({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+        return call_text(self, values)
 
     def given(self) -> dict[str, object]:
         """Return the values of the fields that differ from their defaults, by name.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from flow.engine.plan.plan import Plan
 from flow.instants import from_us
@@ -22,17 +22,29 @@ PATIENCE_SECONDS = 60.0
 """The time for which one step holds the watermarks of another as a matter of course."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """The work of the last seconds.
+class Work(NamedTuple):
+    """The work of a run, since its start or since an earlier moment.
 
     Attributes:
-        phases: the duration of each phase of the epochs, in seconds.
+        counts: the counters of steps, by (step, name).
         busy: the time that workers worked in each step, in seconds.
+        phases: the duration of each phase of the epochs, in seconds.
     """
 
-    phases: Mapping[str, float]
-    busy: Mapping[str, float]
+    counts: Mapping[tuple[str, str], float] = {}
+    busy: Mapping[str, float] = {}
+    phases: Mapping[str, float] = {}
+
+    def since(self, before: Work) -> Work:
+        """Return the work since an earlier moment."""
+        counts = _difference(self.counts, before.counts)
+        phases = _difference(self.phases, before.phases)
+        return Work(counts, _difference(self.busy, before.busy), phases)
+
+
+def _difference(totals: Mapping[Any, float], before: Mapping[Any, float]) -> dict[Any, float]:
+    """Return the growth of totals by name."""
+    return {name: total - before.get(name, 0.0) for name, total in totals.items()}
 
 
 def limits_of(status: RunStatus, plan: Plan, work: Work, now: float) -> tuple[Limit, ...]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from flow.engine.epoch.statistics import MAX_ITEMS, LateItem, StepBound
 from flow.engine.epoch.summary import EpochReport, Summary, WatermarkLag
@@ -27,14 +27,6 @@ HISTORY_EPOCHS = 300
 _MESSAGE_LENGTH = 4_000
 
 NumberT = TypeVar("NumberT", int, float)
-
-
-class _Sample(NamedTuple):
-    """The totals at a moment: counters by (step, name), the time worked by step and by phase."""
-
-    counts: Counter[tuple[str, str]]
-    busy: Mapping[str, float]
-    phases: Mapping[str, float]
 
 
 class Recorder:
@@ -68,8 +60,8 @@ class Recorder:
         self._lags: dict[str, WatermarkLag] = {}
         self._late = LateValues()
         started = clock()
-        self._samples = RateWindow[_Sample]()
-        self._samples.add(started, _Sample(Counter(), {}, {}))
+        self._samples = RateWindow[Work]()
+        self._samples.add(started, Work())
         self.status = RunStatus.starting(plan, engine, started, trigger_seconds)
 
     def start(self) -> RunStatus:
@@ -88,9 +80,10 @@ class Recorder:
         self._active_at.update((step_id, now) for (step_id, _), n in report.counts.items() if n)
         self._lags.update(report.lags)
         self._late.add(report)
-        sample = _Sample(self._counts.copy(), self._busy.copy(), self._phases.copy())
-        since, before = self._samples.add(now, sample)
-        steps = self._status_of_steps(report, now, now - since, before)
+        total = Work(self._counts.copy(), self._busy.copy(), self._phases.copy())
+        since, before = self._samples.add(now, total)
+        work = total.since(before)
+        steps = self._status_of_steps(report, now, now - since, work)
         status, epoch = self.status, self._epoch(report, now)
         status = replace(
             status,
@@ -105,9 +98,6 @@ class Recorder:
             workers=report.workers,
             history=(*status.history[-(HISTORY_EPOCHS - 1) :], epoch),
             phase_seconds=dict(self._phases),
-        )
-        work = Work(
-            _differences(self._phases, before.phases), _differences(self._busy, before.busy)
         )
         self.status = replace(
             status,
@@ -174,16 +164,12 @@ class Recorder:
         )
 
     def _status_of_steps(
-        self, report: EpochReport, now: float, seconds: float, before: _Sample
+        self, report: EpochReport, now: float, seconds: float, work: Work
     ) -> dict[str, StepStatus]:
-        counts = _by_step(self._counts)
-        rates, shares = dict[str, dict[str, float]](), dict[str, float]()
-        if seconds > 0:
-            added = {name: n - before.counts[name] for name, n in self._counts.items()}
-            rates = _by_step({name: n / seconds for name, n in added.items()})
-            worked = _differences(self._busy, before.busy)
-            shares = {name: busy / seconds for name, busy in worked.items()}
-        gauges = _by_step(report.gauges)
+        counts, gauges = _by_step(self._counts), _by_step(report.gauges)
+        work = work if seconds > 0 else Work()
+        rates = _by_step({name: n / seconds for name, n in work.counts.items()})
+        shares = {name: busy / seconds for name, busy in work.busy.items()}
         return {
             step_id: StepStatus(
                 counts.get(step_id, {}),
@@ -231,11 +217,6 @@ def _remedy(error: BaseException, has_checkpoint: bool) -> str:
     if has_checkpoint:
         return f"{cause}: it continues after the last commit, and reads what follows once more."
     return f"{cause}: without recovery=RecoveryConfig(...) it reads its inputs from the start."
-
-
-def _differences(totals: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    """Return the growth of totals by name."""
-    return {name: total - before.get(name, 0.0) for name, total in totals.items()}
 
 
 def _by_step(values: Mapping[tuple[str, str], NumberT]) -> dict[str, dict[str, NumberT]]:

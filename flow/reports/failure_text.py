@@ -49,12 +49,10 @@ def users_trace(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return "".join(traceback.format_exception_only(error)).rstrip()
     trace = traceback.TracebackException.from_exception(error)
-    chain: list[traceback.TracebackException] = []
-    error_trace: traceback.TracebackException | None = trace
-    while error_trace is not None:
-        chain.append(error_trace)
-        context = None if error_trace.__suppress_context__ else error_trace.__context__
-        error_trace = error_trace.__cause__ or context
+    chain = [trace]
+    for link in chain:  # The list grows meanwhile.
+        context = None if link.__suppress_context__ else link.__context__
+        chain += filter(None, [link.__cause__ or context])
     if any(_users_frames(link.stack) for link in chain):
         for link in chain:
             link.stack = traceback.StackSummary.from_list(_users_frames(link.stack))

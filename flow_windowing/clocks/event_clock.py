@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import TypeVar, override
 
-from flow.checks import check_choice, check_getter
+from flow.checks import call_text, check_choice, check_getter, given_arguments
 from flow.columns.arrays import Ints
 from flow.columns.record_batches import rows_as_dicts
 from flow.durations import Duration, natural_us, positive_us
@@ -159,16 +159,7 @@ class EventClock(Clock[V, ClockState]):
             )
 
     def __repr__(self) -> str:
-        given: dict[str, object] = {
-            "ts_getter": self.ts_getter,
-            "wait_for_system_duration": self.wait_for_system_duration,
-        }
-        fields = type(self).__dataclass_fields__.values()
-        for one in fields:
-            value = getattr(self, one.name)
-            if one.name not in given and value != one.default:
-                given[one.name] = value
-        return f"EventClock({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+        return call_text(self, given_arguments(self))
 
     @cached_property
     def form(self) -> TimeForm:

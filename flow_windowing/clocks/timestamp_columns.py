@@ -136,11 +136,8 @@ def _of_whole(column: pa.Array, unit: str) -> tuple[Ints, Mask]:
 def _scaled(column: pa.Array, factor: int) -> tuple[Ints, Mask]:
     known = _known(column)
     numbers = column.fill_null(0).to_numpy(zero_copy_only=False)
-    if factor > 1:
-        known &= (numbers >= MIN_US // factor) & (numbers <= MAX_US // factor)
-        return np.where(known, numbers, 0) * factor, known
-    known &= (numbers >= MIN_US) & (numbers <= MAX_US)
-    return numbers, known
+    known &= (numbers >= MIN_US // factor) & (numbers <= MAX_US // factor)
+    return numbers if factor == 1 else np.where(known, numbers, 0) * factor, known
 
 
 def _of_floats(column: pa.Array, unit: str) -> tuple[Ints, Mask]:
@@ -176,15 +173,18 @@ def _of_objects(found: list[Any], form: TimeForm) -> tuple[Ints, Mask] | None:
         As `_of_floats`; ``None`` for other and mixed types.
     """
     kinds = set(map(type, found))
-    if kinds == {datetime}:
-        if form.zone is not None and {time.tzinfo for time in found} == {None}:
-            return _of_timestamps(pa.array(found, pa.timestamp("us")), form)
+    zones = {time.tzinfo for time in found} if kinds == {datetime} else set()
+    if zones and (form.zone is None or zones != {None}):
         numbers = microseconds_of(found)
         return None if numbers is None else (numbers, np.ones(len(numbers), np.bool_))
-    if kinds == {float}:
-        return _of_floats(pa.array(found, pa.float64()), form.unit)
-    if kinds == {str}:
-        return _of_texts(pa.array(found, pa.string()), form)
-    if kinds == {int} and all(-(1 << 62) < number < (1 << 62) for number in found):
-        return _of_whole(pa.array(found, pa.int64()), form.unit)
-    return None
+    kind = _OF_OBJECTS.get(*kinds) if len(kinds) == 1 else None
+    return None if kind is None else _of_column(pa.array(found, kind), form)
+
+
+_OF_OBJECTS: dict[type, pa.DataType] = {
+    datetime: pa.timestamp("us"),
+    float: pa.float64(),
+    str: pa.string(),
+    int: pa.int64(),
+}
+"""The columns that timestamps become which are objects of one type."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import pickle
 import uuid
@@ -17,7 +16,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.checks import check_choice
+from flow.checks import call_text, check_choice, given_arguments
 from flow.columns.record_batches import rows_as_dicts
 from flow.connectors.formats.columns import Schema, as_schema, column_of
 from flow.connectors.sink import Guarantee, Sink, SinkBatch, WriteContext, to_record
@@ -235,8 +234,7 @@ class TableSink(Sink[Any]):
         return {**self.__dict__, "_runs": []}
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())
-        return f"{type(self).__name__}({shown})"
+        return call_text(self, self.arguments())
 
     @override
     def check(self, resuming: bool) -> None:
@@ -317,12 +315,7 @@ class TableSink(Sink[Any]):
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that differ from their defaults, without secrets."""
-        own = [one for one in dataclasses.fields(self) if one.init]
-        return {
-            one.name: getattr(self, one.name)
-            for one in sorted(own, key=lambda one: one.kw_only is True)
-            if getattr(self, one.name) != one.default
-        }
+        return given_arguments(self)
 
     def explanation(self, error: Exception) -> str:
         """Return the text of a driver's error, without secrets."""

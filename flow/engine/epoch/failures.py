@@ -23,6 +23,7 @@ from flow.errors import (
     SourceError,
     StepError,
     brief,
+    causes,
     error_message,
 )
 
@@ -50,10 +51,8 @@ def with_brief_errors(function: Callable[P, R]) -> Callable[P, R]:
         except FlowError as error:
             if logger.isEnabledFor(logging.DEBUG):
                 raise
-            link = error.__cause__
-            while link is not None:
-                link.__traceback__ = users_frames(link)
-                link = link.__cause__ or link.__context__
+            for cause in causes(error.__cause__):
+                cause.__traceback__ = users_frames(cause)
             raise error.with_traceback(None) from error.__cause__
 
     return brief
