@@ -263,7 +263,8 @@ def _cast(column: Any, kind: Any, is_exact: bool) -> Any:
             column = column.take(pa.array(range(len(column))))
         for part, part_kind in _parts(column, kind):
             _cast(part, part_kind, is_exact)
-        return column.cast(with_leaves(found, _text_of_decimals)).cast(kind)
+        as_texts = with_leaves(found, lambda leaf: pa.string() if types.is_decimal(leaf) else leaf)
+        return column.cast(as_texts).cast(kind)
     cast = _through_text(column, kind)
     if types.is_decimal(kind) and has_overflowed(column, cast):
         raise ValueError(f"{kind} has no room for its digits")
@@ -284,10 +285,6 @@ def _parts(column: Any, kind: Any) -> Iterator[tuple[Any, Any]]:
                 yield part, kind.field(number).type
     else:
         yield column.flatten(), kind.value_type
-
-
-def _text_of_decimals(kind: Any) -> Any:
-    return pa.string() if pa.types.is_decimal(kind) else kind
 
 
 def _through_text(column: Any, kind: Any) -> Any:

@@ -77,11 +77,11 @@ def _part(path: str, value: Any) -> str | int:
             return str(value)
         case date() if not isinstance(value, datetime):
             return value.isoformat()
-    raise _without_key(path, f"{type(value).__name__} {shorten(value, 80)}")
+    raise NoTextKey(_without_key(path, f"{type(value).__name__} {shorten(value, 80)}"))
 
 
-def _without_key(path: str, found: str) -> NoTextKey:
-    return NoTextKey(
+def _without_key(path: str, found: str) -> str:
+    return (
         f"the key field {path!r} is {found}, and a key is made "
         "of text, whole numbers, True and False, dates and UUIDs: equal floats, decimals and times "
         "may differ as text. Give a function that returns the text, such as "
@@ -89,14 +89,15 @@ def _without_key(path: str, found: str) -> NoTextKey:
     )
 
 
-def check_key_type(path: str, kind: pa.DataType | None) -> None:
-    """Check that a field may have keys, by its Arrow type; ``None`` if that is not known.
+def key_problem(path: str, kind: pa.DataType | None) -> str | None:
+    """Return why no value of a field has a key, by its Arrow type; ``None`` if some may have one.
 
-    Raises:
-        NoTextKey: if no value of the type has a key.
+    Args:
+        path: the path of the field.
+        kind: the type; ``None`` if it is not known.
     """
-    if kind is not None and any(is_of(kind) for is_of in _WITHOUT_KEYS):
-        raise _without_key(path, f"a column of {kind}")
+    has_none = kind is not None and any(is_of(kind) for is_of in _WITHOUT_KEYS)
+    return _without_key(path, f"a column of {kind}") if has_none else None
 
 
 _WITHOUT_KEYS: tuple[Callable[[pa.DataType], bool], ...] = (

@@ -79,7 +79,7 @@ class DataFrameSource(Source[dict[str, Any]]):
         if before.keys() != now.keys():  # One of the frames is streaming, the other static.
             return None
         if self.streaming:
-            kinds = [[_kind_of(name) for name in side["streams"]] for side in (before, now)]
+            kinds = [[name.partition("[")[0] for name in side["streams"]] for side in (before, now)]
             return "Spark continues where it stopped" if kinds[0] == kinds[1] else None
         (old,), (new,) = before["folders"], now["folders"]
         same = {**before, "folders": None} == {**now, "folders": None}
@@ -105,11 +105,6 @@ def _sources_of(frame: DataFrame) -> list[str]:
     leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
     names = [str(leaves.apply(number).toString()) for number in range(leaves.size())]
     return [re.sub(r"#\d+L?", "", name).strip() for name in names]
-
-
-def _kind_of(name: str) -> str:
-    """Return the kind of a relation, such as ``FileSource`` of ``FileSource[/data]``."""
-    return name.partition("[")[0]
 
 
 def _folder_of(files: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,20 +69,12 @@ class Finding:
         return f"{self.level.value:8} {self.subject:18} {text}"
 
 
-def ok(subject: str, text: str) -> Finding:
-    """Return a finding of which all is well."""
-    return Finding(Level.OK, subject, text)
-
-
-def warning(subject: str, text: str) -> Finding:
-    """Return a finding that may become a problem."""
-    return Finding(Level.WARNING, subject, text)
-
-
-def problem(subject: str, text: str) -> Finding:
-    """Return a finding that keeps flows from running."""
-    return Finding(Level.PROBLEM, subject, text)
-
+ok = partial(Finding, Level.OK)
+"""Return a finding, of a subject and with a text, of which all is well."""
+warning = partial(Finding, Level.WARNING)
+"""Return a finding that may become a problem."""
+problem = partial(Finding, Level.PROBLEM)
+"""Return a finding that keeps flows from running."""
 
 WORKER_SECONDS = 60
 """The seconds after which the start of a worker's Python counts as failed."""

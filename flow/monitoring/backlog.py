@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from flow.engine.epoch.summary import EpochReport, WatermarkLag
@@ -81,14 +81,10 @@ class Backlogs:
             for name in {**items, **report.behind_by}
         }
         since, before = self._samples.add(now, {name: one.size for name, one in found.items()})
-        if now <= since:
-            return found
-        return {
-            name: Backlog(
-                one.items, one.seconds, (one.size - before.get(name, 0.0)) / (now - since)
-            )
-            for name, one in found.items()
-        }
+        for name, one in found.items() if now > since else ():
+            growth = (one.size - before.get(name, 0.0)) / (now - since)
+            found[name] = replace(one, growth=growth)
+        return found
 
     def _seconds(self, name: str, report: EpochReport, lags: Mapping[str, WatermarkLag]) -> float:
         fed = [one for one, inputs in self._feeds.items() if name in inputs and one in lags]

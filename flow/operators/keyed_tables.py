@@ -238,23 +238,19 @@ def lookup_table(
         >>> run_once(["LHR", "CDG"], cities)
         ['London', None]
     """
+    where = f"step {shorten(step_id)}"
     if not isinstance(flow, Dataflow):
-        raise wrong_type(f"step {shorten(step_id)}: a lookup table is added to a Dataflow", flow)
+        raise wrong_type(f"{where}: a lookup table is added to a Dataflow", flow)
     _check_lookup_source(step_id, source)
     if key is None:
-        raise FlowTypeError(
-            f"step {shorten(step_id)}: key must be a function or a field's path such as 'id', "
-            "got None"
-        )
-    refresh_us = None
-    if refresh is not None:
-        refresh_us = positive_us(refresh, f"step {shorten(step_id)}: refresh")
+        rule = "key must be a function or a field's path such as 'id'"
+        raise FlowTypeError(f"{where}: {rule}, got None")
     operator = LookupTable(
         _getter(step_id, "key", key),
         _getter(step_id, "value", value),
         max_bytes=_max_bytes(step_id, max_bytes),
         source=source,
-        refresh_us=refresh_us,
+        refresh_us=None if refresh is None else positive_us(refresh, f"{where}: refresh"),
     )
     return KeyedTable(flow, flow.add(step_id, operator).downs[0])
 

@@ -30,7 +30,8 @@ def describe_failure(error: FlowError) -> str:
     """
     message = _JAVA_FRAMES.sub("", str(error))
     cause = error.__cause__
-    if not isinstance(error, StepError) or cause is None or _is_spark_error(cause):
+    is_sparks = type(cause).__module__.partition(".")[0] in {"py4j", "pyspark"}
+    if not isinstance(error, StepError) or cause is None or is_sparks:
         return message
     is_users = bool(users_place(cause)) or hasattr(cause, "__notes__")  # The note of a worker.
     return f"{message}\n{users_trace(cause)}" if is_users else message
@@ -72,7 +73,3 @@ def _users_frames(frames: Iterable[traceback.FrameSummary]) -> list[traceback.Fr
         if not frame.filename.startswith("<")  # Code of importlib or dataclasses has no file.
         and not os.path.abspath(frame.filename).startswith(_NOT_THE_USERS)
     ]
-
-
-def _is_spark_error(error: BaseException) -> bool:
-    return type(error).__module__.partition(".")[0] in {"py4j", "pyspark"}

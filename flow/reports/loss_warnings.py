@@ -139,19 +139,15 @@ def results_advice(reads: Reads) -> str:
     >>> results_advice(Reads(ignored=frozenset({StreamId("sessions", "down")})))
     ": they are results of step 'sessions', which upstream='hold' on the clock keeps on time"
     """
-    if reads.plain and not reads.ignored:
+    if not reads.ignored and (reads.plain or not reads.results):
         return ""
     names = ", ".join(sorted({repr(stream.step_id) for stream in reads.ignored | reads.results}))
+    why = "made of values that were late there, or of windows whose length is not known"
     if reads.ignored:
         return (
             f": they are results of step {names}, which upstream='hold' on the clock keeps on time"
         )
-    if not reads.results:
-        return ""
-    return (
-        f": they are results of step {names}, made of values that were late there, or of windows "
-        "whose length is not known"
-    )
+    return f": they are results of step {names}, {why}"
 
 
 class LateTotals:

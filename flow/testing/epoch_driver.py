@@ -88,11 +88,8 @@ class DriverViews:
 
     def __init__(self, plan: Plan) -> None:
         self._epoch = 0
-        self._sinks: dict[str, ViewSink] = {}
-        for edge in plan.outputs:
-            sink = sink_of(plan, edge)
-            if isinstance(sink, ViewSink):
-                self._sinks[edge.step_id] = sink
+        sinks = {edge.step_id: sink_of(plan, edge) for edge in plan.outputs}
+        self._sinks = {name: sink for name, sink in sinks.items() if isinstance(sink, ViewSink)}
         if self._sinks:
             self._database = opened_for_writing(":memory:")
             weakref.finalize(self, self._database.close)

@@ -6,7 +6,6 @@ Each epoch is written in one transaction with its number.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import os
 import sqlite3
@@ -18,7 +17,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from flow.checks import check_choice, check_getter, check_whole
+from flow.checks import call_text, check_choice, check_getter, check_whole, given_arguments
 from flow.connectors.sink import Guarantee, OutputContext, Sink, SinkBatch, WriteContext
 from flow.connectors.source import Dataset
 from flow.connectors.sql.database import Database, Row
@@ -116,10 +115,7 @@ class ViewSink(Sink[Any]):
             object.__setattr__(self, "path", check_path("ViewSink", self.path))
 
     def __repr__(self) -> str:
-        named = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.init}
-        shown = (f"{name}={value!r}" for name, value in named.items() if name != "by" and value)
-        by = [] if self.by == "key" else [f"by={self.by!r}"]
-        return f"ViewSink({', '.join([*by, *shown])})"
+        return call_text(self, given_arguments(self))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the connection from the copies of workers, which only make rows."""

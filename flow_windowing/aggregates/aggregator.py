@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from flow.checks import KnownArguments, check_getter
+from flow.checks import KnownArguments, check_getter, given_arguments
 from flow.columns.arrow_types import Expression
 from flow.columns.predicate import ColumnPredicate, as_predicate
 from flow.errors import RAISED, FlowTypeError, brief, shorten
@@ -243,6 +243,15 @@ class Aggregator(KnownArguments, ABC, Generic[V, S, R]):
         return self.result(self.initialize())
 
 
+class ArrivalAggregator(Aggregator[V, S, R]):
+    """An aggregator of values with their arrival, which implements `add_at` in place of `add`."""
+
+    @override
+    def add(self, state: S, value: V) -> S:
+        """Add a value without an arrival, as if it arrived after all values in the state."""
+        return self.add_at(state, value, AT_ONCE)
+
+
 def form_of(aggregator: Aggregator[Any, Any, Any]) -> Form:
     """Return the form that an aggregator's own class declares."""
     form: Form = vars(type(aggregator)).get("form", Aggregator.form)
@@ -346,7 +355,7 @@ def described(found: object) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class FieldAggregator(Aggregator[Any, S, R]):
+class FieldAggregator(ArrivalAggregator[Any, S, R]):
     """An aggregate of one field of the values.
 
     Subclasses implement `_take`, which adds the field of a value, and `_join`, which merges; both
@@ -453,22 +462,12 @@ class FieldAggregator(Aggregator[Any, S, R]):
 
     @override
     def __repr__(self) -> str:
-        shown = []
-        skipped = False
-        for index, one in enumerate(sorted(fields(self), key=lambda one: bool(one.kw_only))):
-            value = getattr(self, one.name)
-            if value == one.default:
-                skipped = True
-            elif skipped or index >= self._positional:
-                shown.append(f"{one.name}={_typed(value)}")
-            else:
-                shown.append(_typed(value))
+        own = sorted(fields(self), key=lambda one: bool(one.kw_only))
+        shown = list[str]()
+        for at, (name, value) in enumerate(given_arguments(self).items()):
+            is_plain = at < self._positional and own[at].name == name
+            shown.append(_typed(value) if is_plain else f"{name}={_typed(value)}")
         return f"{type(self).__name__}({', '.join(shown)})"
-
-    @override
-    def add(self, state: S, value: Any) -> S:
-        """Add a value without an arrival, as if it arrived after all values in the state."""
-        return self.add_at(state, value, AT_ONCE)
 
     @override
     def add_at(self, state: S, value: Any, at: Arrival) -> S:

@@ -18,7 +18,14 @@ from typing_extensions import override
 
 from flow.keyed.logic import detach
 from flow.operators.key_join import InsertMode
-from flow_windowing.aggregates.aggregator import Aggregator, Form, ListForm, called, form_of
+from flow_windowing.aggregates.aggregator import (
+    Aggregator,
+    ArrivalAggregator,
+    Form,
+    ListForm,
+    called,
+    form_of,
+)
 from flow_windowing.rules.key_state import pack_list, unpack_list
 from flow_windowing.rules.triggers import Emission
 from flow_windowing.rules.window_logic import Arrival, EpochWindowLogic
@@ -214,7 +221,7 @@ def result_now(aggregator: Aggregator[Any, Any, Any], state: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class NamedAggregates(Aggregator[Any, list[Any], dict[str, Any]]):
+class NamedAggregates(ArrivalAggregator[Any, list[Any], dict[str, Any]]):
     """Several aggregators side by side, each under a name."""
 
     NAMES_FIELDS: ClassVar[tuple[str, ...]] = ("aggregators",)
@@ -230,10 +237,6 @@ class NamedAggregates(Aggregator[Any, list[Any], dict[str, Any]]):
     @override
     def initialize(self) -> list[Any]:
         return [called(one, "initialize") for one in self.aggregators]
-
-    @override
-    def add(self, state: list[Any], value: Any) -> list[Any]:
-        raise NotImplementedError("values come with their arrival")
 
     @override
     def add_at(self, state: list[Any], value: Any, at: Arrival) -> list[Any]:
@@ -300,7 +303,7 @@ SidedEntry: TypeAlias = tuple[OrderKey, tuple[int, Any]]
 
 
 @dataclass(frozen=True)
-class OneOfEachSide(Aggregator[tuple[int, Any], Entries, "tuple[Any, ...]"]):
+class OneOfEachSide(ArrivalAggregator[tuple[int, Any], Entries, "tuple[Any, ...]"]):
     """The first, or the last, value of each side, in a tuple.
 
     Attributes:
@@ -318,10 +321,6 @@ class OneOfEachSide(Aggregator[tuple[int, Any], Entries, "tuple[Any, ...]"]):
     @override
     def initialize(self) -> Entries:
         return (None,) * self.sides
-
-    @override
-    def add(self, state: Entries, value: tuple[int, Any]) -> Entries:
-        raise NotImplementedError("values need their arrival: call add_at")
 
     @override
     def add_at(self, state: Entries, value: tuple[int, Any], at: Arrival) -> Entries:
@@ -344,7 +343,7 @@ class OneOfEachSide(Aggregator[tuple[int, Any], Entries, "tuple[Any, ...]"]):
 
 
 @dataclass(frozen=True)
-class AllOfEachSide(Aggregator[tuple[int, Any], list[SidedEntry], "list[tuple[Any, ...]]"]):
+class AllOfEachSide(ArrivalAggregator[tuple[int, Any], list[SidedEntry], "list[tuple[Any, ...]]"]):
     """All combinations of the values of the sides, each in a tuple, with ``None`` for no value.
 
     Attributes:
@@ -360,10 +359,6 @@ class AllOfEachSide(Aggregator[tuple[int, Any], list[SidedEntry], "list[tuple[An
     @override
     def initialize(self) -> list[SidedEntry]:
         return []
-
-    @override
-    def add(self, state: list[SidedEntry], value: tuple[int, Any]) -> list[SidedEntry]:
-        raise NotImplementedError("values need their arrival: call add_at")
 
     @override
     def add_at(

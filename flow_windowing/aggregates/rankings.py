@@ -80,7 +80,7 @@ class TopK(_KValues[Counts]):
 
     @override
     def result(self, state: Counts) -> list[Any]:
-        best = heapq.nsmallest(self.k, state.values(), key=_most_frequent)
+        best = heapq.nsmallest(self.k, state.values(), key=lambda one: (-one[0], one[1]))
         return [value for _, _, value in best]
 
     @override
@@ -104,10 +104,6 @@ def _count(state: Counts, key: Any, count: int, number: int, value: Any) -> None
         state[key] = known[0] + count, number, value
     else:
         state[key] = known[0] + count, known[1], known[2]
-
-
-def _most_frequent(entry: tuple[int, int, Any]) -> tuple[int, int]:
-    return -entry[0], entry[1]
 
 
 @dataclass(frozen=True, repr=False)

@@ -157,7 +157,9 @@ class EpochDirectory:
         marker = self.read_marker()
         short = short_name(run_id)
         if marker is None or run_id not in marker.runs.values():
-            marker = self._take_over(names, marker, if_exists)
+            for name in self._replaced(names, marker, if_exists):
+                self._delete(self.path(name))
+            marker = marker if marker and if_exists == "append" else Marker()
         for name in names:
             if name.startswith(f"{_TEMPORARY}{short}-"):
                 self._delete(self.path(name))
@@ -176,14 +178,6 @@ class EpochDirectory:
         self.place.filesystem.create_dir(self.place.path, recursive=True)
         if not os.access(self.place.path, os.W_OK | os.X_OK):
             raise PermissionError("this user may not write to the directory")
-
-    def _take_over(
-        self, names: Sequence[str], marker: Marker | None, if_exists: IfExists
-    ) -> Marker:
-        """Remove output that a new run replaces, and return the marker for the run."""
-        for name in self._replaced(names, marker, if_exists):
-            self._delete(self.path(name))
-        return marker or Marker() if if_exists == "append" else Marker()
 
     def _replaced(
         self, names: Sequence[str], marker: Marker | None, if_exists: IfExists

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from flow.columns.arrow_types import entering
 from flow.columns.known_columns import KnownColumns, StreamColumns, UnknownColumns
-from flow.columns.text_keys import NoTextKey, check_key_type
+from flow.columns.text_keys import key_problem
 from flow.connectors.formats.columns import known_columns
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.failures import naming
@@ -83,17 +83,11 @@ def check_fields(plan: Plan) -> None:
                     f"step {name!r} names the field {path!r}, which the records that it reads "
                     f"do not have{nearest(path, names_in(schema))}"
                 )
-            if isinstance(step.operator, KeyOn):
-                _check_key(name, path, columns.type_of(path))
+            problem = key_problem(path, columns.type_of(path))
+            if problem is not None and isinstance(step.operator, KeyOn):
+                raise FlowBuildError(f"step {name!r}: {problem}")
         if isinstance(step.operator, (Typed, TryTyped)):
             step.operator.records.check_columns(schema, name)
-
-
-def _check_key(step_id: str, path: str, kind: Any) -> None:
-    try:
-        check_key_type(path, kind)
-    except NoTextKey as error:
-        raise FlowBuildError(f"step {step_id!r}: {error}") from None
 
 
 def _all_columns(

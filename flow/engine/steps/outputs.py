@@ -184,9 +184,5 @@ def unpacked_by_slice(packets: Iterable[Packet]) -> Iterator[SinkBatch]:
     Args:
         packets: the packets, those of a shard and slice together.
     """
-    for _, of_slice in groupby(packets, key=_shard_and_slice):
+    for _, of_slice in groupby(packets, lambda one: (one.shard, one.seq >> SLICE_BITS)):
         yield from unpacked(list(of_slice), lays_out=True)
-
-
-def _shard_and_slice(packet: Packet) -> tuple[int, int]:
-    return packet.shard, packet.seq >> SLICE_BITS

@@ -181,10 +181,6 @@ class Groups:
     arrivals_of_values: Callable[[], tuple[Ints, Ints, Ints]]
     is_in_arrival_order: bool
 
-    def singletons(self) -> Groups:
-        """Return the same values, each as a group of its own."""
-        return replace(self, starts=np.arange(len(self.rows)))
-
     @cached_property
     def counts(self) -> Ints:
         """The number of values in each group."""
@@ -361,7 +357,8 @@ class NumberAccumulators(Accumulators):
 
     @override
     def add_each(self, rows: Ints, groups: Groups) -> pa.Array:
-        each = self._per_group(groups.singletons())
+        # Each value is a group of its own.
+        each = self._per_group(replace(groups, starts=np.arange(len(groups.rows))))
         starts, ends = groups.starts, groups.starts + groups.counts - 1
         before = take_rows(self._columns, rows)
         firsts = self._combine_rows(before, take_rows(each, starts))

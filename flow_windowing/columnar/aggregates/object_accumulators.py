@@ -351,7 +351,8 @@ class ObjectAccumulators(Accumulators):
         is_empty = list(map(is_, states, repeat(_NO_VALUES)))
         if not any(is_empty):
             return iter(states)
-        initialize = _initializer(self._aggregator)
+        aggregator = self._aggregator
+        initialize = aggregator.builder if type(aggregator) is Fold else aggregator.initialize
         if all(is_empty):
             return starmap(initialize, repeat((), len(states)))
         return (
@@ -372,11 +373,6 @@ class ObjectAccumulators(Accumulators):
         elif type(state) in (PickledValue, ColumnValue):
             state = self._states[row] = state.value()
         return state
-
-
-def _initializer(aggregator: Aggregator[Any, Any, Any]) -> Callable[[], Any]:
-    """Return the function that makes the state of a window without values."""
-    return aggregator.builder if type(aggregator) is Fold else aggregator.initialize
 
 
 def _adder_without_arrival(
