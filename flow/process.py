@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
 
 from flow.errors import SinkError, StepError, causes
 
@@ -107,12 +106,8 @@ def plainly_interrupted() -> Iterator[None]:
 def _is_free(number: signal.Signals) -> bool:
     """Return True in the main thread if the program has set no handler for the signal."""
     handler = signal.getsignal(number)
-    return _in_main_thread() and (handler == _DEFAULTS[number] or _is_pyspark_handler(handler))
-
-
-def _is_pyspark_handler(handler: Any) -> bool:
-    """Return True if a module of PySpark defines the handler."""
-    return str(getattr(handler, "__module__", "")).startswith("pyspark.")
+    is_pysparks = str(getattr(handler, "__module__", "")).startswith("pyspark.")
+    return _in_main_thread() and (handler == _DEFAULTS[number] or is_pysparks)
 
 
 def _in_main_thread() -> bool:

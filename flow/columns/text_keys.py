@@ -142,14 +142,14 @@ def _texts(column: pa.Array | None) -> pa.Array | None:
     if column is None or column.null_count:
         return None
     types, kind = pa.types, column.type
-    is_coded = types.is_dictionary(kind)
-    if is_coded and column.dictionary.null_count:
+    if types.is_dictionary(kind):
+        values = kind.value_type
+        is_text = types.is_string(values) or types.is_large_string(values)
+        if is_text and not column.dictionary.null_count:
+            return column.cast(pa.dictionary(pa.int32(), pa.string()))
         return _texts(column.dictionary_decode())
-    kind = kind.value_type if is_coded else kind
     if types.is_string(kind) or types.is_large_string(kind):
-        return column.cast(pa.dictionary(pa.int32(), pa.string()) if is_coded else pa.string())
-    if is_coded:
-        return _texts(column.dictionary_decode())
+        return column.cast(pa.string())
     if isinstance(kind, pa.UuidType):
         return _uuid_texts(column.storage)
     is_plain = types.is_integer(kind) or types.is_boolean(kind) or types.is_date32(kind)

@@ -141,23 +141,11 @@ def _check_text(what: str, value: object) -> str:
     return value
 
 
-def _check_web(what: str, value: object) -> str:
-    text = _check_text(what, value)
-    web_address(text, what)
-    return text
-
-
 def _check_log_level(what: str, value: Any) -> str:
     level = value.upper() if isinstance(value, str) else None
     if level not in LOG_LEVELS:
         raise FlowBuildError(f"{what} must be one of {', '.join(LOG_LEVELS)}, got {shorten(value)}")
     return str(level)
-
-
-def _check_trigger(what: str, value: Any) -> Any:
-    if value != "available":
-        natural_us(value, what)
-    return value
 
 
 def _check_memory(what: str, value: Any) -> str:
@@ -232,13 +220,21 @@ _COUNT = FieldType(_checked_by(check_whole, 1), _read_count, "N")
 _FLAG = FieldType(_checked_by(check_flag), _read_flag, form=Form.FLAG)
 _RECOVERY = FieldType(_check_recovery, metavar="DIR")
 _ENGINE = FieldType(_checked_by(check_choice, ("auto", "batch", "streaming")), metavar="NAME")
-_TRIGGER = FieldType(_check_trigger, metavar="INTERVAL")
+_TRIGGER = FieldType(
+    _checked_by(lambda what, value: value == "available" or natural_us(value, what)),
+    metavar="INTERVAL",
+)
 _MASTER = FieldType(_check_text, metavar="URL")
 _MEMORY = FieldType(_check_memory, metavar="SIZE")
 _CONF = FieldType(_check_conf, _read_conf, "K=V", Form.MANY)
 _FILES = FieldType(_check_files, lambda _, text: text.split(os.pathsep), "FILE", Form.MANY)
 _LOG_LEVEL = FieldType(_check_log_level, metavar="LEVEL")
-_WEB = FieldType(_check_web, metavar="ADDRESS", form=Form.OPTIONAL, bare=DEFAULT_WEB)
+_WEB = FieldType(
+    _checked_by(lambda what, value: web_address(_check_text(what, value), what)),
+    metavar="ADDRESS",
+    form=Form.OPTIONAL,
+    bare=DEFAULT_WEB,
+)
 
 
 @dataclass(frozen=True)

@@ -243,8 +243,9 @@ def lookup_table(
         raise wrong_type(f"{where}: a lookup table is added to a Dataflow", flow)
     _check_lookup_source(step_id, source)
     if key is None:
-        rule = "key must be a function or a field's path such as 'id'"
-        raise FlowTypeError(f"{where}: {rule}, got None")
+        raise FlowTypeError(
+            f"{where}: key must be a function or a field's path such as 'id', got None"
+        )
     operator = LookupTable(
         _getter(step_id, "key", key),
         _getter(step_id, "value", value),

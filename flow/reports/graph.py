@@ -114,19 +114,16 @@ def _drawn_plan(flow: Dataflow) -> Plan:
 
 
 def _graph_step(step: Step, level: int) -> GraphStep:
-    name = operator_name(step.operator)
-    match step.operator:
-        case Input() | LookupTable():
-            return GraphStep(step.step_id, name, "input", level)
-        case Output():
-            return GraphStep(step.step_id, name, "output", level)
-        case Stateful() as operator:
-            lowering = operator.lower()
-            if isinstance(lowering, KeyByKey):
-                return GraphStep(step.step_id, name, "keyed", level, "key by key", lowering.reason)
-            return GraphStep(step.step_id, name, "keyed", level, "over columns")
-        case _:
-            return GraphStep(step.step_id, name, "stateless", level)
+    operator, role, path = step.operator, "stateless", ("", "")
+    if isinstance(operator, (Input, LookupTable)):
+        role = "input"
+    elif isinstance(operator, Output):
+        role = "output"
+    elif isinstance(operator, Stateful):
+        role, path, lowering = "keyed", ("over columns", ""), operator.lower()
+        if isinstance(lowering, KeyByKey):
+            path = ("key by key", lowering.reason)
+    return GraphStep(step.step_id, operator_name(operator), role, level, *path)
 
 
 def _counter(plan: Plan, step: Step, number: int) -> tuple[str, str] | None:

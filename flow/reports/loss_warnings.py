@@ -142,12 +142,9 @@ def results_advice(reads: Reads) -> str:
     if not reads.ignored and (reads.plain or not reads.results):
         return ""
     names = ", ".join(sorted({repr(stream.step_id) for stream in reads.ignored | reads.results}))
-    why = "made of values that were late there, or of windows whose length is not known"
-    if reads.ignored:
-        return (
-            f": they are results of step {names}, which upstream='hold' on the clock keeps on time"
-        )
-    return f": they are results of step {names}, {why}"
+    kept = "which upstream='hold' on the clock keeps on time"
+    made = "made of values that were late there, or of windows whose length is not known"
+    return f": they are results of step {names}, {kept if reads.ignored else made}"
 
 
 class LateTotals:

@@ -272,9 +272,8 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
                 self._count_values(window_id, 1)
         self._emit_unassigned(opened, value, timestamp_us, watermark_us)
         if self._keep_us is not None:
-            bisect.insort(
-                self._retained, RetainedValue(timestamp_us, arrival, value), key=_entry_order
-            )
+            retained = RetainedValue(timestamp_us, arrival, value)
+            bisect.insort(self._retained, retained, key=lambda one: (one[0], one.at.entered))
         self._close_passed(watermark_us)
 
     def _take_near(self, timestamp_us: int) -> None:
@@ -464,7 +463,3 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
 
 
 _timestamp_of = attrgetter("timestamp_us")
-
-
-def _entry_order(retained: RetainedValue) -> tuple[int, int]:
-    return retained.timestamp_us, retained.at.entered

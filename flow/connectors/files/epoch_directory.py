@@ -449,7 +449,7 @@ class DirectorySink(Sink[X]):
     def open(self, run_id: str, resuming: bool) -> None:
         with raise_as(SinkError, f"{self.path} cannot be opened for writing"):
             self._directory.open(run_id, self.if_exists)
-        self._set_run(run_id)
+        object.__setattr__(self, "_run", _Run(run_id))
 
     @override
     def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Part]:
@@ -475,7 +475,7 @@ class DirectorySink(Sink[X]):
 
     @override
     def close(self) -> None:
-        self._set_run(None)
+        object.__setattr__(self, "_run", _Run())
 
     @abstractmethod
     def write_parts(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Part]:
@@ -496,9 +496,6 @@ class DirectorySink(Sink[X]):
     def rewrite(self, part: Part, before: pa.Schema, after: pa.Schema) -> list[Part]:
         """Write a file again, with the columns of `common_schema`."""
         raise NotImplementedError
-
-    def _set_run(self, run_id: str | None) -> None:
-        self._run.run_id, self._run.marker, self._run.has_committed = run_id, None, False
 
     def _publish(self, run_id: str, epoch: int, parts: list[Part]) -> None:
         if self._run.run_id is not None:

@@ -217,19 +217,15 @@ def late_sample(step: Step, chunks: Sequence[Sequence[Chunk]]) -> list[LateItem]
         step: the step.
         chunks: the chunks of each of the step's streams.
     """
-    sample: list[LateItem] = []
-    for down, of_stream in zip(step.downs, chunks, strict=False):
-        if down.port == LATE_PORT:
-            for chunk in of_stream:
-                sample += _items(step.step_id, chunk)
-    return sample[-MAX_ITEMS:]
-
-
-def _items(step_id: str, chunk: Chunk) -> list[LateItem]:
-    if not isinstance(chunk, Pairs):
-        return []
-    rows = list(zip(chunk.keys, chunk.values, strict=True))[-MAX_ITEMS:]
-    return [_item(step_id, key, late) for key, late in rows if isinstance(late, Late)]
+    pairs = [
+        pair
+        for down, of_stream in zip(step.downs, chunks, strict=False)
+        for chunk in of_stream
+        if down.port == LATE_PORT and isinstance(chunk, Pairs)
+        for pair in zip(chunk.keys[-MAX_ITEMS:], chunk.values[-MAX_ITEMS:], strict=True)
+        if isinstance(pair[1], Late)
+    ]
+    return [_item(step.step_id, key, late) for key, late in pairs[-MAX_ITEMS:]]
 
 
 def _item(step_id: str, key: str, late: Late) -> LateItem:
