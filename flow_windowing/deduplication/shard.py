@@ -214,8 +214,7 @@ class IdTable:
 
     def alike(self, left: SeenIds, right: SeenIds) -> tuple[SeenIds, SeenIds]:
         """Return ids of slots with columns of ids, unless each of them all is its key."""
-        has_columns = [len(one.slots) > 0 and one.ids is not None for one in (left, right)]
-        if not any(has_columns):
+        if all(one.ids is None or not len(one.slots) for one in (left, right)):
             return left._replace(ids=None), right._replace(ids=None)
         return self._with_column(left), self._with_column(right)
 

@@ -273,11 +273,11 @@ class Readers:
     Args:
         registry: the registry.
         log: durable list of the source.
-        has_columns: True if values become columns.
+        as_records: True if values become records in columns.
     """
 
-    def __init__(self, registry: Registry, log: SourceLog, *, has_columns: bool) -> None:
-        self._registry, self._log, self._has_columns = registry, log, has_columns
+    def __init__(self, registry: Registry, log: SourceLog, *, as_records: bool) -> None:
+        self._registry, self._log, self._as_records = registry, log, as_records
         self._format = FORMATS[registry.format]
         self._known = {entry["subject"]: entry for entry in log.entries()}
 
@@ -321,7 +321,7 @@ class Readers:
         what = f"version {new.version} (schema id {schema_id}) of subject {subject!r}"
         try:
             own = self._format.deserializer(schema, schema)
-            _ = own.kind if self._has_columns else None
+            _ = own.kind if self._as_records else None
             if registry.evolve == "widen":
                 reader = self._format.widened(reader, schema)
             elif known is not None and (changes := self._format.changes(reader, schema)):

@@ -199,7 +199,7 @@ class KafkaSource(Source[Any]):
             return KafkaPlanner(reach, cluster, parallelism, scales=scales)
         from flow.connectors.kafka.registry_reading import Readers, RegistryPlanner
 
-        readers = Readers(self.value, log, has_columns=self.items == "records")
+        readers = Readers(self.value, log, as_records=self.items == "records")
         return RegistryPlanner(readers, reach, cluster, parallelism, scales=scales)
 
     @override

@@ -70,7 +70,7 @@ def reader_of(registry: SchemaRegistry, log: MemoryLog | None = None, **argument
     """Return a function of values that returns what the source of a new run reads of them."""
     value = Registry(registry.url, **arguments)
     source = KafkaSource("localhost:9092", "orders", value=value, patience="200ms")
-    reader = Readers(value, log or MemoryLog(), has_columns=True).reader("orders")
+    reader = Readers(value, log or MemoryLog(), as_records=True).reader("orders")
 
     def read(*values: bytes | None) -> list[Any]:
         parts = {"key": None, "topic": "orders", "partition": 0, "timestamp": (0, -1)}
@@ -275,7 +275,7 @@ def test_messages_have_values_as_objects(registry: SchemaRegistry, format: Any) 
     }
     schema, data = schemas[format]
     registry.register(SUBJECT, schema, format.upper())
-    reader = Readers(value, MemoryLog(), has_columns=False).reader("orders")
+    reader = Readers(value, MemoryLog(), as_records=False).reader("orders")
     read = source._conversion_of(reader).value
     assert read.read(data)["user"] == "ann"
     assert read.read_problem(data[:4]) == "it ends within the id of its schema"
