@@ -22,8 +22,11 @@ from flow.connectors.files.filesystems import File
 from flow.connectors.leveling import Leveling
 from flow.connectors.polls import PollHistory
 from flow.connectors.source import Json, Planner, Slice, Split
-from flow.errors import SourceError
+from flow.errors import SourceError, cut_text
 from flow.instants import Moment
+
+_NAME_LENGTH = 200
+"""Characters of the name of a source's files in messages, at most."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +258,7 @@ class SequencePlanner(FilePlanner):
 
     @override
     def name_of(self, partition: int) -> str:
-        return self._name
+        return cut_text(self._name, _NAME_LENGTH)
 
     @override
     def _plan(self, start: Json | None) -> Slice | None:

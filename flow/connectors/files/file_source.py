@@ -27,15 +27,11 @@ from flow.connectors.files.filesystems import (
 )
 from flow.connectors.source import Batch, Dataset, Json, Planner, Source, SourceLog, Split
 from flow.durations import Duration, natural_us
-from flow.errors import cut_text
 
 X = TypeVar("X")
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 """A file, a directory, a glob or a URI, or a list of these."""
-
-NAME_LENGTH = 200
-"""Characters of the name of a source's files, at most."""
 
 
 class FileSource(Source[X]):
@@ -114,7 +110,7 @@ class FileSource(Source[X]):
         return PLANNERS[self.order](
             files,
             self.cuts(),
-            name=name_of_files(self.paths),
+            name=", ".join(map(without_credentials, self.paths)),
             per_epoch=self.units_per_epoch,
             parallelism=parallelism,
             follow=self.follow,
@@ -150,12 +146,3 @@ def identity_of_files(paths: Sequence[str]) -> Json:
     {'paths': ['/b', 's3://bucket/*.csv']}
     """
     return {"paths": sorted({without_passwords(absolute(path)) for path in paths})}
-
-
-def name_of_files(paths: Sequence[str]) -> str:
-    """Return a name for the files of a source, without credentials.
-
-    >>> name_of_files(["s3://me:secret@bucket/*.csv", "old/"])
-    's3://bucket/*.csv, old/'
-    """
-    return cut_text(", ".join(map(without_credentials, paths)), NAME_LENGTH)

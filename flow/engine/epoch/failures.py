@@ -25,6 +25,7 @@ from flow.errors import (
     brief,
     causes,
     error_message,
+    shorten,
 )
 
 ExceptionT = TypeVar("ExceptionT", bound=BaseException)
@@ -103,7 +104,10 @@ def _package(frame: FrameType) -> str:
 
 @contextmanager
 def user_code(
-    step_id: str, what: str, passes: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
+    step_id: str,
+    what: str,
+    passes: tuple[type[BaseException], ...] = (KeyboardInterrupt,),
+    about: object = None,
 ) -> Iterator[None]:
     """Raise an exception of the block as a `StepError`.
 
@@ -114,6 +118,7 @@ def user_code(
         what: the action that may raise it, for the error.
         passes: exceptions that stay as they are, by default the user's interrupt of the run, whose
             process this is.
+        about: the object of the action, for the error.
     """
     try:
         yield
@@ -122,6 +127,7 @@ def user_code(
     except RAISED as error:
         if isinstance(error, (FlowError, *passes)):
             raise
+        what = what if about is None else f"{what} {shorten(about)}"
         raise StepError(step_id, f"{what} raised {brief(error)}") from error
 
 

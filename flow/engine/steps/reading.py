@@ -23,7 +23,6 @@ from flow.errors import (
     EngineError,
     FlowBuildError,
     FlowError,
-    shorten,
 )
 from flow.instants import Moment
 from flow.operators.edges import Input
@@ -242,8 +241,8 @@ def _guarded(
     source: Source[object], reading: Reading, fields: frozenset[str] | None
 ) -> Iterator[Batch]:
     """Yield the batches of a split; any other exception of a source becomes a `StepError`."""
-    split, what = reading.split, f"reading {shorten(reading.split.what)}"
-    with user_code(reading.step_id, what, (GeneratorExit,)):  # The reader closes this generator.
+    split, passes = reading.split, (GeneratorExit,)  # The reader closes this generator.
+    with user_code(reading.step_id, "reading", passes, split.what):
         yield from source.read(split) if fields is None else source.read_fields(split, fields)
 
 
