@@ -102,19 +102,11 @@ def summary_html(summary: Summary) -> str:
     >>> "&lt;in&gt;" in summary_html(made)
     True
     """
-    return "\n".join(_lines(summary))
-
-
-def _lines(summary: Summary) -> Iterator[str]:
-    head, *rows = table_rows(summary.steps_shown(), summary)
-    yield f'<table style="{_TABLE}">'
-    yield f"<thead>{_row(head, 'th')}</thead>"
-    yield "<tbody>"
-    for row in rows:
-        yield _row(row, "td")
-    yield "</tbody></table>"
-    for line in lines_below(summary.steps_shown(), summary.inputs, summary):
-        yield f"<div>{escape(line)}</div>"
+    steps = summary.steps_shown()
+    head, *rows = table_rows(steps, summary)
+    top = (f'<table style="{_TABLE}">', f"<thead>{_row(head, 'th')}</thead>", "<tbody>")
+    below = (f"<div>{escape(line)}</div>" for line in lines_below(steps, summary.inputs, summary))
+    return "\n".join([*top, *(_row(row, "td") for row in rows), "</tbody></table>", *below])
 
 
 def _row(cells: tuple[str, ...], tag: str) -> str:

@@ -314,9 +314,8 @@ def _place(order: _Order, token: str) -> Sequence[Any]:
     except (binascii.Error, ValueError, TypeError, RecursionError) as error:
         raise QueryError(problem) from error
     kinds = [str if column == "key" else int for column in order.value]
-    if name != order.name or list(map(type, place)) != kinds:
-        raise QueryError(problem)
-    if any(isinstance(one, int) and abs(one) >> 63 for one in place):
+    is_other = name != order.name or list(map(type, place)) != kinds
+    if is_other or any(isinstance(one, int) and abs(one) >> 63 for one in place):
         raise QueryError(problem)
     try:
         return [one if isinstance(one, int) else _checked_key("after", one) for one in place]

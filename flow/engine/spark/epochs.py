@@ -94,8 +94,6 @@ class EpochTimer:
     def start_job(self) -> None:
         """Begin the job of an epoch."""
         self._job_started = self._clock()
-        if self._planned is not None:
-            self._phases["starting"] = self._job_started - self._planned
 
     def end_job(self, work_ns: Mapping[Work, int]) -> None:
         """End the job of an epoch.
@@ -132,10 +130,9 @@ class EpochTimer:
 
     def end_commit(self) -> dict[str, float]:
         """End the epoch, and return the duration of each phase in seconds, in order."""
-        self._committed = self._clock()
-        self._phases["commit"] = self._committed - self._job_ended
-        ended, self._phases, self._planned = self._phases, {}, None
-        return {name: ended[name] for name in PHASES if name in ended}
+        committed = self._clock()
+        phases = {"commit": committed - self._job_ended}
+        return self.complete(phases, self._job_started, committed)
 
 
 def split_job(seconds: float, work_ns: Mapping[Work, int], slots: int) -> dict[str, float]:
@@ -214,7 +211,7 @@ class EpochOutputs:
         Raises:
             FlowError: when two outputs write to the same target, or a sink cannot be opened.
         """
-        for edge, of_frames in self._frames().items():
+        for edge, of_frames in frame_sinks(self.plan).items():
             owner = f"step {edge.step_id!r}: its DataFrameSink"
             schema = frame_schema(self.plan.steps, edge.stream, of_frames.schema, owner)
             self._schemas[edge] = schema
@@ -243,7 +240,7 @@ class EpochOutputs:
             FlowError: when a step, a source or a sink fails; no output is committed then.
         """
         self.timer.start_job()
-        frames = self._frames()
+        frames = frame_sinks(self.plan)
         if frames:
             frame = frame.persist()
         try:
@@ -262,10 +259,6 @@ class EpochOutputs:
             self.in_program({edge.dest: messages[edge.dest] for edge in program_edges(self.plan)})
         stats.phases = self.timer.end_commit()
         self.on_epoch(epoch, stats)
-
-    def _frames(self) -> dict[Edge, DataFrameSink]:
-        """Return the sinks that take Spark data frames, by edge."""
-        return frame_sinks(self.plan)
 
     def _own_edges(self) -> list[Edge]:
         """Return the edges whose sinks commit in this process."""

@@ -125,6 +125,15 @@ class AdmittedRows(NamedTuple):
         """The watermark of each key after its last row."""
         return self.watermark_us[np.cumsum(self.arriving.counts) - 1]
 
+    def without(self, is_dropped: Mask, note: str) -> AdmittedRows:
+        """Return the rows outside a mask of dropped rows; `note` is the reason for the last one."""
+        dropped, kept = int(is_dropped.sum()), ~is_dropped
+        if not dropped:
+            return self
+        times_us, watermark_us, refusals = _chosen(self[1:4], kept)
+        rows = self.arriving.where(kept)
+        return AdmittedRows(rows, times_us, watermark_us, refusals, dropped, note)
+
 
 class EnteringRows(NamedTuple):
     """Rows that enter windows, grouped by key, each key's rows in order of entering.

@@ -277,11 +277,11 @@ class EventShardClock(ColumnClock):
         return self._advance(clocks, admitted, moment)
 
     def _with_times(self, rows: ArrivingRows) -> AdmittedRows:
-        """Return the rows that have a timestamp, before the clock gives them watermarks."""
-        no_watermarks = np.empty(0, np.int64)
+        """Return the rows that have a timestamp, with it in the place of watermarks."""
         read = read_times(rows.plain, self._clock.ts_getter, self._clock.form)
         if read is not None and read[1].all():
-            return AdmittedRows(rows, read[0][rows.order], no_watermarks)
+            times = read[0][rows.order]
+            return AdmittedRows(rows, times, times)
         count = len(rows.order)
         times, is_known = np.zeros(count, np.int64), np.zeros(count, np.bool_)
         if read is not None:
@@ -294,11 +294,7 @@ class EventShardClock(ColumnClock):
                 is_dropped[row], note = True, str(error)
             except RejectedValue as error:
                 raise rows.failure(row, error) from error
-        kept = ~is_dropped
-        dropped = int(is_dropped.sum())
-        if dropped:
-            rows, times = rows.where(kept), times[kept]
-        return AdmittedRows(rows, times, no_watermarks, dropped=dropped, note=note)
+        return AdmittedRows(rows, times, times).without(is_dropped, note)
 
     def _advance(self, clocks: KeyColumns, admitted: AdmittedRows, moment: Moment) -> AdmittedRows:
         """Return rows with watermarks, and advance the clocks of their keys."""
@@ -464,12 +460,8 @@ class LogicShardClock(ShardClock[KeyLogics]):
             refusals[row] = REASONS.index(reading.refused)
         for slot in rows.slots.tolist():
             clocks.logics[slot].settle(moment)
-        dropped, kept = int(is_dropped.sum()), ~is_dropped
-        if dropped:
-            rows, refusals = rows.where(kept), refusals[kept]
-            times_us, watermark_us = times_us[kept], watermark_us[kept]
         refused = refusals if refusals.any() else None
-        return AdmittedRows(rows, times_us, watermark_us, refused, dropped, note)
+        return AdmittedRows(rows, times_us, watermark_us, refused).without(is_dropped, note)
 
     @override
     def watermarks_us(self, clocks: KeyLogics, moment: Moment) -> Ints:
