@@ -182,7 +182,7 @@ def to_record(item: Any) -> dict[str, Any]:
     >>> to_record(("LHR", 3))
     {'key': 'LHR', 'value': 3}
     """
-    has_key = _is_pair(item) and isinstance(item[0], str)
+    has_key = has_text_key(item)
     columns, rest = ({"key": item[0]}, item[1]) if has_key else ({}, item)
     if not (_is_pair(rest) and _is_dataclass(rest[0])):
         return {**columns, **_fields_of(rest)}
@@ -214,6 +214,11 @@ def _fields_of(value: Any) -> dict[str, Any]:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return dict(value._asdict())
     return {"value": value}
+
+
+def has_text_key(item: Any) -> bool:
+    """Return True for what `to_record` treats as a key and a value."""
+    return _is_pair(item) and isinstance(item[0], str)
 
 
 def _is_pair(item: Any) -> bool:

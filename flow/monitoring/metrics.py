@@ -1,7 +1,7 @@
 """The table of metrics: name, type, unit, labels, meaning, and the values in the status of a run.
 
-The exposition at ``/metrics`` and the table in ``docs/how_to/monitoring.md`` are made from
-`METRICS`.
+The exposition at ``/metrics`` is made from `METRICS`, and a test holds the table in
+``docs/how_to/monitoring.md`` to them.
 """
 
 from __future__ import annotations
@@ -42,13 +42,6 @@ class Metric:
     def is_counter(self) -> bool:
         """True for a counter, False for a gauge."""
         return self.name.endswith("_total")
-
-    def row(self) -> str:
-        """Return the row of the metric in the table of the documentation."""
-        kind = "counter" if self.is_counter else "gauge"
-        labels = ", ".join(f"`{label}`" for label in self.labels)
-        cells = (f"`{self.name}`", kind, self.unit, labels, self.meaning)
-        return f"| {' | '.join(cells)} |".replace("|  |", "| |")
 
 
 def _of_run(
@@ -188,10 +181,3 @@ METRICS = (
     ),
 )
 """The metrics in the order of the table."""
-
-HEADING = "| metric | type | unit | labels | meaning |\n|---|---|---|---|---|"
-
-
-def table() -> str:
-    """Return the table of the documentation, as Markdown."""
-    return "\n".join([HEADING, *(metric.row() for metric in METRICS)])

@@ -20,7 +20,6 @@ from flow.operators.stateless import map as map_items
 
 X = TypeVar("X")
 V = TypeVar("V")
-W = TypeVar("W")
 S = TypeVar("S")
 
 

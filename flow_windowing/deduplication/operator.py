@@ -13,7 +13,7 @@ from typing_extensions import override
 from flow.checks import check_getter
 from flow.dataflow import KeyedStream, add_step
 from flow.durations import Duration
-from flow.errors import shorten
+from flow.errors import FlowTypeError, shorten
 from flow.instants import MAX_US, MIN_US, Moment, from_us
 from flow.keyed.step import Capabilities, OverColumns, Stateful
 from flow.operators.stateful_steps import check_ttl
@@ -22,7 +22,6 @@ from flow_windowing.columnar.admission.shard_clocks import shard_clock_of
 from flow_windowing.deduplication.ids import IdOf
 from flow_windowing.deduplication.segments import IdState
 from flow_windowing.deduplication.shard import ShardIds
-from flow_windowing.operators import errors_of_step
 from flow_windowing.rules.metadata import DEDUP_PORTS, DOWN, DUPLICATES, LATE, LateValue
 from flow_windowing.rules.triggers import settings_of
 
@@ -145,6 +144,8 @@ def dedup(
     if id is not None:
         check_getter(f"step {shorten(step_id)}: id", id, "order.id")
     id_of, ttl_us = IdOf(id), check_ttl(step_id, ttl)
-    with errors_of_step(step_id):
+    try:
         builder = DedupBuilder(clock, id_of, ttl_us)
+    except FlowTypeError as error:
+        raise FlowTypeError(f"step {shorten(step_id)}: {error}") from None
     return DedupOut(*add_step(step_id, Stateful(builder, "dedup", emits=DEDUP_PORTS), up))

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from flow import Summary
 from flow.errors import StepError
-from flow.monitoring.metrics import METRICS, table
+from flow.monitoring.metrics import METRICS, Metric
 from flow.monitoring.run_status import MAX_PARTITIONS, RunStatus, health_of
 from flow.web.requests import exposition
 from tests.support.monitored import Clock, epoch_report, recorded
@@ -33,8 +33,17 @@ def samples(status: RunStatus) -> dict[tuple[str, tuple[str, ...]], float]:
     return found
 
 
+def row_of(metric: Metric) -> str:
+    """Return the row of a metric in the table of the page."""
+    kind = "counter" if metric.is_counter else "gauge"
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    cells = (f"`{metric.name}`", kind, metric.unit, labels, metric.meaning)
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
 def test_the_table_of_the_documentation_is_that_of_the_code() -> None:
-    assert table() in PAGE
+    heading = "| metric | type | unit | labels | meaning |\n|---|---|---|---|---|"
+    assert "\n".join([heading, *map(row_of, METRICS)]) in PAGE
 
 
 def test_names_and_units_follow_the_conventions() -> None:

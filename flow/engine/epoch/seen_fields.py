@@ -13,6 +13,7 @@ from typing import Any
 
 from flow.columns.chunks import Chunk, Items, Pairs
 from flow.columns.record_batches import view_of
+from flow.connectors.sink import has_text_key
 from flow.engine.epoch.statistics import SeenFields, merge_seen
 from flow.errors import printable
 from flow.fields import FieldPath, field_path, is_known_to_lack, names_in, nearest
@@ -44,8 +45,7 @@ def _names_without(path: FieldPath, chunk: Chunk) -> tuple[str, ...] | None:
 
 def _record_of(item: Any) -> Any:
     """Return the value of a pair, or the item."""
-    is_pair = type(item) is tuple and len(item) == 2 and isinstance(item[0], str)
-    return item[1] if is_pair else item
+    return item[1] if has_text_key(item) else item
 
 
 def missing_fields(seen: SeenFields) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ from flow.columns.chunks import (
 from flow.columns.predicate import ColumnPredicate
 from flow.columns.record_batches import join_batches, value_columns
 from flow.connectors.formats.columns import inferred_columns
-from flow.connectors.sink import to_record
+from flow.connectors.sink import has_text_key, to_record
 from flow.engine.epoch.context import TaskContext
 from flow.errors import RAISED, SinkError, StepError, brief, cut_text, first_line, shorten
 from flow.operators.stateless import MapBatches
@@ -52,7 +52,7 @@ def run_batches(kind: MapBatches, step_id: str, chunk: Chunk, _: TaskContext) ->
 
 def keys_apart(chunk: Chunk, step_id: str) -> Chunk:
     """Return a chunk with keys and values apart, if all of its items are pairs with a key."""
-    if isinstance(chunk, Items) and all(map(_is_pair, chunk.items)):
+    if isinstance(chunk, Items) and all(map(has_text_key, chunk.items)):
         return as_pairs(chunk, step_id)
     return chunk
 
@@ -85,12 +85,6 @@ def item_columns(
 
 def _misfit(error: SinkError, step_id: str) -> StepError:
     return StepError(step_id, str(error).removeprefix(f"step {step_id!r}: "))
-
-
-def _is_pair(item: Any) -> bool:
-    """Return True for what `to_record` treats as a key and a value."""
-    is_plain = isinstance(item, tuple) and not hasattr(item, "_asdict")
-    return is_plain and len(item) == 2 and isinstance(item[0], str)
 
 
 def _call(step_id: str, function: Callable[[Any], Any], batch: pa.RecordBatch) -> pa.Table:
