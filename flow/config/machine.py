@@ -59,7 +59,7 @@ def _cpus(root: Path) -> int:
 
 
 def _memory(root: Path) -> int | None:
-    match = _MEMORY.search(_text(root / "proc/meminfo"))
+    match = _MEMORY.search(text_of(root / "proc/meminfo"))
     if match is not None:
         return int(match[1]) * 1024
     try:
@@ -96,7 +96,7 @@ def _lowest(
     for group in _groups(root):
         for names in files:
             paths = (top / Path(name).parent / group / Path(name).name for name in names)
-            limit = read(" ".join(_text(path).strip() for path in paths))
+            limit = read(" ".join(text_of(path).strip() for path in paths))
             if limit is not None:
                 limits.append(limit)
     return min(limits, default=None)
@@ -109,13 +109,14 @@ def _groups(root: Path) -> list[str]:
     ``/proc/self/cgroup``.
     """
     groups = {""}
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         parts = [part for part in line.rpartition(":")[2].split("/") if part not in ("", "..")]
         groups |= {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
     return sorted(groups)
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """Return the text of a file; empty for a file that cannot be read."""
     try:
         return path.read_text("utf-8", "replace")
     except OSError:

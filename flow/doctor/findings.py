@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from flow.config.machine import size_text
+from flow.config.machine import size_text, text_of
 from flow.connectors.kafka.client import LastProblem, Properties, errors, make_admin
 from flow.engine.spark.session.session_settings import is_local_master
 from flow.engine.spark.session.spark_capabilities import check_streaming, spark_capabilities
@@ -406,7 +406,7 @@ def file_system_of(directory: Path, mounts: Path = Path("/proc/self/mounts")) ->
     usage = shutil.disk_usage(directory)
     path, best = directory.resolve(), Path()
     kind, options = "", ""
-    for line in _lines(mounts):
+    for line in text_of(mounts).splitlines():
         fields = line.split(" ")
         if len(fields) < 4:
             continue
@@ -415,13 +415,6 @@ def file_system_of(directory: Path, mounts: Path = Path("/proc/self/mounts")) ->
         if path.is_relative_to(place) and len(place.parts) >= len(best.parts):
             best, kind, options = place, fields[2], fields[3]
     return FileSystem(kind, tuple(options.split(",")), usage.free, usage.total)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return []
 
 
 def _tried(directory: Path) -> FileSystem:

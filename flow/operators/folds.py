@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -96,7 +97,7 @@ def count_final(step_id: str, up: Stream[X], key: Callable[[X], str]) -> KeyedSt
     """
     check_callable(step_id, "key", key)
     paired = map_items(f"{step_id}.key", up, _PairWithOne(key))
-    return reduce_final(step_id, paired, _add)
+    return reduce_final(step_id, paired, operator.add)
 
 
 def max_final(
@@ -167,10 +168,6 @@ class _PairWithOne:
         return (self.key(item), 1)
 
 
-def _add(left: int, right: int) -> int:
-    return left + right
-
-
 class _CollectLogic(StatefulLogic[Any, list[Any], tuple[list[Any], int]]):
     """The batch of a key, emitted when it is full, at the timeout, or at the end of input."""
 
@@ -189,8 +186,7 @@ class _CollectLogic(StatefulLogic[Any, list[Any], tuple[list[Any], int]]):
     def on_notify(self, moment: Moment) -> tuple[Iterable[list[Any]], Keep]:  # noqa: ARG002
         return self._emit()
 
-    def on_end(self, moment: Moment) -> tuple[Iterable[list[Any]], Keep]:  # noqa: ARG002
-        return self._emit()
+    on_end = on_notify
 
     def _emit(self) -> tuple[Iterable[list[Any]], Keep]:
         return (self._values,), DISCARD
