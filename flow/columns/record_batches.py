@@ -42,6 +42,16 @@ class RowView(ABC):
         """
 
 
+def is_pair(item: Any) -> bool:
+    """Return True for a tuple of two elements that has no names for them."""
+    return isinstance(item, tuple) and len(item) == 2 and not hasattr(item, "_asdict")
+
+
+def has_text_key(item: Any) -> bool:
+    """Return True for what records are made of as a key and a value."""
+    return is_pair(item) and isinstance(item[0], str)
+
+
 def is_window(value: Any) -> bool:
     """Return True for the metadata of a window."""
     return all(hasattr(value, name) for name in ("window_id", "open_time", "close_time"))

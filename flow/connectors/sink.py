@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from flow.columns.arrow_types import RecordBatch
-from flow.columns.record_batches import is_retraction, is_window
+from flow.columns.record_batches import has_text_key, is_pair, is_retraction, is_window
 from flow.connectors.source import Dataset, TaskServers
 from flow.errors import shorten
 
@@ -184,7 +184,7 @@ def to_record(item: Any) -> dict[str, Any]:
     """
     has_key = has_text_key(item)
     columns, rest = ({"key": item[0]}, item[1]) if has_key else ({}, item)
-    if not (_is_pair(rest) and _is_dataclass(rest[0])):
+    if not (is_pair(rest) and _is_dataclass(rest[0])):
         return {**columns, **_fields_of(rest)}
     first, value = rest
     columns |= _fields_of(first)
@@ -214,15 +214,6 @@ def _fields_of(value: Any) -> dict[str, Any]:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return dict(value._asdict())
     return {"value": value}
-
-
-def has_text_key(item: Any) -> bool:
-    """Return True for what `to_record` treats as a key and a value."""
-    return _is_pair(item) and isinstance(item[0], str)
-
-
-def _is_pair(item: Any) -> bool:
-    return isinstance(item, tuple) and len(item) == 2 and not hasattr(item, "_asdict")
 
 
 def _is_dataclass(item: Any) -> bool:

@@ -33,7 +33,7 @@ from uuid import UUID
 
 import numpy as np
 
-from flow.columns.record_batches import is_retraction, is_window, rows_as_dicts
+from flow.columns.record_batches import is_pair, is_retraction, is_window, rows_as_dicts
 from flow.columns.text_keys import key_reader
 from flow.connectors.formats.json_encoding import instant_text
 from flow.connectors.sink import SinkBatch
@@ -301,8 +301,4 @@ class RowMaker:
 
 def _split(value: Any) -> tuple[Any, Any]:
     """Return the window and the inner value of a windowing step's result; else no window."""
-    if isinstance(value, tuple) and len(value) == 2 and not hasattr(value, "_asdict"):
-        window = value[0]
-        if is_window(window):
-            return window, value[1]
-    return None, value
+    return value if is_pair(value) and is_window(value[0]) else (None, value)

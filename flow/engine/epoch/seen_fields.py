@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flow.columns.chunks import Chunk, Items, Pairs
-from flow.columns.record_batches import view_of
-from flow.connectors.sink import has_text_key
+from flow.columns.record_batches import has_text_key, view_of
 from flow.engine.epoch.statistics import SeenFields, merge_seen
 from flow.errors import printable
 from flow.fields import FieldPath, field_path, is_known_to_lack, names_in, nearest

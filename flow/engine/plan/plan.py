@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from urllib.parse import quote
 
-from flow.dataflow import Step, StreamId
+from flow.dataflow import Operator, Step, StreamId
 from flow.engine.tables.table_files import TableStore
 from flow.errors import EngineError
 from flow.instants import NEVER
 from flow.keyed.step import Capabilities, Lowering, Stateful
 from flow.operators.edges import Input
 from flow.operators.keyed_tables import LookupTable, Table
+
+OperatorT = TypeVar("OperatorT", bound=Operator)
 
 
 class EdgeKind(Enum):
@@ -202,10 +204,7 @@ class Plan:
         Raises:
             EngineError: when the step is not a table.
         """
-        operator = self.steps[step_id].operator
-        if not isinstance(operator, Table):
-            raise EngineError(f"step {step_id!r} is not a table")
-        return operator
+        return self.operator(step_id, Table, "a table")
 
     def keyed(self, step_id: str) -> Stateful:
         """Return the operator of a keyed step.
@@ -213,9 +212,17 @@ class Plan:
         Raises:
             EngineError: when the step is not a keyed one.
         """
+        return self.operator(step_id, Stateful, "a keyed step")
+
+    def operator(self, step_id: str, kind: type[OperatorT], what: str) -> OperatorT:
+        """Return the operator of a step, of the kind that `what` names in the error.
+
+        Raises:
+            EngineError: when the step has another operator.
+        """
         operator = self.steps[step_id].operator
-        if not isinstance(operator, Stateful):
-            raise EngineError(f"step {step_id!r} is not a keyed step")
+        if not isinstance(operator, kind):
+            raise EngineError(f"step {step_id!r} is not {what}")
         return operator
 
     def has_bound(self, step_id: str, many: Collection[str] | None = None) -> bool:

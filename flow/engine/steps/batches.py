@@ -20,9 +20,9 @@ from flow.columns.chunks import (
     key_array,
 )
 from flow.columns.predicate import ColumnPredicate
-from flow.columns.record_batches import join_batches, value_columns
+from flow.columns.record_batches import has_text_key, join_batches, value_columns
 from flow.connectors.formats.columns import inferred_columns
-from flow.connectors.sink import has_text_key, to_record
+from flow.connectors.sink import to_record
 from flow.engine.epoch.context import TaskContext
 from flow.errors import RAISED, SinkError, StepError, brief, cut_text, first_line, shorten
 from flow.operators.stateless import MapBatches

@@ -18,17 +18,14 @@ from flow.engine.epoch.failures import decode_failure, encode_failure, user_code
 from flow.engine.epoch.statistics import Stats, TaskWork, WorkPhase, worker_name
 from flow.engine.packets.packets import ERROR, PRINTED, SLICE_BITS, STATS, Packet, sorted_chunks
 from flow.engine.plan.plan import Edge, Plan
-from flow.errors import EngineError, FlowError, SinkError
+from flow.errors import FlowError, SinkError
 from flow.operators.edges import Output
 from flow.process import print_text
 
 
 def sink_of(plan: Plan, edge: Edge) -> Sink[Any]:
     """Return the sink of an output's edge."""
-    operator = plan.steps[edge.step_id].operator
-    if not isinstance(operator, Output):
-        raise EngineError(f"step {edge.step_id!r} is not an output")
-    return operator.sink
+    return plan.operator(edge.step_id, Output, "an output").sink
 
 
 def writing_stage(plan: Plan) -> int:

@@ -19,11 +19,7 @@ from flow.engine.packets.packets import ERROR, Packet
 from flow.engine.plan.plan import Plan
 from flow.engine.progress.meter import Partition
 from flow.engine.steps.pipeline import Pipeline
-from flow.errors import (
-    EngineError,
-    FlowBuildError,
-    FlowError,
-)
+from flow.errors import EngineError, FlowBuildError, FlowError
 from flow.instants import Moment
 from flow.operators.edges import Input
 
