@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from flow.columns.arrow_types import RecordBatch
-from flow.columns.record_batches import has_text_key, is_pair, is_retraction, is_window
+from flow.columns.record_batches import is_pair, is_retraction, is_window
 from flow.connectors.source import Dataset, TaskServers
 from flow.errors import shorten
 
@@ -182,7 +182,7 @@ def to_record(item: Any) -> dict[str, Any]:
     >>> to_record(("LHR", 3))
     {'key': 'LHR', 'value': 3}
     """
-    has_key = has_text_key(item)
+    has_key = is_pair(item) and isinstance(item[0], str)
     columns, rest = ({"key": item[0]}, item[1]) if has_key else ({}, item)
     if not (is_pair(rest) and _is_dataclass(rest[0])):
         return {**columns, **_fields_of(rest)}
