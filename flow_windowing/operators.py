@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Generic, NamedTuple, TypeVar, get_args
+from functools import wraps
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, get_args
 
 from flow.checks import check_choice, check_flag, wrong_type
 from flow.dataflow import KeyedStream, Stream, add_step, check_callable
@@ -47,6 +48,8 @@ S = TypeVar("S")
 
 
 X = TypeVar("X")
+Added = TypeVar("Added")
+P = ParamSpec("P")
 
 
 class WindowOut(NamedTuple, Generic[V, W]):
@@ -443,6 +446,23 @@ def min_window(
     )
 
 
+def _refusing_of(operator: Callable[P, Added]) -> Callable[P, Added]:
+    """Return an operator that refuses the argument `of`, which other operators call `by`."""
+
+    @wraps(operator)
+    def checked(*arguments: P.args, **options: P.kwargs) -> Added:
+        if "of" in options:
+            step_id = arguments[0] if arguments else options.get("step_id")
+            raise FlowTypeError(
+                f"step {shorten(step_id)}: {operator.__name__} has no argument 'of': use by=, a "
+                "function of a value or the path of a field"
+            )
+        return operator(*arguments, **options)
+
+    return checked
+
+
+@_refusing_of
 def sum_window(
     step_id: str,
     up: KeyedStream[V],
@@ -477,6 +497,7 @@ def sum_window(
     return fold_with(step_id, up, clock, windower, total, None, emit, timestamp)
 
 
+@_refusing_of
 def mean_window(
     step_id: str,
     up: KeyedStream[V],

@@ -183,6 +183,8 @@ OPERATORS: list[tuple[str, str, Any, type[Exception], str]] = [
     ("min", "by", "a", FlowTypeError, "by must be a function, got str 'a'"),
     ("sum", "by", 5, FlowTypeError, "by: Sum: field must be a function or a field's path"),
     ("mean", "by", "a..b", FlowBuildError, "by: Mean: field must be a field's path such as"),
+    ("sum", "of", "a", FlowTypeError, "sum_window has no argument 'of': use by=, a function"),
+    ("mean", "of", "a", FlowTypeError, "mean_window has no argument 'of': use by=, a function"),
     ("aggregate", "n", 5, FlowTypeError, "n must be an Aggregator such as Sum('amount')"),
     ("aggregate", "n", win.Count, FlowTypeError, "write Count()"),
     ("join", "insert_mode", "all", FlowBuildError, "insert_mode must be 'first', 'last'"),
