@@ -40,6 +40,7 @@ from flow_windowing.columnar.aggregates.accumulator_column import (
 )
 from flow_windowing.columnar.state.segments import SegmentContent, without_blocks
 from flow_windowing.columnar.state.snapshots import snapshots_of_content
+from flow_windowing.columnar.step.preaggregation import WindowPreaggregation
 from flow_windowing.columnar.step.window_shard import ShardWindows
 from flow_windowing.columnar.windows.count_windows import CountWindows
 from flow_windowing.columnar.windows.indexed_windows import AlignedWindows, CalendarWindows
@@ -112,7 +113,12 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
             return plan
         # A late value is the record itself.
         fields = fields_of(plan)
-        return OverColumns(partial(ShardWindows, plan), fields, frozenset({LATE}))
+        return OverColumns(
+            partial(ShardWindows, plan),
+            fields,
+            frozenset({LATE}),
+            preaggregation=WindowPreaggregation.of(plan),
+        )
 
     @override
     def columns(self, port: int, ups: Sequence[StreamColumns]) -> StreamColumns:

@@ -100,11 +100,14 @@ class Split:
         partition: number of the source partition; items of several partitions interleave one by
             one.
         order: position among the splits of the same partition in the epoch.
+        peak_us: at least each timestamp of the records, by the column that `Source.timed_by` names,
+            in µs since the Unix epoch; ``None`` if it is not known.
     """
 
     what: Json
     partition: int = 0
     order: int = 0
+    peak_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -408,6 +411,10 @@ class Source(ABC, Generic[X]):
 
         The source may leave out such records, as far as that is less work than reading them.
         """
+        return self
+
+    def timed_by(self, column: str) -> Source[X]:  # noqa: ARG002
+        """Return the source for a flow that needs `Split.peak_us`, where the source knows it."""
         return self
 
     def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:  # noqa: ARG002

@@ -29,6 +29,10 @@ from flow.instants import NEVER, Moment
 from flow.keyed.logic import Counted
 from flow.keyed.state import StateCounts
 
+PARTIAL_TIME, PARTIAL_COUNT = "time", "count"
+"""Columns of partial rows: the greatest timestamp of their records, int64 µs, and the number of
+these records."""
+
 
 class ShardRows(NamedTuple):
     """Values of one epoch and shard, grouped by key, in order of position within a key.
@@ -38,7 +42,8 @@ class ShardRows(NamedTuple):
     Attributes:
         keys: the distinct keys, Arrow text, shape (keys,).
         counts: the number of rows of each key, shape (keys,).
-        order: the index into `values` of each row, shape (rows,).
+        order: the index into `values` of each row, shape (rows,); the partial rows are numbered
+            after the values.
         pos: the position of each row in the epoch, shape (rows,).
         values: the values in order of arrival: rows of an Arrow schema, or Python objects; of a
             step of several streams ``(side, value)``, or `SidedRecords` if the lowering takes them.
@@ -50,6 +55,7 @@ class ShardRows(NamedTuple):
             (rows,).
         sources: the number of that partition in the epoch, shape (rows,); -1 for a row without a
             source partition.
+        partials: partial rows, see `flow.keyed.step.Preaggregation`, in batches.
     """
 
     keys: pa.Array
@@ -61,6 +67,7 @@ class ShardRows(NamedTuple):
     others_us: Ints | None = None
     own_us: Ints | None = None
     sources: Ints | None = None
+    partials: tuple[pa.RecordBatch, ...] = ()
 
     def key_of(self, row: int) -> str:
         """Return the key of a row, which is given by its number."""

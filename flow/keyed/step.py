@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
 
 from typing_extensions import override
 
+from flow.columns.chunks import KeyedRecords
 from flow.columns.known_columns import StreamColumns, UnknownColumns
 from flow.dataflow import Operator
 from flow.instants import Moment
@@ -30,6 +31,47 @@ class KeyByKey:
     reason: str
 
 
+class TimeColumn(NamedTuple):
+    """The column by which records of a key are late, if they lie further back than the wait.
+
+    Attributes:
+        name: the column.
+        wait_us: the wait, in µs.
+    """
+
+    name: str
+    wait_us: int
+
+
+class Preaggregation(Protocol):
+    """The aggregation of records before the shuffle, of a step for which the result is the same."""
+
+    @property
+    def time_column(self) -> TimeColumn | None:
+        """The column with the timestamps, if `split` needs the front; else ``None``."""
+
+    def split(
+        self, records: KeyedRecords, front_us: int
+    ) -> tuple[KeyedRecords, KeyedRecords] | None:
+        """Return partial rows, and the records that are in none of them.
+
+        A *partial row* stands for several records of a key: it has their greatest position, the
+        columns `PARTIAL_TIME` and `PARTIAL_COUNT`, and what else the step's `ShardLogic` needs.
+
+        Args:
+            records: records of one source partition, in order; their keys are a dictionary, unless
+                most keys differ.
+            front_us: at least each timestamp before the records, advanced by the time that has
+                passed since; `NEVER` if it is not known.
+
+        Returns:
+            ``None`` if partial rows are not possible, or not much fewer than the records.
+        """
+
+    def greatest_us(self, records: KeyedRecords) -> int:
+        """Return the greatest timestamp, `NEVER` if it is not known."""
+
+
 @dataclass(frozen=True)
 class OverColumns:
     """The lowering of a step that runs all keys of a shard at once.
@@ -41,12 +83,14 @@ class OverColumns:
             while one of these streams has a reader.
         takes_sided_records: True if the logic of a step of several streams gets their records as
             `SidedRecords`; otherwise it gets a list of ``(side, value)``.
+        preaggregation: the aggregation of records before the shuffle; ``None`` if there is none.
     """
 
     shard_logic: ShardLogicBuilder
     fields: frozenset[str] | None = None
     record_ports: frozenset[int] = frozenset()
     takes_sided_records: bool = False
+    preaggregation: Preaggregation | None = None
 
     def fields_needed(self, wanted: frozenset[int]) -> frozenset[str] | None:
         """Return the fields that the step needs, ``None`` for all.

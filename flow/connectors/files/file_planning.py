@@ -72,6 +72,10 @@ class Cuts(ABC):
         For a file that cannot be cut the result is its length, even if that is above `most`.
         """
 
+    def peak_us(self, pieces: Sequence[Piece]) -> int | None:  # noqa: ARG002
+        """Return `Split.peak_us` of pieces."""
+        return None
+
 
 def cut_pieces(cuts: Cuts, pieces: Sequence[Piece], most: int) -> list[list[Piece]]:
     """Divide pieces, in order, into at most `most` splits of similar size."""
@@ -155,7 +159,7 @@ class FilePlanner(Planner):
         self._parallelism = min(max(parallelism, 1), MOST_SPLITS)
         self._follow = follow
         self._has_listed = False
-        self._listings = PollHistory[None]()
+        self._listings = PollHistory[None]() if follow else None
         # Number of the first file that is unfinished after the last slice.
         self._first_unread = 0
 
@@ -166,7 +170,7 @@ class FilePlanner(Planner):
 
     @override
     def read_until_us(self, now: Moment, behind: bool) -> int | None:
-        if not self._follow:
+        if self._listings is None:
             return None if behind else now.running_us
         if self._has_listed:
             self._listings.add(now.running_us, {None: len(self._files)})
@@ -271,7 +275,7 @@ class SequencePlanner(FilePlanner):
         self._first_unread = self._skip_read(end["file"], end["at"])
         pieces = [piece for piece, _ in ends]
         splits = [
-            Split([piece.to_json() for piece in group], order=order)
+            Split([piece.to_json() for piece in group], 0, order, self._cuts.peak_us(group))
             for order, group in enumerate(cut_pieces(self._cuts, pieces, self._parallelism))
         ]
         return Slice(end, splits, behind={0} if self._first_unread < len(self._files) else ())

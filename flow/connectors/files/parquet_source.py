@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import accumulate
 from typing import Any, ClassVar, cast
@@ -94,6 +95,7 @@ class ParquetSource(FileSource[Any]):
     order: FileOrder = "sequence"
     late_files: Duration = LATE_FILES
     _wanted: ColumnPredicate | None = field(default=None, init=False, repr=False, compare=False)
+    _time: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,7 +111,7 @@ class ParquetSource(FileSource[Any]):
 
     @override
     def cuts(self) -> Cuts:
-        return RowCuts(self.paths)
+        return RowCuts(self.paths, self._time)
 
     @override
     def item_type(self) -> type:
@@ -133,6 +135,12 @@ class ParquetSource(FileSource[Any]):
     @override
     def keeping(self, predicate: ColumnPredicate) -> ParquetSource:
         return with_predicate(self, predicate)
+
+    @override
+    def timed_by(self, column: str) -> ParquetSource:
+        found = copy(self)
+        object.__setattr__(found, "_time", column)
+        return found
 
     @override
     def read_piece(
@@ -170,32 +178,46 @@ class RowCuts(Cuts):
 
     Args:
         paths: paths as the user gave them.
+        time: the column of `peak_us`; ``None`` for none.
     """
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], time: str | None = None) -> None:
         self.least_split = LEAST_SPLIT
         self.least_piece = LEAST_PIECE
         self._paths = paths
-        self._edges_of: dict[File, list[int]] = {}
+        self._time = time
+        self._groups_of: dict[File, tuple[list[int], list[int | None]]] = {}
 
     @override
     def length(self, file: File) -> int:
-        return self._edges(file)[-1]
+        return self._groups(file)[0][-1]
 
     @override
     def near(self, file: File, ideal: int, least: int, most: int) -> int:
-        edges = self._edges(file)
+        edges = self._groups(file)[0]
         cheap = edges[bisect_left(edges, least) : bisect_right(edges, most)]
         return min(cheap, key=lambda edge: abs(edge - ideal), default=ideal)
 
-    def _edges(self, file: File) -> list[int]:
-        """Return the edges of the file's row groups; see `_group_edges`."""
-        if file not in self._edges_of:
-            if len(self._edges_of) >= _FOOTERS:
-                del self._edges_of[next(iter(self._edges_of))]
+    @override
+    def peak_us(self, pieces: Sequence[Piece]) -> int | None:
+        peaks_us: list[int | None] = []
+        for piece in pieces:
+            edges, of_groups = self._groups(piece.file)
+            first = bisect_right(edges, piece.start) - 1
+            peaks_us += of_groups[first : bisect_left(edges, piece.end)]
+        known = [peak_us for peak_us in peaks_us if peak_us is not None]
+        return max(known) if known and len(known) == len(peaks_us) else None
+
+    def _groups(self, file: File) -> tuple[list[int], list[int | None]]:
+        """Return the edges and the greatest timestamps of the file's row groups."""
+        if file not in self._groups_of:
+            if len(self._groups_of) >= _FOOTERS:
+                del self._groups_of[next(iter(self._groups_of))]
             with open_file(connect(file.store, self._paths), file) as stream:
-                self._edges_of[file] = _group_edges(parquet_file(stream).metadata)
-        return self._edges_of[file]
+                parquet = parquet_file(stream)
+                found = _group_edges(parquet.metadata), _group_peaks(parquet, self._time)
+                self._groups_of[file] = found
+        return self._groups_of[file]
 
 
 def parquet_file(stream: Any) -> Any:
@@ -229,6 +251,24 @@ def _group_edges(metadata: Any) -> list[int]:
     """Return the first row of each row group, and the number of rows; sorted."""
     groups = range(metadata.num_row_groups)
     return [0, *accumulate(metadata.row_group(group).num_rows for group in groups)]
+
+
+def _group_peaks(parquet: Any, column: str | None) -> list[int | None]:
+    """Return the greatest timestamp of each row group, in µs; ``None`` if it is not known."""
+    metadata, schema = parquet.metadata, parquet.schema_arrow
+    groups = range(metadata.num_row_groups)
+    paths = [parquet.schema.column(number).path for number in range(len(parquet.schema))]
+    kind = schema.field(column).type if schema.names.count(column) == 1 else pa.null()
+    if not pa.types.is_timestamp(kind) or kind.tz is None or paths.count(column) != 1:
+        return [None for _ in groups]
+    number = paths.index(column)
+    bounds = [metadata.row_group(group).column(number).statistics for group in groups]
+    return [
+        pa.scalar(one.max, kind).cast(_INSTANT, safe=False).value
+        if one is not None and one.has_min_max
+        else None
+        for one in bounds
+    ]
 
 
 def read_rows(

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from flow.engine.epoch.statistics import SourcePartition, Stats, TaskWork
 from flow.engine.tables.contents import Change, Contents
 from flow.engine.tables.table_files import TableStore, TableVersion
 from flow.errors import EngineError
-from flow.instants import Moment
+from flow.instants import NEVER, Moment
+
+if TYPE_CHECKING:
+    from flow.connectors.source import Split
+    from flow.keyed.step import TimeColumn
 
 
 class ReadUpTo(NamedTuple):
@@ -25,6 +29,27 @@ class ReadUpTo(NamedTuple):
 
     before_us: int
     after_us: int
+
+
+class Front(NamedTuple):
+    """The front of a step before an epoch, see `flow.keyed.step.Preaggregation`.
+
+    Attributes:
+        source: the input that feeds the step.
+        column: the column of timestamps.
+        wait_us: the wait of the step's clock. A change of it, or of the column, makes the front
+            unknown.
+        us: at least each timestamp read before, advanced by the time that has passed since, in µs.
+    """
+
+    source: str
+    column: str
+    wait_us: int
+    us: int
+
+
+TimedBy: TypeAlias = "Mapping[str, tuple[str, TimeColumn]]"
+"""The input and the column of timestamps of steps."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +70,7 @@ class Control:
             partitions before it are finished for good.
         tables: the version of each table that the epoch sees, by the table's name in the
             checkpoint.
+        fronts: the front of each step of which it is known.
     """
 
     moment: Moment
@@ -56,6 +82,7 @@ class Control:
     number: int = 0
     first: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, TableVersion] = field(default_factory=dict)
+    fronts: Mapping[str, Front] = field(default_factory=dict)
 
     @property
     def source_numbers(self) -> dict[SourcePartition, int]:
@@ -89,6 +116,7 @@ class Control:
             "number": self.number,
             "first": dict(self.first),
             "tables": {name: one.to_json() for name, one in self.tables.items()},
+            "fronts": {name: list(one) for name, one in self.fronts.items()},
         }
         content = {name: value for name, value in optional.items() if value}
         if self.sources is not None:
@@ -114,6 +142,7 @@ class Control:
             found.get("number", 0),
             found.get("first", {}),
             {name: TableVersion.from_json(one) for name, one in found.get("tables", {}).items()},
+            {name: Front(*one) for name, one in found.get("fronts", {}).items()},
         )
 
     def encode(self) -> bytes:
@@ -124,6 +153,57 @@ class Control:
     def decode(cls, payload: bytes) -> Control:
         """Return the control in bytes made by `encode`."""
         return cls.from_json(json.loads(payload))
+
+
+def first_fronts(timed_by: TimedBy) -> dict[str, Front]:
+    """Return the fronts of steps without state, before the first epoch.
+
+    Args:
+        timed_by: the input and the column of timestamps of steps.
+    """
+    return {name: Front(source, *column, -NEVER) for name, (source, column) in timed_by.items()}
+
+
+def fronts_after(
+    timed_by: TimedBy, before: Control | None, read: Iterable[tuple[str, Split]], now: Moment
+) -> dict[str, Front]:
+    """Return the known fronts before the next epoch.
+
+    The watermark of a key is at most that of a key with all values, which is the front less the
+    wait. Without the greatest timestamp of a split, a front is unknown from then on, as after a
+    change of the flow by which keys may have seen other values.
+
+    Args:
+        timed_by: as in `first_fronts`.
+        before: the control of the epoch before; ``None`` before the first.
+        read: the splits of that epoch, each with its input.
+        now: the moment of the next epoch.
+    """
+    first = first_fronts(timed_by)
+    if before is None:
+        return first
+    passed_us = max(now.running_us - before.moment.running_us, 0)
+    *_, after = fronts_along(before.fronts, read)
+    return {
+        name: front._replace(us=after[name] + passed_us)
+        for name, front in first.items()
+        if name in after and before.fronts[name][:3] == front[:3]
+    }
+
+
+def fronts_along(
+    fronts: Mapping[str, Front], read: Iterable[tuple[str, Split]]
+) -> Iterator[dict[str, int]]:
+    """Yield the known fronts by step, in µs, before each of some splits, and after all of them."""
+    known = {name: front.us for name, front in fronts.items()}
+    for source, split in read:
+        yield dict(known)
+        for name in [name for name in known if fronts[name].source == source]:
+            if split.peak_us is None:
+                del known[name]
+            else:
+                known[name] = max(known[name], split.peak_us)
+    yield dict(known)
 
 
 def _by_input(partitions: Iterable[SourcePartition]) -> dict[str, list[int]]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from flow.connectors.source import Json, Slice
-from flow.engine.epoch.context import Control
+from flow.engine.epoch.context import Control, fronts_after
 from flow.engine.epoch.statistics import Stats
 from flow.engine.epoch.summary import late_sources, source_name
 from flow.engine.feed.clocks import EpochClocks
@@ -341,6 +341,7 @@ class Feed:
             numbered_sources(self.slices.plan, read, many),
             before.number + 1,
             {**before.first, **{name: one.first for name, one in slices.items() if one.first}},
+            fronts=fronts_after(self.slices.plan.timed_by, start.control, start.read, now),
         )
 
     def _rest_for_good(self, start: EpochOffset) -> EpochOffset:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flow.connectors.source import Json, Split
-from flow.engine.epoch.context import Control
+from flow.engine.epoch.context import Control, fronts_along
 from flow.engine.steps.reading import Reading
 from flow.engine.tables.table_files import TableVersion
 from flow.errors import CheckpointError
@@ -51,7 +51,7 @@ class EpochOffset:
             "v": VERSION,
             **self.control.to_json(),
             "at": dict(self.at),
-            "read": [[step, one.what, one.partition, one.order] for step, one in self.read],
+            "read": [[step, *_parts_of(one)] for step, one in self.read],
         }
         return offset if self.seed is None else {**offset, "seed": self.seed}
 
@@ -67,16 +67,25 @@ class EpochOffset:
         if "now" not in offset:
             return cls()
         control = Control.from_json(offset)
-        read = tuple((step, Split(what, part, order)) for step, what, part, order in offset["read"])
+        read = tuple((step, Split(*parts)) for step, *parts in offset["read"])
         return cls(control, offset["at"], read, offset.get("seed"))
 
     def readings(self) -> list[Reading]:
         """Return the tasks that read the epoch's input, ordered by input, partition and split."""
         numbers = {} if self.control is None else self.control.source_numbers
+        fronts = fronts_along({} if self.control is None else self.control.fronts, self.read)
         return [
-            Reading(step, split, origin, source=numbers.get((step, split.partition)))
-            for origin, (step, split) in enumerate(self.read)
+            Reading(step, split, origin, 0, numbers.get((step, split.partition)), fronts_us)
+            for origin, ((step, split), fronts_us) in enumerate(
+                zip(self.read, fronts, strict=False)
+            )
         ]
+
+
+def _parts_of(split: Split) -> list[Json]:
+    """Return the arguments of `Split`, without a greatest timestamp that is not known."""
+    parts: list[Json] = [split.what, split.partition, split.order]
+    return parts if split.peak_us is None else [*parts, split.peak_us]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import itertools
 import json
 import logging
 import time
@@ -19,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from flow.columns.chunks import MAX_SOURCES, MAX_SPLITS
 from flow.connectors.source import Json, MemoryLog, Planner, Slice, SourceLog
-from flow.engine.epoch.context import Control, ReadUpTo
+from flow.engine.epoch.context import Control, ReadUpTo, first_fronts, fronts_along
 from flow.engine.epoch.failures import user_code
 from flow.engine.epoch.statistics import SourcePartition
 from flow.engine.feed.input_progress import InputProgress
@@ -373,12 +372,18 @@ def batch_plan(plan: Plan, slices: Mapping[str, Sequence[Slice]], last: Control)
         replace(running, behind=_behind(slices, run_slices, number)) for number in range(count)
     )
     numbers = last.source_numbers
-    origins = itertools.count()
-    readings = [
-        Reading(name, split, next(origins), slice_number, numbers.get((name, split.partition)))
+    splits = [
+        (name, split, slice_number)
         for name, planned in slices.items()
         for slice_number, each in zip(run_slices[name], planned, strict=True)
         for split in each.splits
+    ]
+    fronts = fronts_along(first_fronts(plan.timed_by), ((name, split) for name, split, _ in splits))
+    readings = [
+        Reading(name, split, at, slice_number, numbers.get((name, split.partition)), fronts_us)
+        for at, ((name, split, slice_number), fronts_us) in enumerate(
+            zip(splits, fronts, strict=False)
+        )
     ]
     return BatchPlan(readings, controls, last)
 

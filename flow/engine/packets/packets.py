@@ -7,7 +7,8 @@ The first byte of a packet's payload is the form of the rest:
 - ``P`` pairs, grouped by key: a pickle of ``(keys, counts, positions, values)``, where ``counts``
   has the number of values of each key; plain values are in columns;
 - ``R`` records, ``K`` keyed records: an Arrow IPC stream with a column of positions, relative to
-  the least of them, and for ``K`` a column of keys.
+  the least of them, and for ``K`` a column of keys;
+- ``S`` partial rows of a step (see `flow.keyed.step.Preaggregation`), like ``K``.
 
 Pickles travel only between the workers of one run; none is read from outside the flow.
 """
@@ -59,6 +60,9 @@ _POS, _KEY, _FIRST, _SHIFT = "__flow_pos__", "__flow_key__", "first", "shift"
 STAMP_COLUMN = "__flow_reached__"
 """The column of stamps, int64 µs: the greatest measure of an origin's records up to each record."""
 _PROTOCOL = 5
+_PADDING = bytes(7)
+"""Bytes between the form and an Arrow IPC stream, so that the stream's buffers stay aligned: Arrow
+prints a warning of others."""
 
 
 class Packet(NamedTuple):
@@ -153,6 +157,17 @@ def encode_keyed(chunk: Chunk, shards: int, edge: Edge) -> Iterator[tuple[int, b
         yield from _encode_pairs(as_pairs(chunk, edge.step_id), shards, edge.stream.step_id)
 
 
+def encode_partials(partials: KeyedRecords, shards: int) -> Iterator[tuple[int, bytes]]:
+    """Yield a payload of partial rows for each shard that has some."""
+    for shard, payload in _encode_keyed_records(partials, shards):
+        yield shard, b"S" + payload[1:]
+
+
+def has_partials(packet: Packet) -> bool:
+    """Return True if a packet has partial rows."""
+    return packet.payload[:1] == b"S"
+
+
 def narrowed(chunk: KeyedRecords, fields: frozenset[str] | None) -> KeyedRecords:
     """Return records with only the given fields, if they have more; ``None`` for all fields."""
     names = chunk.batch.schema.names
@@ -177,7 +192,7 @@ def decode(payload: bytes) -> Chunk:
         keys, counts, values, positions = _grouped(body)
         key_of_each = [key for key, count in zip(keys, counts, strict=True) for _ in range(count)]
         return Pairs(key_of_each, values, positions)
-    if form in (b"R", b"K"):
+    if form in (b"R", b"K", b"S"):
         return _from_ipc(body)
     raise EngineError(f"a packet of unknown form {form!r}: do all workers run the same version?")
 
@@ -268,10 +283,11 @@ def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[in
     The rows refer to their keys by number. If few keys repeat, numbering takes longer than sending
     the key of each row.
     """
-    if _mostly_differ(chunk.keys):
+    chunk = with_coded_keys(chunk)
+    if not pa.types.is_dictionary(chunk.keys.type):
         yield from _encode_each_key(chunk, shards)
         return
-    coded = as_dictionary(chunk.keys)
+    coded = chunk.keys
     codes, shard_of_key = coded.indices.to_numpy(), shard_of(hash_keys(coded.dictionary), shards)
     keys_in_order = radix_order(shard_of_key, shards)
     shard_of_row = shard_of_key[codes]
@@ -289,6 +305,13 @@ def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[in
 
 _SAMPLE = 16_384
 """The number of rows from which `_mostly_differ` estimates whether keys repeat."""
+
+
+def with_coded_keys(chunk: KeyedRecords) -> KeyedRecords:
+    """Return records with their keys as a dictionary, unless most of the keys differ."""
+    if _mostly_differ(chunk.keys):
+        return chunk
+    return KeyedRecords(as_dictionary(chunk.keys), chunk.batch, chunk.pos)
 
 
 def _mostly_differ(keys: pa.Array) -> bool:
@@ -344,8 +367,7 @@ def _ipc(batch: pa.RecordBatch, pos: Positions, keys: pa.Array | None) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, whole.schema) as writer:
         writer.write_batch(whole)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return b"".join([_PADDING, sink.getvalue()])
 
 
 def _narrowed(pos: Positions) -> tuple[pa.Array, pa.Field]:
@@ -389,7 +411,7 @@ def check_free(batch: pa.RecordBatch, *names: str) -> None:
 
 
 def _from_ipc(body: memoryview) -> Chunk:
-    batch = pa.ipc.open_stream(pa.py_buffer(body)).read_next_batch()
+    batch = pa.ipc.open_stream(pa.py_buffer(body[len(_PADDING) :])).read_next_batch()
     names = batch.schema.names
     data = batch.select([name for name in names if name not in (_POS, _KEY)])
     pos = _widened(batch)

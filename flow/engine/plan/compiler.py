@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -15,7 +15,14 @@ from flow.engine.plan.plan import Edge, EdgeKind, Hop, Plan, Reads
 from flow.errors import FlowBuildError, UnusedStepWarning
 from flow.fields import field_path, paths_named
 from flow.keyed.logic import LATE_PORT
-from flow.keyed.step import Capabilities, LogicBuilder, OverColumns, Stateful, TimedResults
+from flow.keyed.step import (
+    Capabilities,
+    LogicBuilder,
+    OverColumns,
+    Stateful,
+    TimeColumn,
+    TimedResults,
+)
 from flow.operators.edges import Input, Output
 from flow.operators.keyed_tables import Table, TableReader
 from flow.operators.stateless import Bucket, Filter, Inspect, KeyOn, Raises, Redistribute
@@ -193,6 +200,29 @@ def push_predicates(plan: Plan) -> Plan:
     return replace(plan, steps=steps)
 
 
+def find_time_columns(plan: Plan) -> Plan:
+    """Find the steps whose records a task may aggregate as they are those of a source, in order.
+
+    The source is told the column of timestamps; of several steps, that of the first counts.
+    """
+    steps, timed_by = dict(plan.steps), dict[str, tuple[str, TimeColumn]]()
+    for name in plan.inputs:
+        step = plan.steps[name]
+        columns = {
+            edge.step_id: column
+            for edge in _edges_of_records(plan, step.downs[0])
+            if plan.feeds[edge.step_id] == (name,) and len(plan.edges_into(edge.step_id)) == 1
+            if (column := _time_column(plan, edge.step_id)) is not None
+        }
+        first = next(iter(columns.values()), None)
+        if first is not None and isinstance(step.operator, Input):
+            source = step.operator.source.timed_by(first.name)
+            steps[name] = replace(step, operator=replace(step.operator, source=source))
+            of_source = {at: one for at, one in columns.items() if one.name == first.name}
+            timed_by |= {at: (name, one) for at, one in of_source.items()}
+    return replace(plan, steps=steps, timed_by=timed_by)
+
+
 def find_fields_named(plan: Plan) -> Plan:
     """Find the fields that steps name in the records that they read."""
     named = {
@@ -319,6 +349,21 @@ def _first_filter(plan: Plan, stream: StreamId) -> ColumnPredicate | None:
     return ColumnPredicate(filtered[0].expression & rest.expression) if rest else filtered[0]
 
 
+def _edges_of_records(plan: Plan, stream: StreamId) -> Iterator[Edge]:
+    """Yield the edges that records of a stream reach unchanged."""
+    for hop in plan.hops_of(stream):
+        if isinstance(hop, Edge):
+            yield hop
+        elif isinstance(hop.operator, (Filter, KeyOn)):
+            yield from _edges_of_records(plan, hop.downs[0])
+
+
+def _time_column(plan: Plan, step_id: str) -> TimeColumn | None:
+    lowering = plan.lowered.get(step_id)
+    found = lowering.preaggregation if isinstance(lowering, OverColumns) else None
+    return None if found is None else found.time_column
+
+
 def _filter_of(hop: Hop) -> tuple[ColumnPredicate, StreamId] | None:
     """Return the expression by which a step filters items, and its stream of results."""
     if isinstance(hop, Edge) or not isinstance(hop.operator, Filter) or hop.operator.on_value:
@@ -350,6 +395,7 @@ PASSES: tuple[Callable[[Plan], Plan], ...] = (
     route_streams,
     find_fields_read,
     push_predicates,
+    find_time_columns,
     find_fields_named,
 )
 

@@ -18,7 +18,7 @@ from flow.dataflow import Operator, Step, StreamId
 from flow.engine.tables.table_files import TableStore
 from flow.errors import EngineError
 from flow.instants import NEVER
-from flow.keyed.step import Capabilities, Lowering, Stateful
+from flow.keyed.step import Capabilities, Lowering, Stateful, TimeColumn
 from flow.operators.edges import Input
 from flow.operators.keyed_tables import LookupTable, Table
 
@@ -141,6 +141,8 @@ class Plan:
             behind the sources by different times.
         capabilities: the capabilities of each keyed step.
         lowered: the lowering of each keyed step.
+        timed_by: the input and the column of timestamps of each step that may aggregate before the
+            shuffle, if it can tell which records are on time.
         samples_late: True if keyed steps report a sample of their late values.
         checks_items: True if it is an error that a function changes an item that it was given.
         table_store: the tables, where the plan's tasks run; ``None`` without tables.
@@ -166,6 +168,7 @@ class Plan:
     waits: Mapping[str, int] = field(default_factory=dict)
     capabilities: Mapping[str, Capabilities] = field(default_factory=dict)
     lowered: Mapping[str, Lowering] = field(default_factory=dict)
+    timed_by: Mapping[str, tuple[str, TimeColumn]] = field(default_factory=dict)
     samples_late: bool = False
     checks_items: bool = False
     table_store: TableStore | None = None

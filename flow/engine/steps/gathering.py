@@ -20,7 +20,14 @@ from flow.columns.chunks import (
     radix_order,
 )
 from flow.columns.record_batches import SidedRecords, join_batches, view_of
-from flow.engine.packets.packets import STAMP_COLUMN, Packet, Run, decode, decode_runs
+from flow.engine.packets.packets import (
+    STAMP_COLUMN,
+    Packet,
+    Run,
+    decode,
+    decode_runs,
+    has_partials,
+)
 from flow.engine.plan.plan import Edge
 from flow.engine.progress.step_time import StepTime
 from flow.errors import EngineError
@@ -95,8 +102,14 @@ def gather_rows(
         takes_sided_records: as in `OverColumns`.
     """
     ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
-    arrived = [(packet, chunk) for packet in ordered if len(chunk := decode(packet.payload))]
-    if not arrived:
+    decoded = [(packet, chunk) for packet in ordered if len(chunk := decode(packet.payload))]
+    arrived = [pair for pair in decoded if not has_partials(pair[0])]
+    partials = [
+        chunk
+        for packet, chunk in decoded
+        if has_partials(packet) and isinstance(chunk, KeyedRecords)
+    ]
+    if not decoded:
         return None
     chunks, reached = [chunk for _, chunk in arrived], None
     if time is not None and time.timeline is not None:
@@ -110,21 +123,21 @@ def gather_rows(
     side_of = {edge.dest: edge.side for edge in edges}
     sides = [side_of[packet.dest] for packet, _ in arrived]
     records = [chunk for chunk in chunks if isinstance(chunk, KeyedRecords)]
-    if len(records) == len(chunks) and (len(edges) == 1 or takes_sided_records):
-        batch = _joined(records, sides, len(edges))
-        if batch is not None:
-            keys, codes = _coded([chunk.keys for chunk in records])
-            return _bounded(_by_key(keys, codes, _positions(chunks), batch, reached), time)
-    step_id = edges[0].step_id
-    pairs = [as_pairs(chunk, step_id) for chunk in chunks]
-    keys, codes = _coded([key_array(one.keys, step_id) for one in pairs])
-    if len(edges) == 1:
+    values: Any = None
+    if records and len(records) == len(chunks) and (len(edges) == 1 or takes_sided_records):
+        values, keys_of = _joined(records, sides, len(edges)), [chunk.keys for chunk in records]
+    if values is None:
+        step_id = edges[0].step_id
+        pairs = [as_pairs(chunk, step_id) for chunk in chunks]
+        keys_of = [key_array(one.keys, step_id) for one in pairs]
         values = [value for one in pairs for value in one.values]
-    else:
-        values = [
-            (side, value) for side, one in zip(sides, pairs, strict=True) for value in one.values
-        ]
-    return _bounded(_by_key(keys, codes, _positions(chunks), values, reached), time)
+        if len(edges) > 1:
+            each = [side for side, one in zip(sides, pairs, strict=True) for _ in one.values]
+            values = list(zip(each, values, strict=True))
+    keys, codes = _coded([*keys_of, *(chunk.keys for chunk in partials)])
+    rows = _by_key(keys, codes, _positions([*chunks, *partials]), values, reached)
+    rows = rows._replace(partials=tuple(chunk.batch for chunk in partials))
+    return _bounded(rows, time)
 
 
 def _bounded(rows: ShardRows, time: StepTime | None) -> ShardRows:

@@ -51,7 +51,7 @@ from flow.engine.steps.pipeline import Pipeline, unchanged
 from flow.errors import RAISED, EngineError, FlowError, step_error
 from flow.instants import NEVER, NO_PROGRESS
 from flow.keyed.logic import LATE_PORT, Counted, FailedCall
-from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput
+from flow.keyed.shard_logic import PARTIAL_COUNT, KeyFailure, ShardEpoch, ShardOutput, ShardRows
 from flow.keyed.step import OverColumns, Stateful
 
 LEVEL_BITS = 24
@@ -269,7 +269,7 @@ class KeyedStep:
             *(self.plan.edges_into(step_id), self.arrived.items, time),
             takes_sided_records=takes_sided,
         )
-        self.context.count(step_id, "in", 0 if rows is None else len(rows.pos))
+        self.context.count(step_id, "in", 0 if rows is None else _value_count(rows))
         downs = self.step.downs
         wanted = frozenset(at for at, down in enumerate(downs) if self._is_wanted(down))
         moment = time.moment
@@ -357,6 +357,12 @@ class KeyedStep:
         rounded, counts = np.unique(round_up(lag_us), return_counts=True)
         for lag, count in zip(rounded.tolist(), counts.tolist(), strict=True):
             self.context.stats.lags[self.step.step_id, lag] += count
+
+
+def _value_count(rows: ShardRows) -> int:
+    """Return the number of values in rows, with those that partial rows stand for."""
+    counts = [batch[PARTIAL_COUNT].to_numpy() for batch in rows.partials]
+    return len(rows.pos) + sum(int(count.sum()) - len(count) for count in counts)
 
 
 def counted_as(step: Step, down: StreamId) -> str:

@@ -10,9 +10,10 @@ import pickle
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
-from flow.columns.chunks import SOURCE_BITS, Chunk, Pairs, in_order
+from flow.columns.chunks import SOURCE_BITS, Chunk, KeyedRecords, Pairs, in_order
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.seen_fields import see_fields
@@ -24,14 +25,18 @@ from flow.engine.packets.packets import (
     STATS,
     Packet,
     encode_keyed,
+    encode_partials,
     encode_spread,
     encode_whole,
+    narrowed,
+    with_coded_keys,
 )
 from flow.engine.plan.plan import Edge, EdgeKind, Plan
 from flow.engine.progress.meter import Growth, HoldMeter, Meter, Partition, stamp_together
 from flow.engine.steps.kernels import run_step
 from flow.engine.steps.key_by_key import without_stamps
 from flow.errors import RAISED, shorten, step_error
+from flow.instants import NEVER
 from flow.keyed.logic import CONSTANTS
 from flow.keyed.step import Capabilities, OverColumns
 
@@ -50,6 +55,8 @@ class Pipeline:
         origin: the number of the task among those that make packets.
         partition: the source partition of the output.
         context: the context of the task.
+        fronts_us: the front of each step that may aggregate before the shuffle, see
+            `flow.keyed.step.Preaggregation`, so far.
         buffered_items: the number of items that are buffered at edges.
     """
 
@@ -59,6 +66,7 @@ class Pipeline:
     origin: int
     partition: Partition
     context: TaskContext
+    fronts_us: dict[str, int] = field(default_factory=dict)
     buffered_items: int = field(default=0, init=False)
     _meters: dict[int, tuple[Meter | None, HoldMeter | None]] = field(
         default_factory=dict, init=False
@@ -222,11 +230,41 @@ class Pipeline:
         made_by = edge.stream.step_id
         match edge.kind:
             case EdgeKind.KEYED:
-                return encode_keyed(chunk, self.shards, edge)
+                return self._encode_keyed(edge, chunk)
             case EdgeKind.SPREAD:
                 return encode_spread(chunk, self.shards, made_by)
             case EdgeKind.OUTPUT:
                 return iter([(self.shard, encode_whole(chunk, made_by))])
+
+    def _encode_keyed(self, edge: Edge, chunk: Chunk) -> Iterator[tuple[int, bytes]]:
+        chunk, partials = self._preaggregated(edge, chunk)
+        items = encode_keyed(chunk, self.shards, edge) if len(chunk) else ()
+        return chain(items, () if partials is None else encode_partials(partials, self.shards))
+
+    def _preaggregated(self, edge: Edge, chunk: Chunk) -> tuple[Chunk, KeyedRecords | None]:
+        """Return the items that are not aggregated, and partial rows; ``None`` without such rows.
+
+        The front advances past the chunk; it is unknown after items that are no records.
+        """
+        name, lowering = edge.step_id, self.plan.lowered[edge.step_id]
+        preaggregation = lowering.preaggregation if isinstance(lowering, OverColumns) else None
+        if preaggregation is None or not self._may_preaggregate(edge):
+            return chunk, None
+        if not isinstance(chunk, KeyedRecords):
+            self.fronts_us[name] = NEVER
+            return chunk, None
+        front_us = self.fronts_us.get(name, NEVER)
+        records = with_coded_keys(narrowed(chunk, edge.fields))
+        if front_us < NEVER:
+            self.fronts_us[name] = max(front_us, preaggregation.greatest_us(records))
+        return preaggregation.split(records, front_us) or (records, None)
+
+    def _may_preaggregate(self, edge: Edge) -> bool:
+        """Return True if the step reads the items of a source alone, and measures none of them."""
+        is_measured = self._meters_of(edge)[0] is not None
+        is_held = self.plan.has_bound(edge.step_id, self._many)
+        is_alone = len(self.plan.edges_into(edge.step_id)) == 1
+        return bool(self.partition.made_by) and is_alone and not is_measured and not is_held
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +37,7 @@ class Reading:
         origin: the number of the task in the epoch, which orders items of equal position.
         slice_number: the slice of a batch run, from 0; 0 when streaming.
         source: the number of the source partition in the epoch, where positions carry it.
+        fronts_us: the front of each step of which it is known, before the split.
     """
 
     step_id: str
@@ -44,6 +45,7 @@ class Reading:
     origin: int
     slice_number: int = 0
     source: int | None = None
+    fronts_us: Mapping[str, int] = field(default_factory=dict)
 
     def positions(self, row: int, count: int) -> Positions:
         """Return the positions of `count` items of the split, from item number `row` on."""
@@ -96,7 +98,8 @@ def pipeline_of(plan: Plan, shards: int, reading: Reading, control: Control) -> 
         table_store=plan.table_store,
     )
     shard = (plan.inputs.index(step_id) + number) % shards
-    return Pipeline(plan, shards, shard, reading.origin, Partition(step_id, number), context)
+    partition, fronts_us = Partition(step_id, number), dict(reading.fronts_us)
+    return Pipeline(plan, shards, shard, reading.origin, partition, context, fronts_us)
 
 
 def read_changes(plan: Plan, reading: Reading, control: Control) -> TaskContext:

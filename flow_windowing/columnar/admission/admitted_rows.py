@@ -34,6 +34,7 @@ class ArrivingRows(NamedTuple):
         bound_us: the bound that other source partitions set at each row; ``None`` without a hold.
         own_progress_us: the progress of each row's own source partition; ``None`` without a hold.
         sources: the number of each row's source partition in the epoch; ``None`` if unknown.
+        partials: partial rows, which `order` numbers after the values.
     """
 
     values: Values
@@ -47,6 +48,7 @@ class ArrivingRows(NamedTuple):
     bound_us: Ints | None
     own_progress_us: Ints | None
     sources: Ints | None
+    partials: tuple[pa.RecordBatch, ...] = ()
 
     @classmethod
     def of(cls, rows: ShardRows, keys: pa.Array, slots: Ints, sides: int) -> ArrivingRows:
@@ -61,6 +63,7 @@ class ArrivingRows(NamedTuple):
         by_slot = np.argsort(slots)
         counts = rows.counts[by_slot]
         chosen = ranges(starts_of(rows.counts)[by_slot], counts)
+        progress_us, bound_us, own_us, sources = _chosen(rows[5:-1], chosen)
         return cls(
             rows.values,
             _without_sides(rows.values, sides),
@@ -69,7 +72,11 @@ class ArrivingRows(NamedTuple):
             counts,
             chosen,
             rows.order[chosen],
-            *_chosen(rows[5:], chosen),
+            progress_us,
+            bound_us,
+            own_us,
+            sources,
+            rows.partials,
         )
 
     @property
@@ -86,8 +93,11 @@ class ArrivingRows(NamedTuple):
         """Return the rows in a mask, without the keys that have no other rows."""
         counts = np.bincount(self.run_of_row[is_chosen], minlength=len(self.counts))
         has_rows = np.flatnonzero(counts)
+        numbers, order, *of_rows = _chosen(self[5:-1], is_chosen)
         of_keys = self.slots[has_rows], counts[has_rows]
-        return ArrivingRows(*self[:3], *of_keys, *_chosen(self[5:], is_chosen))
+        return ArrivingRows(*self[:3], *of_keys, numbers, order, *of_rows)._replace(
+            partials=self.partials
+        )
 
     def value_at(self, row: int) -> Any:
         """Return the value of a row, without its side, as a Python object."""

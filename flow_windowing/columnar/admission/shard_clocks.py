@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, running_max
 from flow.fields import field_path
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import RejectedValue
+from flow.keyed.shard_logic import PARTIAL_TIME
 from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, SystemClock
-from flow_windowing.clocks.event_clock import EventClock
+from flow_windowing.clocks.event_clock import FOREVER_US, EventClock
 from flow_windowing.clocks.timestamp_columns import read_times
 from flow_windowing.columnar.admission.admitted_rows import AdmittedRows, ArrivingRows
 from flow_windowing.rules.metadata import LateReason
@@ -181,10 +183,23 @@ class ShardClock(ABC, Generic[C]):
     Attributes:
         expires: True if the clocks of silent keys expire.
         fields: the fields of records that the clock reads; ``None`` if it may read any field.
+        order_wait_us: the time by which a record on time may lie before an earlier one of its key;
+            `NEVER` if none is late, ``None`` if more than the order of records decides.
+        time_column: the path of the timestamps, if records can be late; else ``None``.
     """
 
     expires = False
     fields: frozenset[str] | None = None
+    order_wait_us: int | None = None
+    time_column: str | None = None
+
+    def times_in(self, batch: pa.RecordBatch) -> tuple[Ints, Mask] | None:  # noqa: ARG002
+        """Return the timestamps of records, and the mask of those that are known.
+
+        Returns:
+            ``None`` if they have to be read one by one.
+        """
+        return None
 
     @abstractmethod
     def new_clocks(self, count: int) -> C:
@@ -241,6 +256,12 @@ class SystemShardClock(ColumnClock):
     """A `SystemClock`: timestamps and watermarks are system time."""
 
     fields = frozenset()
+    order_wait_us = NEVER
+
+    @override
+    def times_in(self, batch: pa.RecordBatch) -> tuple[Ints, Mask]:
+        # All records of an epoch have one time, which the shard knows.
+        return np.zeros(len(batch), np.int64), np.ones(len(batch), np.bool_)
 
     @override
     def admit(self, clocks: KeyColumns, rows: ArrivingRows, moment: Moment) -> AdmittedRows:
@@ -267,6 +288,14 @@ class EventShardClock(ColumnClock):
         self.expires = self._expires_after_us < NEVER
         getter = clock.ts_getter
         self.fields = field_path(getter).record_fields if isinstance(getter, str) else None
+        if isinstance(getter, str) and clock.scope == "key" and clock.max_ahead is None:
+            is_endless = clock.wait_us >= FOREVER_US
+            self.order_wait_us = NEVER if is_endless else clock.wait_us
+            self.time_column = None if is_endless else getter
+
+    @override
+    def times_in(self, batch: pa.RecordBatch) -> tuple[Ints, Mask] | None:
+        return read_times(batch, self._clock.ts_getter, self._clock.form)
 
     @override
     def admit(self, clocks: KeyColumns, rows: ArrivingRows, moment: Moment) -> AdmittedRows:
@@ -278,7 +307,7 @@ class EventShardClock(ColumnClock):
 
     def _with_times(self, rows: ArrivingRows) -> AdmittedRows:
         """Return the rows that have a timestamp, with it in the place of watermarks."""
-        read = read_times(rows.plain, self._clock.ts_getter, self._clock.form)
+        read = self._times_of(rows)
         if read is not None and read[1].all():
             times = read[0][rows.order]
             return AdmittedRows(rows, times, times)
@@ -295,6 +324,17 @@ class EventShardClock(ColumnClock):
             except RejectedValue as error:
                 raise rows.failure(row, error) from error
         return AdmittedRows(rows, times, times).without(is_dropped, note)
+
+    def _times_of(self, rows: ArrivingRows) -> tuple[Ints, Mask] | None:
+        """Return the timestamps of values and of partial rows, as `read_times` does."""
+        read = read_times(rows.plain, self._clock.ts_getter, self._clock.form)
+        if not rows.partials:
+            return read
+        if read is None:
+            read = np.zeros(len(rows.plain), np.int64), np.zeros(len(rows.plain), np.bool_)
+        times = [batch[PARTIAL_TIME].to_numpy() for batch in rows.partials]
+        is_known = np.ones(sum(map(len, times)), np.bool_)
+        return np.concatenate([read[0], *times]), np.concatenate([read[1], is_known])
 
     def _advance(self, clocks: KeyColumns, admitted: AdmittedRows, moment: Moment) -> AdmittedRows:
         """Return rows with watermarks, and advance the clocks of their keys."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from flow.columns.arrays import Ints, Mask
+from flow.columns.arrays import Ints, Mask, ranges
 from flow_windowing.aggregates.aggregator import (
     Aggregator,
     CountForm,
@@ -198,6 +198,28 @@ class AccumulatorColumn:
     def merge(self, targets: Ints, originals: Ints) -> None:
         """Merge rows into other rows; no row occurs twice in both arrays together."""
         self._call(lambda accumulators: accumulators.merge(targets, originals))
+
+    def add_runs_of(self, rows: Ints, others: AccumulatorColumn, starts: Ints) -> None:
+        """Merge a run of other accumulators into each of the given rows, which are distinct.
+
+        Args:
+            rows: the rows.
+            others: the accumulators, run after run, which are changed.
+            starts: the index of the first accumulator of each run.
+        """
+        counts = np.diff(starts, append=len(others))
+        within, reach = ranges(np.zeros_like(counts), counts), 1
+        left = np.repeat(counts, counts) - within
+        while reach < int(counts.max(initial=0)):
+            targets = np.flatnonzero((within % (2 * reach) == 0) & (left > reach))
+            others.merge(targets, targets + reach)
+            reach *= 2
+        form = type(others._accumulators)
+        if issubclass(form, NumberAccumulators):
+            self._accumulators = self._in_form(form)
+        whole = self.concat(others.take(starts))
+        whole.merge(rows, len(self) + np.arange(len(rows)))
+        self._accumulators = whole.take(np.arange(len(self)))._accumulators
 
     def _call(self, change: Callable[[Accumulators], R]) -> R:
         """Change the accumulators, as objects if columns cannot hold the result."""

@@ -329,6 +329,11 @@ class NumberAccumulators(Accumulators):
         typed = [np.array(column, kind) for column, kind in zip(columns, cls.types, strict=True)]
         return cls(aggregator, typed)
 
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns."""
+        return self._columns
+
     @override
     def __len__(self) -> int:
         return len(self._columns[0])

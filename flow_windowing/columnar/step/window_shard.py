@@ -28,6 +28,7 @@ from flow_windowing.columnar.admission.admitted_rows import (
 from flow_windowing.columnar.aggregates.accumulators import FailedRow
 from flow_windowing.columnar.state.shard_state import OpenWindows
 from flow_windowing.columnar.step.clocked_shard import ClockedShard
+from flow_windowing.columnar.step.preaggregation import enter_partials
 from flow_windowing.columnar.values.blocks import move_list, read_list
 from flow_windowing.columnar.values.buffered_values import BufferedValues, objects_of
 from flow_windowing.columnar.values.records import Values, fields_as_records, object_reader
@@ -87,6 +88,8 @@ class ShardWindows(ClockedShard):
     ) -> None:
         if self._plan.waits:
             entering = self._buffer(entering, arriving, watermark_us, pos_of_slot)
+        if arriving.partials:
+            entering = enter_partials(self._plan, self._state, entering, arriving)
         self._enter(entering, arriving.values, value_reader(arriving.values), pos_of_slot)
         self._advance(watermark_us, pos_of_slot)
 
