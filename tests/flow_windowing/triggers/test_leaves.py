@@ -18,6 +18,7 @@ from flow.testing import TestDriver
 from flow_windowing import AfterWatermark, Early, EventClock, Late, SessionWindower
 from flow_windowing.aggregates.folding import FoldingBuilder, FoldingLogic
 from flow_windowing.rules import leaves
+from flow_windowing.rules.leaves import Leaves
 from recovery.reading.epoch_state import _without_blocks, decode_segment, load_snapshot
 from tests.support.windowed_flows import received, windowed_flow
 
@@ -240,6 +241,50 @@ def test_recovery_names_a_key_without_its_leaves(keep: int) -> None:
     damaged = dict([*stored()[1].items()][-1 - keep :])
     with pytest.raises(CheckpointError, match="step 'w': key 'k' cannot be read: a block of its"):
         load_snapshot(keys_in(damaged)[1], "w")
+
+
+@pytest.mark.parametrize("size", [1, 20, 70, -1])
+def test_recovery_names_a_key_with_a_damaged_leaf(size: int) -> None:
+    contents = stored()[1]
+    leaf = min(contents)
+    contents[leaf] = contents[leaf][:size]
+    with pytest.raises(CheckpointError, match="step 'w': key 'k' cannot be read: "):
+        load_snapshot(keys_in(contents)[1], "w")
+
+
+@pytest.mark.parametrize("content", [b"\1B" + bytes(500), b"\1L", b"\2L" + bytes(500)])
+def test_a_block_that_is_no_leaf_is_refused(content: bytes) -> None:
+    with pytest.raises(CheckpointError, match="a block of"):
+        leaves._Leaf(2, content)
+
+
+class Blocks(dict[int, bytes]):
+    """The blocks of a key."""
+
+    def add(self, content: bytes, number: int | None = None) -> int:
+        number = number or -1 - len(self)
+        self[number] = content
+        return number
+
+    def take(self, numbers: Sequence[int]) -> list[bytes]:
+        return [self[number] for number in numbers]
+
+
+def test_leaves_find_sessions_after_they_were_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaves, "LEAF_WINDOWS", 2)
+    chance, one, store = random.Random(3), Leaves(), Blocks()
+    starts = chance.sample(range(0, 10_000, 10), 200)
+    for at in range(0, len(starts), 20):
+        sessions = [((us, us, us + 4, ()), us, None, None) for us in sorted(starts[at:][:20])]
+        one.put([(session, session[1] + 9, session[1] + 7) for session in sessions], store)
+    assert (one.count, one.next_us, one.due_us) == (200, min(starts) + 9, min(starts) + 7)
+    again = Leaves(one.content)
+    for found in (one, again):
+        ids = [found.take_near(us + 2, 3, store.take)[0][1] for us in starts[:50]]
+        assert ids == starts[:50]
+        due = {us for _, us, _, _ in found.take_due(store.take, now_us=5_007)}
+        assert due == {us for us in starts[50:] if us <= 5_000}
+        assert found.due_us == min(us for us in starts[50:] if us > 5_000) + 7
 
 
 OTHER: dict[str, Any] = {
