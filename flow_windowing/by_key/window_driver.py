@@ -27,8 +27,8 @@ from flow.instants import NEVER, Moment, datetime_us, from_us
 from flow.keyed.logic import FailedCall, Keep, RejectedValue, detach_items
 from flow.keyed.shard_logic import BlockHolder
 from flow_windowing.by_key.clocked_driver import ClockedDriver
-from flow_windowing.clocks.clock import Clock, DroppedValue, check_clock
-from flow_windowing.clocks.event_clock import EventClock
+from flow_windowing.clocks.clock import Clock, check_clock
+from flow_windowing.clocks.event_clock import EventLogic
 from flow_windowing.rules.key_state import DriverState, RetainedValue, Waiting, WaitQueue
 from flow_windowing.rules.leaves import FEW_WINDOWS, Leaves, StoredWindow
 from flow_windowing.rules.metadata import CLOSED, DOWN, LateReason, Retracted, WindowMetadata
@@ -159,16 +159,11 @@ class WindowDriver(ClockedDriver[DriverState], BlockHolder):
 
     def _read_near(self, values: list[Any]) -> None:
         """Read the leaves of an epoch's values at once, which Spark answers in half the time."""
-        leaves, windower, clock = self._leaves, self._windower, self._config.clock
+        leaves, windower, clock = self._leaves, self._windower, self._clock
         if leaves is None or self.blocks is None or type(windower) is not SessionLogic:
             return
-        if isinstance(clock, EventClock) and not self._config.ordered:
-            times_us = []
-            for value in values:
-                try:
-                    times_us.append(clock.timestamp_us(self._plain(value)))
-                except (RejectedValue, DroppedValue):  # `on_item` of the clock handles the value.
-                    continue
+        if isinstance(clock, EventLogic) and not self._config.ordered:
+            times_us = clock.read_ahead(map(self._plain, values))
             leaves.read_near(times_us, windower.reach_us, self.blocks.take)
 
     @override

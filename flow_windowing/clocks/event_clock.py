@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -239,7 +239,36 @@ class EventClock(Clock[V, ClockState]):
             raise RejectedValue(value, problem) from error
 
 
-class _KeyLogic(ClockLogic[Any, ClockState]):
+class EventLogic(ClockLogic[Any, ClockState]):
+    """The clock of a key in event time.
+
+    Invariant: `_known_us` has the timestamps of values that were read ahead, by their ids.
+    """
+
+    __slots__ = ("_clock", "_known_us")
+
+    def __init__(self, clock: EventClock[Any]) -> None:
+        self._clock = clock
+        self._known_us: dict[int, int] = {}
+
+    def read_ahead(self, values: Iterable[Any]) -> list[int]:
+        """Return the readable timestamps of values, in µs, before `on_item` is called with each.
+
+        A timestamp function may be slow, so `on_item` does not call it again.
+        """
+        for value in values:
+            try:
+                self._known_us[id(value)] = self._clock.timestamp_us(value)
+            except (RejectedValue, DroppedValue):  # `on_item` handles the value.
+                continue
+        return list(self._known_us.values())
+
+    def _timestamp_us(self, value: Any) -> int:
+        known_us = self._known_us.pop(id(value), None)
+        return self._clock.timestamp_us(value) if known_us is None else known_us
+
+
+class _KeyLogic(EventLogic):
     """The clock of a key with a separate watermark.
 
     Invariants: `_set_at_us` and `_last_value_us` are running time. `_candidate_us` is the greatest
@@ -251,11 +280,11 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
 
     __slots__ = (
         *("_advanced_at", "_advanced_us", "_base_us", "_candidate_us"),
-        *("_clock", "_held_us", "_last_value_us", "_set_at_us"),
+        *("_held_us", "_last_value_us", "_set_at_us"),
     )
 
     def __init__(self, clock: EventClock[Any], state: ClockState | None) -> None:
-        self._clock = clock
+        super().__init__(clock)
         self._base_us, self._set_at_us, *more = state or (NO_WATERMARK, 0)
         self._last_value_us = more[0] if more else self._set_at_us
         self._held_us = more[1] if len(more) > 1 else NO_WATERMARK
@@ -266,7 +295,7 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
     @override
     def on_item(self, value: Any, moment: Moment) -> Reading:
         clock = self._clock
-        timestamp_us = clock.timestamp_us(value)
+        timestamp_us = self._timestamp_us(value)
         refused, candidate_us = None, timestamp_us - clock.wait_us
         if timestamp_us - moment.now_us > clock.max_ahead_us:
             refused, candidate_us = LateReason.TOO_FAR_AHEAD, NO_WATERMARK
@@ -354,18 +383,18 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         return floor(ONE_KEY, self._held_us, self._set_at_us, free_us, since_us)
 
 
-class _StreamLogic(ClockLogic[Any, ClockState]):
+class _StreamLogic(EventLogic):
     """The clock of a key whose watermark is the stream progress, which the engine measures."""
 
-    __slots__ = ("_clock",)
+    __slots__ = ()
 
     def __init__(self, clock: EventClock[Any], state: ClockState | None) -> None:  # noqa: ARG002
-        self._clock = clock
+        super().__init__(clock)
 
     @override
     def on_item(self, value: Any, moment: Moment) -> Reading:
         clock = self._clock
-        timestamp_us = clock.timestamp_us(value)
+        timestamp_us = self._timestamp_us(value)
         ahead = timestamp_us - moment.now_us > clock.max_ahead_us
         refused = LateReason.TOO_FAR_AHEAD if ahead else None
         return Reading(timestamp_us, moment.progress_us, refused)

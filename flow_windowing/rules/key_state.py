@@ -26,7 +26,7 @@ from flow.columns.arrays import Ints
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow.keyed.state import MOVED, BlockReader, columns_in, kind_of
-from flow_windowing.rules.leaves import BLOCK_MISSING, Leaves, Load
+from flow_windowing.rules.leaves import BLOCK_MISSING, Leaves, Load, count_in
 from flow_windowing.rules.metadata import WindowMetadata
 from flow_windowing.rules.window_logic import Arrival
 
@@ -322,5 +322,5 @@ def counts_of(state: DriverState | IntervalState) -> tuple[int, int]:
         return 0, values
     if state.waiting is not None:
         values += count_waiting(state.waiting)
-    leaves = Leaves(state.leaves).count if state.leaves else 0
+    leaves = count_in(state.leaves) if state.leaves else 0
     return len(state.windows) + leaves, values

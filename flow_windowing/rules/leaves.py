@@ -158,7 +158,7 @@ class Leaves:
     def __init__(self, content: bytes = b"") -> None:
         self._directory = array("q", content)
         self._open: dict[int, _Leaf] = {}
-        self.count = int(_column(self._directory, _SIZE).sum())
+        self.count = count_in(content)
         self._firsts_us = self._directory[_FIRST_US::_ROW]
         self._set_least()
 
@@ -317,6 +317,11 @@ class Leaves:
 def need_leaves(count: int, leaves: Leaves | None) -> bool:
     """Return True if the sessions of a key, some in memory and the others in leaves, are many."""
     return count > 2 * LEAF_WINDOWS or (leaves is not None and leaves.count > 0)
+
+
+def count_in(content: bytes) -> int:
+    """Return the number of sessions in a directory as bytes."""
+    return int(np.frombuffer(content, np.int64)[_SIZE::_ROW].sum())
 
 
 def _column(rows: Rows, at: int) -> Ints:

@@ -17,6 +17,7 @@ from flow.errors import CheckpointError
 from flow.testing import TestDriver
 from flow_windowing import AfterWatermark, Early, EventClock, Late, SessionWindower
 from flow_windowing.aggregates.folding import FoldingBuilder, FoldingLogic
+from flow_windowing.by_key import window_driver
 from flow_windowing.rules import leaves
 from flow_windowing.rules.leaves import Leaves
 from recovery.reading.epoch_state import _without_blocks, decode_segment, load_snapshot
@@ -182,6 +183,28 @@ def test_an_epoch_unpickles_the_sessions_that_its_values_join(
         t.send("in", [("k", (10 * number, 1)) for number in joined])
     assert (restored, set(store._segments)) == (100, numbers)
     assert 0 < calls <= most_calls
+
+
+def test_an_epoch_that_reads_ahead_calls_the_timestamp_function_once_a_value() -> None:
+    calls: list[Any] = []
+
+    def timestamp(value: Any) -> Any:
+        calls.append(value)
+        return value[0]
+
+    clock = EventClock(timestamp, "100000000s", on_invalid="drop")
+    twice = (50, 2)
+    with (
+        mock.patch.object(window_driver, "FEW_WINDOWS", 100),
+        TestDriver(windowed_flow(folded(Early(count=4), clock=clock)), shards=1) as t,
+    ):
+        t.send("in", [("k", (10 * second, 0)) for second in range(150)])
+        calls.clear()
+        t.send("in", [("k", value) for value in ((70, 1), (50, 1), ("no time", 1), (5, 1))])
+        assert sorted(calls, key=str) == [*[("no time", 1)] * 2, (5, 1), (50, 1), (70, 1)]
+        t.send("in", [("k", twice), ("k", (60, 1)), ("k", twice)])
+        ((pane,),) = received(t)["down"].values()
+    assert pane[1] == [(50, 0), (50, 1), twice, twice]
 
 
 def test_a_leaf_does_not_grow_with_the_changes_of_its_sessions() -> None:
