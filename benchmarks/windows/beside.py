@@ -111,7 +111,8 @@ def measure_row(
             answer = bench.answer(work, job)
             if answer not in row.answers:
                 row.answers.append(answer)
-            shutil.rmtree(Path(job.scratch).parent)
+            # A process of Spark that is ending may still write there; the folder goes with `bench`.
+            shutil.rmtree(Path(job.scratch).parent, ignore_errors=True)
         bench.say(f"  {row.here[-1]:,.2f} {row.unit}, beside {row.there[-1]:,.2f}")
     return row
 
