@@ -138,6 +138,8 @@ class ParquetSource(FileSource[Any]):
 
     @override
     def timed_by(self, column: str) -> ParquetSource:
+        if type(self) is not ParquetSource:  # A subclass may read other values than its files have.
+            return self
         found = copy(self)
         object.__setattr__(found, "_time", column)
         return found

@@ -272,3 +272,14 @@ def test_a_column_without_a_time_zone_has_no_peak(tmp_path: Path) -> None:
     planned = planner.next(None)
     assert planned is not None
     assert [split.peak_us for split in planned.splits] == [None]
+
+
+class ShiftedSource(ParquetSource):
+    """A user's source, which may read other timestamps than the footers of its files have."""
+
+
+def test_a_subclass_of_a_source_has_no_peak(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    planned = ShiftedSource(str(tmp_path)).timed_by("ts").planner(MemoryLog(), 1).next(None)
+    assert planned is not None
+    assert {split.peak_us for split in planned.splits} == {None}
