@@ -32,6 +32,8 @@ from flow.keyed.state import StateCounts
 PARTIAL_TIME, PARTIAL_COUNT = "time", "count"
 """Columns of partial rows: the greatest timestamp of their records, int64 µs, and the number of
 these records."""
+STAMP_COLUMN = "__flow_reached__"
+"""The column of stamps, int64 µs: the greatest measure of a sender's records up to each record."""
 
 
 class ShardRows(NamedTuple):

@@ -32,7 +32,7 @@ class KeyByKey:
 
 
 class TimeColumn(NamedTuple):
-    """The column by which records of a key are late, if they lie further back than the wait.
+    """The column by which records are late, if they lie further back than the wait.
 
     Attributes:
         name: the column.

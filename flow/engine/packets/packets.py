@@ -48,6 +48,7 @@ from flow.columns.record_batches import view_of
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.plan.plan import Edge
 from flow.errors import RAISED, EngineError, error_message, step_error
+from flow.keyed.shard_logic import STAMP_COLUMN
 
 CONTROL, STATS, ERROR, PRINTED, PROGRESS, SEED, HOLDS = -1, -2, -3, -4, -5, -6, -7
 """Destinations that are not an edge: the control of an epoch, counts, a failure, the lines of an
@@ -57,8 +58,6 @@ SLICE_BITS = 24
 """Bits below the slice's number in a packet's `seq`: they number the packets of an origin."""
 
 _POS, _KEY, _FIRST, _SHIFT = "__flow_pos__", "__flow_key__", "first", "shift"
-STAMP_COLUMN = "__flow_reached__"
-"""The column of stamps, int64 µs: the greatest measure of an origin's records up to each record."""
 _PROTOCOL = 5
 _PADDING = bytes(7)
 """Bytes between the form and an Arrow IPC stream, so that the stream's buffers stay aligned: Arrow

@@ -354,7 +354,7 @@ def _edges_of_records(plan: Plan, stream: StreamId) -> Iterator[Edge]:
     for hop in plan.hops_of(stream):
         if isinstance(hop, Edge):
             yield hop
-        elif isinstance(hop.operator, (Filter, KeyOn)):
+        elif isinstance(hop.operator, (Bucket, Filter, KeyOn)):
             yield from _edges_of_records(plan, hop.downs[0])
 
 

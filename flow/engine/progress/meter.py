@@ -26,11 +26,12 @@ from flow.columns.chunks import (
 )
 from flow.columns.record_batches import view_of
 from flow.engine.epoch.statistics import SourcePartition
-from flow.engine.packets.packets import STAMP_COLUMN, check_free
+from flow.engine.packets.packets import check_free
 from flow.engine.plan.plan import Edge
 from flow.errors import RAISED, brief, step_error
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.keyed.logic import Progress
+from flow.keyed.shard_logic import STAMP_COLUMN
 
 MOST_MARKS = 256
 """The most marks of a source partition in an epoch. Of more marks, the meter retains the first, and

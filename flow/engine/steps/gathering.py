@@ -20,19 +20,12 @@ from flow.columns.chunks import (
     radix_order,
 )
 from flow.columns.record_batches import SidedRecords, join_batches, view_of
-from flow.engine.packets.packets import (
-    STAMP_COLUMN,
-    Packet,
-    Run,
-    decode,
-    decode_runs,
-    has_partials,
-)
+from flow.engine.packets.packets import Packet, Run, decode, decode_runs, has_partials
 from flow.engine.plan.plan import Edge
 from flow.engine.progress.step_time import StepTime
 from flow.errors import EngineError
 from flow.keyed.logic import BoundedValue, StampedValue
-from flow.keyed.shard_logic import ShardRows
+from flow.keyed.shard_logic import STAMP_COLUMN, ShardRows
 
 
 def gather_runs(
@@ -101,25 +94,22 @@ def gather_rows(
         time: the step's time in the epoch.
         takes_sided_records: as in `OverColumns`.
     """
-    ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
+    ordered = sorted(packets, key=lambda one: (has_partials(one), one.origin, one.seq))
     decoded = [(packet, chunk) for packet in ordered if len(chunk := decode(packet.payload))]
-    arrived = [pair for pair in decoded if not has_partials(pair[0])]
-    partials = [
-        chunk
-        for packet, chunk in decoded
-        if has_partials(packet) and isinstance(chunk, KeyedRecords)
-    ]
     if not decoded:
         return None
-    chunks, reached = [chunk for _, chunk in arrived], None
+    reached = None
     if time is not None and time.timeline is not None:
-        unstamped = [_unstamped(chunk) for chunk in chunks]
-        chunks = [chunk for chunk, _ in unstamped]
+        unstamped = [(packet, *_unstamped(chunk)) for packet, chunk in decoded]
+        decoded = [(packet, chunk) for packet, chunk, _ in unstamped]
         progress = [
             time.reached(packet.dest, packet.origin, chunk.pos, stamps)
-            for (packet, _), (chunk, stamps) in zip(arrived, unstamped, strict=True)
+            for packet, chunk, stamps in unstamped
         ]
         reached = np.concatenate(progress)
+    arrived = [pair for pair in decoded if not has_partials(pair[0])]
+    partials = [chunk for _, chunk in decoded[len(arrived) :] if isinstance(chunk, KeyedRecords)]
+    chunks = [chunk for _, chunk in arrived]
     side_of = {edge.dest: edge.side for edge in edges}
     sides = [side_of[packet.dest] for packet, _ in arrived]
     records = [chunk for chunk in chunks if isinstance(chunk, KeyedRecords)]

@@ -260,11 +260,10 @@ class Pipeline:
         return preaggregation.split(records, front_us) or (records, None)
 
     def _may_preaggregate(self, edge: Edge) -> bool:
-        """Return True if the step reads the items of a source alone, and measures none of them."""
-        is_measured = self._meters_of(edge)[0] is not None
+        """Return True if the step reads the items of one source, and none hold its watermarks."""
         is_held = self.plan.has_bound(edge.step_id, self._many)
         is_alone = len(self.plan.edges_into(edge.step_id)) == 1
-        return bool(self.partition.made_by) and is_alone and not is_measured and not is_held
+        return bool(self.partition.made_by) and is_alone and not is_held
 
 
 @contextmanager

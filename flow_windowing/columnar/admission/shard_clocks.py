@@ -183,8 +183,8 @@ class ShardClock(ABC, Generic[C]):
     Attributes:
         expires: True if the clocks of silent keys expire.
         fields: the fields of records that the clock reads; ``None`` if it may read any field.
-        order_wait_us: the time by which a record on time may lie before an earlier one of its key;
-            `NEVER` if none is late, ``None`` if more than the order of records decides.
+        order_wait_us: the time by which a record may lie before all earlier ones and be on time for
+            certain; `NEVER` if none is late, ``None`` if more than the order of records decides.
         time_column: the path of the timestamps, if records can be late; else ``None``.
     """
 
@@ -288,7 +288,7 @@ class EventShardClock(ColumnClock):
         self.expires = self._expires_after_us < NEVER
         getter = clock.ts_getter
         self.fields = field_path(getter).record_fields if isinstance(getter, str) else None
-        if isinstance(getter, str) and clock.scope == "key" and clock.max_ahead is None:
+        if isinstance(getter, str) and clock.max_ahead is None:
             is_endless = clock.wait_us >= FOREVER_US
             self.order_wait_us = NEVER if is_endless else clock.wait_us
             self.time_column = None if is_endless else getter

@@ -22,7 +22,7 @@ import pyarrow as pa
 from flow.columns.arrays import Ints, Mask, ranges, run_starts
 from flow.columns.chunks import KeyedRecords, radix_order
 from flow.instants import NEVER
-from flow.keyed.shard_logic import PARTIAL_COUNT, PARTIAL_TIME
+from flow.keyed.shard_logic import PARTIAL_COUNT, PARTIAL_TIME, STAMP_COLUMN
 from flow.keyed.step import TimeColumn
 from flow_windowing.aggregates.aggregator import Aggregator, form_of
 from flow_windowing.columnar.admission.admitted_rows import ArrivingRows, EnteringRows
@@ -113,6 +113,9 @@ class WindowPreaggregation:
         if partials is None:
             return None
         last = rows[np.append(starts[1:], len(rows)) - 1]
+        if STAMP_COLUMN in records.batch.schema.names:
+            stamps = records.batch[STAMP_COLUMN].take(pa.array(last))
+            partials = partials.append_column(STAMP_COLUMN, stamps)
         partial_rows = KeyedRecords(keys.take(pa.array(last)), partials, records.pos[last])
         return _taken(records, keys, np.flatnonzero(~is_certain)), partial_rows
 

@@ -60,7 +60,8 @@ def window_flow(source: Source[Any], clock: Any, windower: Any, timestamp: Any =
 def random_flow(random_: random.Random) -> Dataflow:
     """Return a flow with a random clock and windower."""
     wait = random_.choice([timedelta.max, timedelta(), timedelta(seconds=3), timedelta(seconds=30)])
-    clock: Any = win.EventClock("ts", wait, on_idle=random_.choice(["advance", "hold"]))
+    scope, on_idle = random_.choice(["key", "stream"]), random_.choice(["advance", "hold"])
+    clock: Any = win.EventClock("ts", wait, on_idle=on_idle, scope=scope)
     length = timedelta(seconds=random_.choice([10, 60]))
     windowers = [
         win.TumblingWindower(length),
@@ -149,7 +150,6 @@ def test_results_late_values_and_watermarks_are_those_of_single_records() -> Non
 @pytest.mark.parametrize(
     ("clock", "windower", "aggregator"),
     [
-        (win.EventClock("ts", "1s", scope="stream"), win.TumblingWindower("1m"), win.Count()),
         (win.EventClock("ts", "1s", max_ahead="1h"), win.TumblingWindower("1m"), win.Count()),
         (win.EventClock("ts", "1s"), win.TumblingWindower("1m", grace="0s"), win.Count()),
         (win.EventClock("ts", "1s"), win.SlidingWindower("1m", "2m"), win.Count()),
@@ -167,6 +167,17 @@ def test_steps_whose_results_may_change_take_single_records(
     op.output("out", out.down, TestingSink([]))
     lowering = compile_flow(flow).lowered["w"]
     assert not isinstance(lowering, OverColumns) or lowering.preaggregation is None
+
+
+def test_records_of_all_keys_are_timed_by_their_source(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    flow = Dataflow("f")
+    keyed = op.key_on("keyed", op.input("in", flow, ParquetSource(str(tmp_path))), "key")
+    clock: Any = win.EventClock("ts", "10s")
+    out = win.aggregate_window_all("w", keyed, clock, win.TumblingWindower("1m"), n=win.Count())
+    op.output("out", out.down, TestingSink([]))
+    timed_by = compile_flow(flow).timed_by
+    assert timed_by == {"w.partial": ("in", TimeColumn("ts", 10 * SECOND_US))}
 
 
 def write_files(folder: Path) -> None:
@@ -207,10 +218,12 @@ def batch_of(plan: Plan) -> tuple[list[str], int]:
     return sorted(out), sum(has_partials(packet) for read in packets for packet in read)
 
 
-def test_a_parquet_file_tells_which_records_are_on_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scope", ["key", "stream"])
+def test_a_parquet_file_tells_which_records_are_on_time(tmp_path: Path, scope: Any) -> None:
     write_files(tmp_path)
     source = ParquetSource(str(tmp_path), rows_per_epoch=15_000)
-    flow = window_flow(source, win.EventClock("ts", "10s"), win.TumblingWindower("1m"))
+    clock: Any = win.EventClock("ts", "10s", scope=scope)
+    flow = window_flow(source, clock, win.TumblingWindower("1m"))
     with patch("flow.engine.steps.reading.FLUSH_ITEMS", 1):
         found, packets = batch_of(compile_flow(flow))
     assert packets
