@@ -165,7 +165,7 @@ def first_fronts(timed_by: TimedBy) -> dict[str, Front]:
 
 
 def fronts_after(
-    timed_by: TimedBy, before: Control | None, read: Iterable[tuple[str, Split]], now: Moment
+    timed_by: TimedBy, before: Control, read: Iterable[tuple[str, Split]], now: Moment
 ) -> dict[str, Front]:
     """Return the known fronts before the next epoch.
 
@@ -175,18 +175,15 @@ def fronts_after(
 
     Args:
         timed_by: as in `first_fronts`.
-        before: the control of the epoch before; ``None`` before the first.
+        before: the control of the epoch before.
         read: the splits of that epoch, each with its input.
         now: the moment of the next epoch.
     """
-    first = first_fronts(timed_by)
-    if before is None:
-        return first
     passed_us = max(now.running_us - before.moment.running_us, 0)
     *_, after = fronts_along(before.fronts, read)
     return {
         name: front._replace(us=after[name] + passed_us)
-        for name, front in first.items()
+        for name, front in first_fronts(timed_by).items()
         if name in after and before.fronts[name][:3] == front[:3]
     }
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from flow.connectors.source import Json, Slice
-from flow.engine.epoch.context import Control, fronts_after
+from flow.engine.epoch.context import Control, first_fronts, fronts_after
 from flow.engine.epoch.statistics import Stats
 from flow.engine.epoch.summary import late_sources, source_name
 from flow.engine.feed.clocks import EpochClocks
@@ -328,7 +328,10 @@ class Feed:
         self, start: EpochOffset, slices: Mapping[str, Slice], now: Moment, end_of_input: bool
     ) -> Control:
         """Return the control of the epoch that reads these slices."""
-        before = start.control or Control(now, number=-1)
+        timed_by = self.slices.plan.timed_by
+        # State that a checkpoint is seeded with may have seen any timestamps.
+        fronts = {} if self.settings.origin else first_fronts(timed_by)
+        before = start.control or Control(now, number=-1, fronts=fronts)
         behind = self.slices.behind(before, slices, self._frames_read)
         read = {(name, one.partition) for name, planned in slices.items() for one in planned.splits}
         many = before.many | {name for name, number in behind | read if number}
@@ -341,7 +344,7 @@ class Feed:
             numbered_sources(self.slices.plan, read, many),
             before.number + 1,
             {**before.first, **{name: one.first for name, one in slices.items() if one.first}},
-            fronts=fronts_after(self.slices.plan.timed_by, start.control, start.read, now),
+            fronts=fronts_after(timed_by, before, start.read, now),
         )
 
     def _rest_for_good(self, start: EpochOffset) -> EpochOffset:

@@ -246,7 +246,8 @@ def test_a_front_is_the_greatest_timestamp_advanced_by_time_that_has_passed() ->
     read = [("in", Split(None, peak_us=40)), ("in", Split(None, peak_us=70))]
     assert list(fronts_along(before.fronts, read)) == [{"w": 50}, {"w": 50}, {"w": 70}]
     assert fronts_after(TIMED_BY, before, read, Moment(130)) == {"w": front(100)}
-    assert fronts_after(TIMED_BY, None, (), Moment(130)) == first_fronts(TIMED_BY)
+    start = Control(Moment(130), fronts=first_fronts(TIMED_BY))
+    assert fronts_after(TIMED_BY, start, (), Moment(130)) == first_fronts(TIMED_BY)
 
 
 def test_a_front_is_unknown_after_a_split_without_a_peak_and_after_a_change_of_the_wait() -> None:
