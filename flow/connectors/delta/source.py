@@ -114,12 +114,16 @@ class DeltaSource(LakeSource):
         table = self.place.open(version)
         if table is None:
             raise SourceError(f"{self.place} does not exist: write it first, or correct its path")
-        if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        self.refuse_mapping(table.metadata().configuration)
+        return table
+
+    def refuse_mapping(self, properties: Mapping[str, str]) -> None:
+        """Raise a `SourceError` if files have other names of columns than the table."""
+        if properties.get("delta.columnMapping.mode", "none") != "none":
             raise SourceError(
                 f"{self.place} maps the names of columns (delta.columnMapping.mode), which "
                 "DeltaSource does not read: copy it to a table without this property"
             )
-        return table
 
     @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
@@ -280,7 +284,10 @@ class DeltaPlanner(VersionPlanner):
         for kind, content in (pair for action in actions for pair in action.items()):
             found.setdefault(kind, []).append(content)
         before = self._versions.get((number - 1, False)) or self._versions.get((number - 1, True))
-        schema = [one["schemaString"] for one in found.get("metaData", ())]
+        metadata = found.get("metaData", ())
+        for one in metadata:
+            self._source.refuse_mapping(one.get("configuration") or {})
+        schema = [one["schemaString"] for one in metadata]
         if not schema:
             schema = [before.schema if before else self._source.table(number).schema().to_json()]
         time_ms = found.get("commitInfo", [{}])[0].get("timestamp")
@@ -315,16 +322,18 @@ class DeltaPlanner(VersionPlanner):
         """Return the actions of a commit; ``None`` if there is no such version yet."""
         name, what = f"_delta_log/{number:020}.json", f"version {number} of {self._place}"
         with self._place.explained(f"{what} cannot be read"):
+            # The file is looked for once the version is known, as another writer may make both now.
+            if number > self._newest.version():
+                self._newest.update_incremental()
+            if number > self._newest.version():
+                return None
             if self._filesystem.get_file_info(name).is_file:
                 with self._filesystem.open_input_stream(name) as stream:
                     return [json.loads(line) for line in stream.read().splitlines()]
-            self._newest.update_incremental()
-        if number <= self._newest.version():
-            raise SourceError(
-                f"{what} was removed from its log, which keeps versions for "
-                f"delta.logRetentionDuration: {READ_ANEW}"
-            )
-        return None
+        raise SourceError(
+            f"{what} was removed from its log, which keeps versions for "
+            f"delta.logRetentionDuration: {READ_ANEW}"
+        )
 
     def _measured(self, file: AddedFile) -> AddedFile:
         """Return a file with its number of rows, also if the log does not say it."""

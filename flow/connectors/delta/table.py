@@ -116,7 +116,7 @@ def partition_text(value: Any) -> str | None:
 
 def partition_column(text: str | None, kind: Any, rows: int) -> Any:
     """Return a column of a partition's value, which the log has as text."""
-    if text is None:
+    if not text:  # The format takes an empty text for null.
         return pa.nulls(rows, kind)
     if pa.types.is_timestamp(kind):  # Writers differ in the separator and in the zone's mark.
         instant = pa.scalar(text.replace("T", " ").removesuffix("Z")).cast(pa.timestamp("us"))
@@ -139,7 +139,12 @@ def statistics(metadata: Any, schema: pa.Schema) -> str:
     for number, name in enumerate(leaves[:_STATISTICS_COLUMNS]):
         at = schema.get_field_index(name)
         found = [group.column(number).statistics for group in groups]
-        if at < 0 or not found or not all(one and one.has_null_count for one in found):
+        if (
+            at < 0
+            or leaves.count(name) > 1
+            or not found
+            or not all(one and one.has_null_count for one in found)
+        ):
             continue
         nulls[name] = sum(one.null_count for one in found)
         bounds = [one for one in found if one.has_min_max]

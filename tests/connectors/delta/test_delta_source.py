@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from flow.instants import Moment
 from flow.testing import run_source
 from flow.testing.connectors import check_source
 from tests.support.databases import ns
-from tests.support.delta import append
+from tests.support.delta import append, commits, live_files, versions
 from tests.support.planning import next_epoch, records_after
 
 deltalake = pytest.importorskip("deltalake")
@@ -142,6 +143,26 @@ def test_a_compaction_that_was_passed_over_may_leave_the_log(tmp_path: Path) -> 
     assert records_after(source, second.end)[0] == ns(3)
 
 
+def test_a_version_that_is_made_during_a_look_at_the_log_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path, ns(0))
+    planner = DeltaSource(tmp_path, follow=True).planner(MemoryLog(), 1)
+    first = planner.next(None)
+    assert first is not None
+    refresh, others = deltalake.DeltaTable.update_incremental, iter(ns(1))
+
+    def slowly(table: Any) -> None:
+        if other := next(others, None):
+            append(tmp_path, [other])
+        refresh(table)
+
+    monkeypatch.setattr(deltalake.DeltaTable, "update_incremental", slowly)
+    second = planner.next(first.end)
+    assert second is not None
+    assert [len(split.what["pieces"]) for split in second.splits] == [1]
+
+
 # --- columns -------------------------------------------------------------------------------------
 
 
@@ -164,6 +185,18 @@ def test_values_of_partitions_are_columns_with_their_types(tmp_path: Path) -> No
     assert source.record_columns().field("at").type == pa.timestamp("us", "UTC")
 
 
+def commit(table: Path, action: str, content: dict[str, Any]) -> None:
+    """Add a version to the log, as a writer with other habits than deltalake's does."""
+    name = f"{len(versions(table)):020}.json"
+    (table / "_delta_log" / name).write_text(json.dumps({action: content}))
+
+
+def test_an_empty_text_of_a_partition_is_null(tmp_path: Path) -> None:
+    append(tmp_path, [{"s": "a", "i": 1, "n": 1}], partition_by=["s", "i"])
+    commit(tmp_path, "add", {**live_files(tmp_path)[0], "partitionValues": {"s": "", "i": ""}})
+    assert read(tmp_path, start=1) == [{"s": None, "i": None, "n": 1}]
+
+
 # --- tables that cannot be read ------------------------------------------------------------------
 
 
@@ -175,3 +208,16 @@ def test_a_version_that_was_removed_from_the_log_is_an_error(tmp_path: Path) -> 
     with pytest.raises(SourceError, match=r"version 1 of .* was removed from its log, which keeps"):
         read(tmp_path, start=1)
     assert numbers(tmp_path) == [0, 1, 2]
+
+
+def test_columns_that_are_mapped_while_the_source_follows_are_an_error(tmp_path: Path) -> None:
+    append(tmp_path, ns(1))
+    planner = DeltaSource(tmp_path, follow=True).planner(MemoryLog(), 1)
+    first = planner.next(None)
+    assert first is not None
+    metadata = next(one["metaData"] for one in commits(tmp_path)[0] if "metaData" in one)
+    commit(
+        tmp_path, "metaData", {**metadata, "configuration": {"delta.columnMapping.mode": "name"}}
+    )
+    with pytest.raises(SourceError, match="maps the names of columns"):
+        planner.next(first.end)
