@@ -310,7 +310,8 @@ class LakeSink(Sink[Any]):
             self._refresh(table)
             done = self._last_epoch(table, output_of(context))
             if done is not None and done.epoch >= context.epoch:
-                if done.rewinds >= context.rewinds:
+                # A checkpoint that was put back from a copy has earlier epochs, with other rows.
+                if done.epoch == context.epoch and done.rewinds >= context.rewinds:
                     return
                 if self._refuses_rewinds:
                     raise SinkError(self._set_back_problem(table, context, context.epoch - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -223,3 +224,19 @@ def test_a_rewind_is_refused_and_the_advice_works(
     run_epochs(again, ns(7), ns(8), first=1, rewinds=1)
     run_epochs(again, ns(8), ns(9), first=2, rewinds=1)
     assert numbers(lake, tmp_path) == [1, 7, 8, 9]
+
+
+#  run     1                2, with a copy of the checkpoint after epoch 0
+#  epoch   0: 1  1: 2  2: 3    1: 7
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_checkpoint_that_was_put_back_from_a_copy_loses_no_rows(
+    lake: ModuleType, tmp_path: Path, mode: Any
+) -> None:
+    def sink() -> Any:
+        return lake.sink_to(tmp_path, mode=mode, key="n")
+
+    run_epochs(sink(), ns(1), ns(2), ns(3))
+    refused = pytest.raises(SinkError, match="which was set back to epoch 0")
+    with refused if mode == "append" else contextlib.nullcontext():
+        run_epochs(sink(), ns(7), first=1)
+    assert numbers(lake, tmp_path) == ([1, 2, 3] if mode == "append" else [1, 2, 3, 7])
