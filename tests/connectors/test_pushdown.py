@@ -131,6 +131,19 @@ def test_rows_that_bounds_rule_out_are_not_read(
     assert len(told(make(tmp_path / "t"), expression)) == count
 
 
+class TenTimes(ParquetSource):
+    """A user's source, which gives other records than its files have."""
+
+    def read_piece(self, *arguments: Any) -> Any:
+        for rows in super().read_piece(*arguments):
+            yield rows.set_column(0, "n", pc.multiply(rows.column("n"), 10))
+
+
+def test_a_subclass_of_a_source_reads_all_rows(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": range(10)}), tmp_path / "a.parquet")
+    assert len(told(TenTimes(tmp_path), field("n") > 50)) == 10
+
+
 def test_files_that_are_ruled_out_take_no_part_of_an_epoch(tmp_path: Path) -> None:
     source = delta_table(tmp_path / "t")
     wanted = source.keeping(ColumnPredicate(field("day") == pa.scalar(DAYS[2])))

@@ -26,7 +26,7 @@ from flow.connectors.formats.partition_columns import (
     values_of_directories,
     with_values,
 )
-from flow.connectors.formats.pushdown import groups_with, with_predicate
+from flow.connectors.formats.pushdown import gives_rows_of_files, groups_with, with_predicate
 from flow.connectors.source import Batch
 from flow.durations import Duration
 from flow.errors import FlowBuildError, SourceError, shorten
@@ -138,7 +138,7 @@ class ParquetSource(FileSource[Any]):
 
     @override
     def timed_by(self, column: str) -> ParquetSource:
-        if type(self) is not ParquetSource:  # A subclass may read other values than its files have.
+        if not gives_rows_of_files(self):
             return self
         found = copy(self)
         object.__setattr__(found, "_time", column)
@@ -264,13 +264,16 @@ def _group_peaks(parquet: Any, column: str | None) -> list[int | None]:
     if not pa.types.is_timestamp(kind) or kind.tz is None or paths.count(column) != 1:
         return [None for _ in groups]
     number = paths.index(column)
-    bounds = [metadata.row_group(group).column(number).statistics for group in groups]
-    return [
-        pa.scalar(one.max, kind).cast(_INSTANT, safe=False).value
-        if one is not None and one.has_min_max
-        else None
-        for one in bounds
-    ]
+    return [_peak_us(metadata.row_group(group).column(number).statistics, kind) for group in groups]
+
+
+def _peak_us(bounds: Any, kind: Any) -> int | None:
+    if bounds is None or not bounds.has_min_max:
+        return None
+    try:
+        return pa.scalar(bounds.max, kind).cast(_INSTANT, safe=False).value
+    except (OverflowError, ValueError):  # No Python object holds the time.
+        return None
 
 
 def read_rows(

@@ -279,8 +279,11 @@ def test_the_peak_of_a_split_is_the_greatest_of_its_row_groups(tmp_path: Path, u
     assert peaks == [pa.scalar(at, pa.timestamp("us", "UTC")).value for at in (times[1], times[2])]
 
 
-def test_a_column_without_a_time_zone_has_no_peak(tmp_path: Path) -> None:
-    table = pa.table({"ts": pa.array([0], pa.timestamp("us"))})
+@pytest.mark.parametrize(("us", "zone"), [(0, None), (1 << 60, "UTC")])
+def test_a_time_without_a_zone_or_out_of_range_has_no_peak(
+    tmp_path: Path, us: int, zone: str | None
+) -> None:
+    table = pa.table({"ts": pa.array([us], pa.timestamp("us", zone))})
     pq.write_table(table, tmp_path / "a.parquet")
     planner = ParquetSource(str(tmp_path)).timed_by("ts").planner(MemoryLog(), 1)
     planned = planner.next(None)
