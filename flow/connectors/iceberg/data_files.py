@@ -265,9 +265,10 @@ def partition_values(metadata: TableMetadata, file: DataFile) -> dict[str, Any]:
 
 def _has_same_names(predicate: ColumnPredicate, file: Schema, schema: Schema) -> bool:
     """Return True if no column that a predicate names is another one in a file, by its id."""
-    ids = {one.name: one.field_id for one in file.fields}
-    wanted = {one.name: one.field_id for one in schema.fields}
-    return all(ids.get(name, wanted.get(name)) == wanted.get(name) for name, *_ in predicate.names)
+    from pyiceberg.schema import index_by_name
+
+    ids, wanted = index_by_name(file), index_by_name(schema)
+    return all(ids.get(path, wanted.get(path)) == wanted.get(path) for path in predicate.paths)
 
 
 def scalars_of(schema: Schema, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from flow.columns.predicate import ColumnPredicate
 from flow.connectors.iceberg import IcebergSink
 from flow.connectors.source import MemoryLog
 from flow.errors import SourceError
@@ -127,6 +129,15 @@ def test_columns_are_found_by_their_ids_in_the_schema_of_each_snapshot(tmp_path:
     source = source_of(tmp_path, columns=["new", "n"])
     assert run_source(source) == [{"new": "x", "n": 1}, {"new": "y", "n": 2}]
     assert source.record_columns() == pa.schema([("new", pa.string()), ("n", pa.int64())])
+
+
+def test_a_predicate_of_a_renamed_part_of_a_struct_leaves_out_no_record(tmp_path: Path) -> None:
+    append(tmp_path, [{"s": {"a": 1}}])
+    with iceberg.opened(tmp_path) as table, table.update_schema() as schema:
+        schema.rename_column("s.a", "b")
+    append(tmp_path, [{"s": {"b": 2, "a": 3}}])
+    source = source_of(tmp_path).keeping(ColumnPredicate(pc.field("s", "a").is_null()))
+    assert {"s": {"b": 1, "a": None}} in run_source(source)
 
 
 def test_values_come_back_with_their_types_also_from_partitions(tmp_path: Path) -> None:
