@@ -397,12 +397,12 @@ class _Run:
 
     Attributes:
         run_id: id of the run; ``None`` while the sink is closed.
-        marker: content of the directory's marker, after the run's first epoch with items.
+        has_claimed: True after the run's first epoch with items.
         has_committed: True after the run's first commit.
     """
 
     run_id: str | None = None
-    marker: Marker | None = None
+    has_claimed: bool = False
     has_committed: bool = False
 
 
@@ -498,7 +498,7 @@ class DirectorySink(Sink[X]):
         raise NotImplementedError
 
     def _publish(self, run_id: str, epoch: int, parts: list[Part]) -> None:
-        if self._run.run_id is not None:
+        if not parts and self._run.run_id is not None:
             self._directory.check(run_id)
         if not self._run.has_committed:
             self._directory.delete_after(run_id, epoch)
@@ -508,7 +508,12 @@ class DirectorySink(Sink[X]):
         self._directory.publish(run_id, epoch, parts, self.suffix)
 
     def _align(self, run_id: str, parts: list[Part]) -> list[Part]:
-        marker = self._run.marker or self._directory.claim(run_id, parts[0].context.step_id)
+        step_id = parts[0].context.step_id
+        if self._run.has_claimed:  # Another run that writes beside this one may have changed it.
+            marker = replace(self._directory.check(run_id), step=step_id)
+        else:
+            marker = self._directory.claim(run_id, step_id)
+        self._run.has_claimed = True
         schemas = [read_schema(part.schema) for part in parts if part.schema]
         schema = self.common_schema(schemas, marker)
         if schema is not None:
@@ -518,7 +523,6 @@ class DirectorySink(Sink[X]):
             if schema != marker.schema:
                 marker = replace(marker, schema=schema)
                 self._directory.write_marker(run_id, marker)
-        self._run.marker = marker
         return parts
 
     @contextmanager

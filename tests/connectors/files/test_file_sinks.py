@@ -29,7 +29,7 @@ from flow.connectors.sink import Guarantee
 from flow.errors import FlowBuildError, FlowTypeError, SinkError
 from flow.testing import TestingSource
 from tests.support.reading_files import first_slice
-from tests.support.writing import OTHER, lines, opened, publish, tree, write
+from tests.support.writing import OTHER, lines, opened, parquet_rows, publish, tree, write
 
 # --- epochs --------------------------------------------------------------------------------------
 
@@ -210,6 +210,20 @@ def test_replace_keeps_everything_when_one_file_is_not_a_flows(tmp_path: Path) -
     with pytest.raises(SinkError, match=r"holds 'notes\.md', which no flow wrote"):
         opened(TextSink(tmp_path, if_exists="replace"))
     assert lines(tmp_path) == ["a"]
+
+
+def test_runs_that_write_beside_each_other_share_the_columns(tmp_path: Path) -> None:
+    first, second = (
+        ParquetSink(tmp_path, if_exists="append"),
+        ParquetSink(tmp_path, if_exists="append"),
+    )
+    publish(opened(first), 0, [{"n": 1}])
+    publish(opened(second, OTHER), 0, [{"n": 2}], run=OTHER, step="other")
+    publish(first, 1, [{"n": 3, "m": 4}])
+    publish(second, 1, [{"n": 5, "m": 6}], run=OTHER, step="other")
+    assert sorted(row["n"] for row in parquet_rows(tmp_path)) == [1, 2, 3, 5]
+    with pytest.raises(SinkError, match="step 'other': field 'm' is double here"):
+        publish(second, 2, [{"n": 7, "m": 0.5}], run=OTHER, step="other")
 
 
 def test_append_writes_beside_existing_files(tmp_path: Path) -> None:
