@@ -137,14 +137,9 @@ def statistics(metadata: Any, schema: pa.Schema) -> str:
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     leaves = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     for number, name in enumerate(leaves[:_STATISTICS_COLUMNS]):
-        at = schema.get_field_index(name)
+        at = schema.get_field_index(name) if leaves.count(name) == 1 else -1
         found = [group.column(number).statistics for group in groups]
-        if (
-            at < 0
-            or leaves.count(name) > 1
-            or not found
-            or not all(one and one.has_null_count for one in found)
-        ):
+        if at < 0 or not found or not all(one and one.has_null_count for one in found):
             continue
         nulls[name] = sum(one.null_count for one in found)
         bounds = [one for one in found if one.has_min_max]

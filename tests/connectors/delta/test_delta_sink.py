@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,12 @@ def test_a_value_of_a_partition_column_comes_back(tmp_path: Path, value: Any) ->
         publish(sink, 0, [{"p": value, "n": 1}])
     expected = None if value == "" else value  # Delta has no empty text in a partition.
     assert table_of(tmp_path).column("p").to_pylist() == [expected]
+
+
+def test_a_column_and_a_part_of_a_struct_with_one_path_have_no_bounds(tmp_path: Path) -> None:
+    with opened(sink := DeltaSink(tmp_path)):
+        publish(sink, 0, [{"a.b": 100, "a": {"b": 1}, "n": 2}])
+    assert json.loads(live_files(tmp_path)[0]["stats"])["minValues"] == {"n": 2}
 
 
 def test_statistics_let_readers_skip_files(tmp_path: Path) -> None:
