@@ -12,7 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
+import flow_windowing as win
 from flow import Dataflow, run
+from flow.connectors.files import TextSource
 from flow.testing import ABORT, TestingSink, TestingSource
 from recovery import RecoveryConfig, rewind
 from tests.support.one_stream import a_flow, step
@@ -118,3 +120,25 @@ def test_a_batch_makes_each_call_once(spark: SparkSession, tmp_path: Path) -> No
     run(flow, spark=spark, engine="batch")
     assert [value for _, (value, _) in out] == list(range(20))
     assert len({found for *_, found in calls(path)}) == len(calls(path)) == 40
+
+
+async def identified(line: str) -> tuple[str, str]:
+    return op.call_id(), line
+
+
+def test_slices_of_a_batch_have_calls_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text("1\n2\n3\n4\n")
+    flow, out = Dataflow("calls"), list[Any]()
+    lines = op.input("in", flow, TextSource(tmp_path, order="parallel", bytes_per_epoch=4))
+    called = op.map_async("call", lines, identified)
+    op.output("out", called, TestingSink(out))
+    clock = win.EventClock(lambda pair: float(pair[1]), "1s")
+    hours = win.TumblingWindower("1h")
+    op.output("counts", win.count_window("n", called, clock, hours, one_key).down, TestingSink([]))
+    run(flow, spark=spark, engine="batch")
+    assert len({found for found, _ in out}) == len(out) == 8
+
+
+def one_key(_: Any) -> str:
+    return "k"

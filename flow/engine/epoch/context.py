@@ -221,8 +221,8 @@ class TaskContext:
         run_id: identity of the run, for caches of workers that outlive epochs.
         control: the epoch's control; ``None`` in tasks of Spark's own sources, which do not know
             the epoch.
-        place: the part of the epoch's items that the task runs: an input and the number of its
-            source partition, or a level, a shard and a slice.
+        place: the part of the epoch's items that the task runs: an input, the number of its source
+            partition and a slice, or a level, a shard and a slice.
         calls: the number of items met so far of each call id, to tell items of equal ids apart.
         table_store: the tables of the plan; ``None`` for a plan without tables.
         changes: the changes of tables, by table, each with its position; only while an epoch is

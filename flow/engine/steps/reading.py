@@ -94,7 +94,7 @@ def pipeline_of(plan: Plan, shards: int, reading: Reading, control: Control) -> 
         control.moment,
         run_id=plan.plan_id,
         control=control,
-        place=(step_id, number),
+        place=(step_id, number, reading.slice_number),
         table_store=plan.table_store,
     )
     shard = (plan.inputs.index(step_id) + number) % shards
