@@ -144,7 +144,7 @@ class KafkaPlanner(Planner):
 
     @override
     def finished(self, start: Json | None) -> bool:
-        if self._reach.end is None or self._losses.doubted:
+        if self._reach.end is None or self.in_doubt():
             return False
         return bool(self._patiently(lambda: self._is_finished(start)))
 

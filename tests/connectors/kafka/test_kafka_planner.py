@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -431,6 +432,21 @@ def test_a_silent_broker_is_waited_for_with_one_warning(caplog: pytest.LogCaptur
     clock.now = 160.0
     with pytest.raises(SourceError, match="waited 60 s"):
         plan.next(offset)
+
+
+def test_a_bounded_run_waits_for_a_registry_as_long_as_for_brokers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    plan = new_planner(Brokers({"t/0": (0, 2)}), clock, end="latest")
+    silent = Unreachable("no registry answers", "the schema registry")
+    monkeypatch.setattr(plan, "_next", Mock(side_effect=silent))
+    for clock.now in (0.0, 19.0):
+        assert (plan.next(None), plan.finished(None), plan.in_doubt()) == (None, False, True)
+    clock.now = 20.0
+    with pytest.raises(SourceError, match="no registry answers; waited 20 s"):
+        plan.next(None)
+    assert caplog.messages == []
 
 
 def test_a_bounded_run_does_not_end_while_brokers_are_silent() -> None:
