@@ -170,8 +170,8 @@ class Cluster:
             offset = self._ask(partial(_offset_or_gone, future))
             if offset is not None:
                 found[TopicPartition(partition.topic, partition.partition)] = offset
-        if not found:
-            self._check_leaders(partitions)
+        if len(found) < len(wanted):
+            self._check_leaders(set(partitions) - found.keys())
         return found
 
     def _check_leaders(self, partitions: Collection[TopicPartition]) -> None:

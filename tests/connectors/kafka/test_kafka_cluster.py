@@ -64,13 +64,15 @@ def test_permanent_errors_are_raised() -> None:
 
 @pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION])
 def test_a_missing_partition_is_left_out(code: int) -> None:
-    assert cluster_of(failing(code)).latest([T0, T1]) == {T0: 17}
+    assert cluster_of(failing(code), listed=1).latest([T0, T1]) == {T0: 17}
 
 
 def test_partitions_without_a_leader_are_waited_for() -> None:
     nobody = cluster_of(lambda _: KafkaError(KafkaError._NOENT))
     with pytest.raises(Unreachable, match="no broker of b:9092 leads t/0 and 1 more"):
         nobody.latest([T0, T1])
+    with pytest.raises(Unreachable, match="no broker of b:9092 leads t/1"):
+        cluster_of(failing(KafkaError._NOENT)).latest([T0, T1])
 
 
 def test_a_deleted_topic_is_left_out() -> None:
