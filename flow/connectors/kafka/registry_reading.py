@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,11 @@ class ProtobufDeserializer(Deserializer):
 
     @override
     def read(self, data: bytes) -> Any:
-        return protobuf_types.column_of([self._message(data)], self._class.DESCRIPTOR)[0].as_py()
+        message = [self._message(data)]
+        try:
+            return protobuf_types.column_of(message, self._class.DESCRIPTOR)[0].as_py()
+        except OverflowError:
+            raise ValueError("it has a time outside the years 1 to 9999") from None
 
     @override
     def column(self, data: Data) -> Any | None:
@@ -245,13 +249,11 @@ class RegistryDeserializer(Deserializer):
         if time.monotonic() < until:
             raise ValueError(reason)
         if schema_id not in self._by_id:
-            client = client_of(self._registry, SourceError)
-            found = patiently(lambda: client.schema(schema_id), self._patience, SourceError)
-            if found is None:
+            writer = patiently(partial(self._written, schema_id), self._patience, SourceError)
+            if writer is None:
                 reason = f"the registry has no schema with the id {schema_id}"
                 self._refused[schema_id] = time.monotonic() + _RETRY_SECONDS, reason
                 raise ValueError(reason)
-            writer = schema_text(self._registry, client, found, schema_id)
             try:
                 self._by_id[schema_id] = self._format.deserializer(writer, self._reader)
             except ValueError as error:
@@ -259,6 +261,12 @@ class RegistryDeserializer(Deserializer):
                 self._refused[schema_id] = float("inf"), reason
                 raise ValueError(reason) from None
         return self._by_id[schema_id]
+
+    def _written(self, schema_id: int) -> str | None:
+        """Return the schema with an id, with those that it refers to; `None` if there is none."""
+        client = client_of(self._registry, SourceError)
+        found = client.schema(schema_id)
+        return found and schema_text(self._registry, client, found, schema_id)
 
 
 @lru_cache(maxsize=32)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import fastavro
 import pytest
@@ -28,6 +29,8 @@ from google.protobuf import (
 )
 
 from flow.connectors.kafka import KafkaSource, Registry
+from flow.connectors.kafka.cluster import Unreachable
+from flow.connectors.kafka.registry import RegistryClient
 from flow.connectors.kafka.registry_reading import Readers
 from flow.connectors.source import Invalid, MemoryLog
 from flow.errors import SourceError
@@ -212,6 +215,19 @@ def test_a_protobuf_message_is_found_by_its_position_in_the_file(registry: Schem
     ]
 
 
+def test_a_time_of_protobuf_beyond_python_is_a_bad_message(registry: SchemaRegistry) -> None:
+    made = proto()
+    registry.register(SUBJECT, made.text, "PROTOBUF")
+    # The field 21, a message whose field 1 is the number of seconds.
+    far, near = (
+        b"\0\0\0\0\1\0\xaa\1" + bytes([1 + len(seconds), 8]) + seconds
+        for seconds in (b"\x80\x80\xe9\x83\xb1\xde\x16", b"\0")
+    )
+    bad = "its value: it has a time outside the years 1 to 9999"
+    (found, reason) = reader_of(registry, format="protobuf")(far, near)
+    assert (found["at"], reason) == (datetime.fromtimestamp(0, UTC), bad)
+
+
 def test_values_of_confluents_json_serializer_become_columns(registry: SchemaRegistry) -> None:
     schema = {
         "title": "Order",
@@ -379,6 +395,16 @@ def test_an_avro_schema_may_refer_to_schemas_that_refer_to_others(registry: Sche
     value = b"\0" + schema_id.to_bytes(4, "big") + out.getvalue()
     for evolve in ("widen", "pinned"):
         assert reader_of(registry, evolve=evolve)(value) == [row]
+
+
+def test_a_task_waits_for_the_schemas_that_another_refers_to(
+    registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"user": "ann", "count": 3}
+    value = framed(registry.register(SUBJECT, V1), V1, row)
+    read = reader_of(registry)
+    monkeypatch.setattr(RegistryClient, "references", Mock(side_effect=[Unreachable("down"), {}]))
+    assert read(value) == [row]
 
 
 def test_a_json_schema_may_refer_to_another(registry: SchemaRegistry) -> None:
