@@ -211,8 +211,8 @@ class RegistrySerializer(Serializer):
     @override
     def rows(self, batch: pa.RecordBatch, step_id: str) -> pa.Array:
         schema = self._given or self._schema_of(batch.schema, step_id)
-        if self._registry.format != "json":
-            has_map = "map<" in str(batch.schema.types)  # whose values are pairs otherwise
+        has_map = "map<" in str(batch.schema.types)  # whose values are pairs otherwise
+        if has_map or self._registry.format != "json":
             records = batch.to_pylist(maps_as_pydicts="strict") if has_map else rows_as_dicts(batch)
             return pa.array(self._encode_all(records, schema, step_id), pa.binary())
         head = pa.scalar(self._head(schema), pa.binary())

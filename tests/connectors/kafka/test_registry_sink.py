@@ -122,6 +122,14 @@ def test_maps_and_a_column_as_the_value_are_written(registry: SchemaRegistry) ->
     assert len(registry.schemas(SUBJECT)) == 1
 
 
+def test_maps_are_objects_in_json_as_their_schema_says(registry: SchemaRegistry) -> None:
+    column = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))
+    (found,) = values(sink_of(registry, format="json"), pa.RecordBatch.from_pydict({"n": column}))
+    (schema,) = registry.schemas(SUBJECT)
+    deserialize = JSONDeserializer(schema, schema_registry_client=client(registry), conf=BY_TOPIC)
+    assert deserialize(found, TOPIC) == {"n": {"a": 1}}
+
+
 def test_a_result_of_a_window_is_written(registry: SchemaRegistry) -> None:
     window = WindowMetadata(3, NOON, NOON + timedelta(hours=1))
     (found,) = values(sink_of(registry), [("LHR", (window, {"flights": 2}))])
