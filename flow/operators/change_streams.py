@@ -29,7 +29,7 @@ _POSITIONS = (
     ("file", "pos", "row"),  # MySQL and MariaDB
     ("change_lsn", "event_serial_no"),  # SQL Server
     ("scn",),  # Oracle
-    ("ord",),  # MongoDB
+    ("ts_ms", "ord"),  # MongoDB, which numbers the changes of a second
 )
 """Fields of the source of an event that have its place in the log of a database."""
 
@@ -121,6 +121,8 @@ def _changes_of(on_truncate: OnTruncate, item: Any) -> list[Change]:
     kind = _KINDS.get(str(letter))
     if kind is None or not isinstance(event.get("source"), Mapping):
         raise ValueError(_problem(letter, value))
+    if kind != "delete" and event.get("after") is None:  # As of MongoDB without whole documents.
+        raise ValueError(_problem(letter, value))
     fields = _payload(key)
     if not isinstance(fields, Mapping) or not fields:
         raise ValueError(
@@ -147,7 +149,7 @@ def _problem(letter: object, value: object) -> str:
             "snapshot, or pass on_truncate='skip' to leave the rows"
         )
     return (
-        "no event of a row, which has op ('c', 'r', 'u' or 'd') and source: "
+        "no event of a row, which has op ('c', 'r', 'u' or 'd'), source, and a row: "
         f"got {shorten(value)}; read the topics of tables alone, with value='json' or 'avro'"
     )
 
@@ -160,5 +162,6 @@ def _time_of(source: Fields) -> datetime:
 def _position(source: Fields) -> tuple[Any, ...]:
     for names in _POSITIONS:
         if all(source.get(name) is not None for name in names):
-            return tuple(source[name] for name in names)
+            found = tuple(source[name] for name in names)
+            return (int(found[0]),) if names == ("scn",) else found  # Oracle has it as text.
     return ()

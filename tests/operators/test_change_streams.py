@@ -74,7 +74,8 @@ def test_a_tombstone_is_left_out() -> None:
         ({"lsn": 7}, (7,)),
         ({"file": "bin.000003", "pos": 154, "row": 0, "gtid": None}, ("bin.000003", 154, 0)),
         ({"change_lsn": "00000027:0003", "event_serial_no": 2}, ("00000027:0003", 2)),
-        ({"scn": "1513734", "lsn": None}, ("1513734",)),
+        ({"scn": "1513734", "lsn": None}, (1513734,)),
+        ({"ord": 3}, (1_000, 3)),
         ({"table": "unknown"}, ()),
     ],
 )
@@ -97,6 +98,7 @@ def test_a_key_of_several_columns_is_the_text_that_key_on_makes() -> None:
         (({"id": 1}, {"id": 1, "name": "a"}), "no event of a row, which has op"),
         (({"id": 1}, {"op": "m", "source": POSTGRES, "message": {}}), "no event of a row"),
         (({"id": 1}, {"op": "c", "after": row(1)}), "no event of a row"),
+        (({"id": 1}, event("u", row(1))), "no event of a row, .* and a row: got"),
         (({"id": 1}, "text"), "no event of a row"),
         ((None, event("c", None, row(1))), "has no key with fields, got None: give the table a"),
         (("1", event("c", None, row(1))), "has no key with fields, got '1'"),
