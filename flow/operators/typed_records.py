@@ -64,9 +64,12 @@ class TypedRecords:
 
     @cached_property
     def fields(self) -> dict[str, bool]:
-        """True for each field of a record that it must have, by name; none with an alias."""
+        """True for each field of a record that it must have, by name; none with an alias.
+
+        There are none if functions of the class may make fields of others.
+        """
         if _is_pydantic(self.model):
-            known = self.model.model_fields.items()
+            known = () if _sees_records(self.model) else self.model.model_fields.items()
             return {name: one.is_required() for name, one in known if not _has_alias(one)}
         from msgspec.inspect import type_info
 
@@ -78,6 +81,7 @@ class TypedRecords:
         """The fields of records that the class reads; ``None`` if it looks at all."""
         if _is_pydantic(self.model):
             looks = self.model.model_config.get("extra", "ignore") != "ignore"
+            looks |= _sees_records(self.model)
             looks |= any(map(_has_alias, self.model.model_fields.values()))
         else:
             config = getattr(self.model, "__struct_config__", None)
@@ -234,6 +238,12 @@ def _checked(step_id: str, model: object) -> TypedRecords:
 
 def _has_alias(field: Any) -> bool:
     return field.alias is not None or field.validation_alias is not None
+
+
+def _sees_records(model: Any) -> bool:
+    """Return True if functions of a pydantic model get a record before its fields are known."""
+    validators = model.__pydantic_decorators__.model_validators.values()
+    return model.__pydantic_custom_init__ or any(one.info.mode != "after" for one in validators)
 
 
 def _is_pydantic(model: object) -> bool:

@@ -148,6 +148,15 @@ class Renamed(pydantic.BaseModel):  # type: ignore[name-defined,misc]
     who: str = pydantic.Field(validation_alias="user")
 
 
+class Joined(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+    whole: str
+
+    @pydantic.model_validator(mode="before")  # type: ignore[untyped-decorator]
+    @classmethod
+    def join(cls, record: Any) -> Any:
+        return {"whole": f"{record['user']} {record['note']}"}
+
+
 class Camel(msgspec.Struct, rename={"who": "user"}):
     who: str
 
@@ -157,12 +166,14 @@ class Camel(msgspec.Struct, rename={"who": "user"}):
     [
         *((model, set(RECORD)) for model in ORDERS),
         (Camel, {"user"}),
-        *((model, None) for model in (Strict, StrictModel, Renamed)),
+        *((model, None) for model in (Strict, StrictModel, Renamed, Joined)),
     ],
 )
 def test_only_the_fields_of_the_class_are_read(model: Any, fields: Any, tmp_path: Path) -> None:
     flow, _ = flow_of(tmp_path, model)
-    assert compile_flow(flow).fields_read.get("in") == fields
+    plan = compile_flow(flow)
+    check_fields(plan)
+    assert plan.fields_read.get("in") == fields
 
 
 @pytest.mark.spark
