@@ -298,8 +298,14 @@ class Feed:
     def _epoch(
         self, start: EpochOffset, slices: Mapping[str, Slice], end_of_input: bool = False
     ) -> EpochOffset:
-        """Return the offset at the end of an epoch that reads these slices, and control inputs."""
+        """Return the offset at the end of an epoch that reads these slices, and control inputs.
+
+        It is `start` itself if a control input may have data that its planner did not find.
+        """
         controls = self._control_slices(start)
+        if slices and self.slices.in_doubt(controls):  # The items would miss changes of tables.
+            self.end.stop_asked.wait(REST_SECONDS)
+            return start
         planned = [*slices.values(), *(each for found in controls.values() for each in found)]
         now = self.clocks.clock.advance(max((one.advance_us for one in planned), default=0))
         self.aborted = any(one.abort for one in planned)
