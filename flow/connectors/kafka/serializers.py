@@ -104,7 +104,7 @@ class Json(Serializer):
 
     @override
     def column(self, column: pa.Array, what: str, step_id: str) -> pa.Array:
-        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        if str(column.type).startswith(("binary", "large_binary", "fixed_size_binary")):
             return column.cast(pa.binary())
         try:
             texts = json_values(column)
