@@ -85,7 +85,7 @@ class TypedRecords:
             looks |= any(map(_has_alias, self.model.model_fields.values()))
         else:
             config = getattr(self.model, "__struct_config__", None)
-            looks = config is not None and config.forbid_unknown_fields
+            looks = config is not None and (config.forbid_unknown_fields or config.tag is not None)
         return None if looks else frozenset(self.fields)
 
     @cached_property
@@ -220,10 +220,11 @@ def _checked(step_id: str, model: object) -> TypedRecords:
     """Return the conversion to a class, after a check that there is one."""
     is_struct = isinstance(model, type) and hasattr(model, "__struct_fields__")
     is_class = isinstance(model, type) and (is_dataclass(model) or is_typeddict(model))
+    is_class &= not hasattr(model, "__pydantic_validator__")  # msgspec runs none of its checks
     if not (is_struct or is_class or _is_pydantic(model)):
         raise FlowTypeError(
             f"step {shorten(step_id)}: model must be a dataclass, a TypedDict, a msgspec.Struct or "
-            f"a pydantic model, got {shorten(model)}"
+            f"a pydantic model, which a dataclass of pydantic is not, got {shorten(model)}"
         )
     conversion = TypedRecords(model)  # type: ignore[arg-type]
     with package_of_extra("typed", "msgspec", "op.typed", on_workers=True):

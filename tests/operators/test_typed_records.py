@@ -139,6 +139,10 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True):
     user: str
 
 
+class Tagged(msgspec.Struct, tag="order"):
+    user: str
+
+
 class StrictModel(pydantic.BaseModel):  # type: ignore[name-defined,misc]
     model_config: ClassVar[Any] = {"extra": "forbid"}
     user: str
@@ -166,7 +170,7 @@ class Camel(msgspec.Struct, rename={"who": "user"}):
     [
         *((model, set(RECORD)) for model in ORDERS),
         (Camel, {"user"}),
-        *((model, None) for model in (Strict, StrictModel, Renamed, Joined)),
+        *((model, None) for model in (Strict, Tagged, StrictModel, Renamed, Joined)),
     ],
 )
 def test_only_the_fields_of_the_class_are_read(model: Any, fields: Any, tmp_path: Path) -> None:
@@ -185,6 +189,12 @@ def test_classes_reach_workers(model: Any, spark: SparkSession, tmp_path: Path) 
     assert [(get(order, "user"), get(order, "price")) for order in out] == [("ann", Decimal("1.5"))]
 
 
+@dataclass
+class Day:
+    day: date
+    share: float
+
+
 class Pair(NamedTuple):
     a: int
 
@@ -200,6 +210,7 @@ class Unknown:
         (dict, "model must be a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"),
         (Pair, "model must be a dataclass"),
         (Item("a"), "model must be a dataclass"),
+        (pydantic.dataclasses.dataclass(Day), "model must be .*, which a dataclass of pydantic is"),
         (Unknown, "the fields of .*Unknown.* cannot be read"),
     ],
 )
@@ -213,12 +224,6 @@ def test_an_item_of_a_keyed_stream_is_no_record() -> None:
         run_once(
             [RECORD], lambda rows: op.typed("typed", op.key_on("by", rows, "user"), OrderStruct)
         )
-
-
-@dataclass
-class Day:
-    day: date
-    share: float
 
 
 def test_dates_and_numbers_keep_their_types() -> None:
