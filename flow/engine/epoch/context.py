@@ -180,12 +180,15 @@ def fronts_after(
         now: the moment of the next epoch.
     """
     passed_us = max(now.running_us - before.moment.running_us, 0)
-    *_, after = fronts_along(before.fronts, read)
-    return {
-        name: front._replace(us=after[name] + passed_us)
-        for name, front in first_fronts(timed_by).items()
-        if name in after and before.fronts[name][:3] == front[:3]
-    }
+    fronts = fitting_fronts(timed_by, before.fronts)
+    *_, after = fronts_along(fronts, read)
+    return {name: fronts[name]._replace(us=us + passed_us) for name, us in after.items()}
+
+
+def fitting_fronts(timed_by: TimedBy, fronts: Mapping[str, Front]) -> dict[str, Front]:
+    """Return the fronts that are known to a flow, whose clocks may be other ones than before."""
+    first = first_fronts(timed_by)
+    return {name: one for name, one in fronts.items() if first.get(name, ())[:3] == one[:3]}
 
 
 def fronts_along(

@@ -280,7 +280,7 @@ class InputSlices:
         Its splits are skipped, and its offset stays as before the epoch.
         """
         readings = []
-        for reading in epoch.readings():
+        for reading in epoch.readings(self.plan.timed_by):
             step_id = reading.step_id
             if step_id in self.planners and self.plan.state_name(step_id) in epoch.at:
                 readings.append(reading)

@@ -131,7 +131,7 @@ def test_an_epoch_reads_the_next_slice_of_every_source() -> None:
 def test_the_tasks_of_an_epoch_are_numbered_through_all_sources() -> None:
     three = Slice(1, [Split("x"), Split("y", partition=1), Split("z", partition=1, order=1)])
     feed = feed_of({"a": Script([three]), "b": Script(slices(1))}, Clock(NOON))
-    assert feed.next(START).readings() == [
+    assert feed.next(START).readings({}) == [
         Reading("a", Split("x"), 0),
         Reading("a", Split("y", 1), 1),
         Reading("a", Split("z", 1, 1), 2),

@@ -81,7 +81,7 @@ class StandIn:
 
     def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
         assert start == EpochOffset()
-        return epoch.readings()
+        return epoch.readings({})
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_clients_without_a_token_are_refused_and_others_answered(servers: list[F
 def test_tasks_share_the_slices_of_an_epoch_and_one_carries_its_time() -> None:
     epoch = EpochOffset(CONTROL, {}, READ)
     tasks = [
-        pickle.loads(b64decode(task.encode())) for task in tasks_of(epoch, epoch.readings(), 2)
+        pickle.loads(b64decode(task.encode())) for task in tasks_of(epoch, epoch.readings({}), 2)
     ]
     assert all(isinstance(task, TickTask) for task in tasks)
     assert [task.sends_control for task in tasks] == [True, False]
