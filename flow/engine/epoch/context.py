@@ -120,7 +120,7 @@ class Control:
         }
         content = {name: value for name, value in optional.items() if value}
         if self.sources is not None:
-            content["sources"] = list(self.sources)
+            content["sources"] = list(map(list, self.sources))
         end = int(self.end_of_input)
         return {"now": moment.now_us, "down": moment.downtime_us, "end": end, **content}
 

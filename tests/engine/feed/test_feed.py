@@ -115,6 +115,13 @@ def test_an_undone_epoch_is_planned_as_it_was_but_the_end_only_if_no_more_has_co
     assert feed.next(a) is a
 
 
+def test_a_plan_read_from_a_log_is_logged_as_it_was() -> None:
+    read = (("in", Split("x")), ("in", Split("y", 1)))
+    made = EpochOffset(Control(Moment(NOON), sources=(("in", 0), ("in", 1))), {"in": 2}, read)
+    logged = json.loads(json.dumps(made.to_json()))
+    assert EpochOffset.from_json(logged).to_json() == logged
+
+
 # --- what an epoch reads ----------------------------------------------------------------------
 
 
