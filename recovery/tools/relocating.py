@@ -4,8 +4,8 @@ Each file is replaced atomically. The files that a run checks first are replaced
 is refused after an interrupted relocation; a second relocation replaces the remaining files.
 
 Paths are in the metadata of each level's operator, which names files with schemas; in the lists of
-files of static data frames, and the logs of the epochs that read them; and in the log of an epoch
-that loads a seed.
+files of static data frames, and the logs and plans of the epochs that read them; and in those of an
+epoch that loads a seed.
 """
 
 from __future__ import annotations
@@ -320,10 +320,11 @@ def _offset(text: str, here: Here) -> str:
 
 
 def _identity(text: str, here: Here) -> str:
-    """Rewrite the checkpoint's identity, which may have offsets of the generation before."""
+    """Rewrite the identity, which may have offsets of the generation before, and undone ones."""
     content = json.loads(text)
     for name in ("start", "begun"):
         content[name] = _moved(content.get(name), here)
+    content["undone"] = [_moved(offset, here) for offset in content["undone"]]
     return json.dumps(content, indent=1)
 
 

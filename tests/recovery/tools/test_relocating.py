@@ -15,8 +15,8 @@ import flow.operators as op
 from flow import CheckpointError, Dataflow
 from flow.connectors.dataframe import DataFrameSource
 from flow.testing import ABORT, EOF, Advance, TestingSink, TestingSource
-from recovery import relocate, rescale, status, verify
-from tests.recovery.checkpoints import run_flow, tree
+from recovery import relocate, rescale, rewind, status, verify
+from tests.recovery.checkpoints import identity_of, run_flow, tree
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -84,6 +84,16 @@ def test_a_moved_checkpoint_is_refused_until_it_is_relocated(
     assert verify(path) == []
     assert case.run(path) == [("a", 4)]
     assert status(path).steps[0].keys == 2
+
+
+def test_the_plans_of_undone_epochs_are_relocated(spark: SparkSession, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    Case(spark, [A, A]).run(made)
+    rewind(made, 0, yes=True)
+    path = move_checkpoint(made)
+    relocate(path, yes=True)
+    first, *_ = identity_of(path)["undone"]
+    assert first == json.loads((path / "spark/offsets/0").read_text("utf-8").splitlines()[2])
 
 
 def test_files_that_change_are_backed_up(
