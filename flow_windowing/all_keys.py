@@ -314,7 +314,7 @@ class MergeLogic(StatefulBatchLogic[Partial, tuple[int, Any], None]):
             partials_of.setdefault(partial.window.window_id, []).append(partial)
         output: list[tuple[int, Any]] = []
         for _, partials in sorted(partials_of.items()):
-            window = _window_of(partials)
+            window = _latest([partial.window for partial in partials])
             output.append((DOWN, (window, self._result_of(partials))))
             output.append((CLOSED, window))
         return output, DISCARD
@@ -331,9 +331,8 @@ class MergeLogic(StatefulBatchLogic[Partial, tuple[int, Any], None]):
         return called(aggregator, "result", merged)
 
 
-def _window_of(partials: list[Partial]) -> WindowMetadata:
-    """Return the metadata of a window; its timestamp is the greatest of all partials."""
-    windows = [partial.window for partial in partials]
+def _latest(windows: list[WindowMetadata]) -> WindowMetadata:
+    """Return the metadata with the greatest timestamp, of those of the parts of a window."""
     if windows[0].timestamp is None:
         return windows[0]
     return max(windows, key=attrgetter("timestamp"))
@@ -394,14 +393,16 @@ class RankChunk:
 
         A result of ``None``, such as a mean of nothing, has no rank.
         """
-        entries_of: dict[WindowMetadata, list[Entry]] = {}
+        windows_of: dict[int, list[WindowMetadata]] = {}
+        entries_of: dict[int, list[Entry]] = {}
         for key, (window, result) in zip(keys, values, strict=True):
-            entries = entries_of.setdefault(window, [])
+            windows_of.setdefault(window.window_id, []).append(window)
+            entries = entries_of.setdefault(window.window_id, [])
             if result is not None:
                 entries.append((key, result))
         partials = [
-            Partial("", window, self.ranking.ranked(entries))
-            for window, entries in entries_of.items()
+            Partial("", _latest(windows_of[window_id]), self.ranking.ranked(entries))
+            for window_id, entries in entries_of.items()
         ]
         return [ALL_KEYS] * len(partials), partials
 
@@ -414,6 +415,8 @@ class TopRows:
 
     def __call__(self, keys: pa.Array, batch: pa.RecordBatch) -> pa.Array | None:
         """Return the indices of the first `n` rows of each window, by result and key.
+
+        The row with the greatest timestamp of each window is among them, as it is the ranking's.
 
         Returns:
             ``None`` if the results are no column of numbers, or one of them is NaN or null.
@@ -431,9 +434,13 @@ class TopRows:
         )
         sorted_ids = ids.take(order).to_numpy()
         is_start = np.append(True, sorted_ids[1:] != sorted_ids[:-1])
-        starts = np.flatnonzero(is_start)
-        ranks = np.arange(len(sorted_ids)) - starts[np.cumsum(is_start) - 1]
-        return order.filter(pa.array(ranks < self.n))
+        starts, windows = np.flatnonzero(is_start), np.cumsum(is_start) - 1
+        is_kept = np.arange(len(windows)) - starts[windows] < self.n
+        if "timestamp" in columns:
+            times = columns["timestamp"].take(order).to_numpy()
+            last_of_windows = np.append(starts[1:], len(windows)) - 1
+            is_kept[np.lexsort((times, windows))[last_of_windows]] = True
+        return order.filter(pa.array(is_kept))
 
 
 def _is_ordered(results: pa.Array) -> bool:

@@ -230,6 +230,21 @@ def test_nan_has_the_first_rank_and_equal_results_are_ranked_by_key() -> None:
         assert [key for key, _ in ranking] == ["c", "a", "b"]
 
 
+def test_the_last_timestamp_of_a_window_may_be_that_of_a_key_without_a_rank() -> None:
+    times = [("a", 1.0), ("a", 2.0), ("b", 9.0), ("c", 5.0)]
+    rows = [{"user": user, "at": at, "n": 1} for user, at in times]
+    clock, windower = EventClock("at", "0s"), TumblingWindower("10s")
+    for by in (win.Count(), win.Collect("n")):  # Only counts are columns.
+        flow = all_keys_flow(
+            lambda s, by=by: win.top_n("w", s, clock, windower, 1, by, timestamp="last")
+        )
+        with TestDriver(flow, now=START, shards=1) as t:
+            t.send("in", as_records(rows))
+            t.end()
+            ((_, (window, ranking)),) = t.take("down")
+        assert (window.timestamp.second, ranking[0][0]) == (9, "a")
+
+
 def test_columns_are_reduced_before_rows_become_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     from flow_windowing.all_keys import RankChunk
 
