@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -95,6 +95,21 @@ def test_each_step_has_items_of_its_own_of_records() -> None:
     with driver(BUILDS["before a sibling"]) as t:
         t.send("in", pa.RecordBatch.from_pylist(ITEMS[:1]))
         assert t.received("out") == [{"at": 1, "n": 2}, 1]
+
+
+@dataclass
+class Pickled:
+    n: int
+    times: ClassVar[list[int]] = []
+
+    def __reduce__(self) -> Any:
+        self.times.append(self.n)
+        return Pickled, (self.n,)
+
+
+def test_of_many_items_some_are_checked() -> None:
+    run_once(list(map(Pickled, range(10_000))), lambda s: op.map("x", s, lambda item: item.n))
+    assert len(Pickled.times) == 2 * 250
 
 
 @dataclass
