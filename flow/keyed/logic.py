@@ -267,12 +267,16 @@ class Progress(ABC):
             progress.
         """
 
-    def measure_rows(self, rows: pa.RecordBatch, moment: Moment) -> Ints | None:  # noqa: ARG002
-        """Return the progress of each row of a table.
+    def measure_all(
+        self,
+        values: pa.RecordBatch | Sequence[Any],  # noqa: ARG002
+        moment: Moment,  # noqa: ARG002
+    ) -> Ints | None:
+        """Return the progress of each of several values, which may be the rows of a table.
 
         Returns:
-            int64 µs, shape (rows,), `NO_PROGRESS` for rows without progress; ``None`` if the engine
-            must call `measure` for each row, as a dict.
+            int64 µs, shape (values,), `NO_PROGRESS` for values without progress; ``None`` if the
+            engine must call `measure` for each value, a row as a dict.
         """
         return None
 

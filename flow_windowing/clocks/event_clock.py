@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -14,7 +14,7 @@ from typing_extensions import TypeVar, override
 
 from flow.checks import call_text, check_choice, check_getter, given_arguments
 from flow.columns.arrays import Ints
-from flow.columns.record_batches import rows_as_dicts
+from flow.columns.record_batches import value_reader
 from flow.durations import Duration, natural_us, positive_us
 from flow.errors import RAISED, FlowBuildError, brief, shorten
 from flow.fields import field_path
@@ -434,14 +434,14 @@ class _EventProgress(Progress):
         return timestamp_us - self.clock.wait_us
 
     @override
-    def measure_rows(self, rows: pa.RecordBatch, moment: Moment) -> Ints | None:
-        read = read_times(rows, self.clock.ts_getter, self.clock.form)
+    def measure_all(self, values: pa.RecordBatch | Sequence[Any], moment: Moment) -> Ints | None:
+        read = read_times(values, self.clock.ts_getter, self.clock.form)
         if read is None:
             return None
         times, known = read
         ahead = times - moment.now_us > self.clock.max_ahead_us
         measured = np.where(known & ~ahead, times - self.clock.wait_us, NO_PROGRESS)
         for row in np.flatnonzero(~known).tolist():
-            found = self.measure(rows_as_dicts(rows.slice(row, 1))[0], moment)
+            found = self.measure(value_reader(values)(row), moment)
             measured[row] = NO_PROGRESS if found is None else found
         return measured

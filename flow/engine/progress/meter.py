@@ -300,12 +300,15 @@ class Measure:
             StepError: when the measure raises.
         """
         if in_columns and isinstance(chunk, KeyedRecords) and view_of(chunk.batch) is None:
-            measured = self._progress.measure_rows(chunk.batch, self._moment)
+            measured = self._progress.measure_all(chunk.batch, self._moment)
             if measured is not None:
                 return chunk, measured
         pairs = as_pairs(chunk, self._step_id)
-        each = map(self._of_value, pairs.keys, pairs.values)
-        return pairs, np.fromiter(each, np.int64, len(pairs))
+        measured = self._progress.measure_all(pairs.values, self._moment)
+        if measured is None:
+            each = map(self._of_value, pairs.keys, pairs.values)
+            measured = np.fromiter(each, np.int64, len(pairs))
+        return pairs, measured
 
     def _of_value(self, key: str, value: Any) -> int:
         try:
