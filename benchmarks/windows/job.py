@@ -37,6 +37,11 @@ class Job:
         """``tumbling``, ``sliding`` or ``session``; ``join``, ``asof`` or ``dedup``."""
         return str(self.settings.get("windows", "tumbling"))
 
+    @property
+    def skipped(self) -> int:
+        """The number of first epochs that a streaming contestant does not measure."""
+        return int(self.settings.get("skipped", 0))
+
 
 @dataclass(frozen=True)
 class Figure:

@@ -190,7 +190,7 @@ class Bench:
         job = self.job(work, contestant, folders)
         try:
             standing.figures.append(self.run_contestant(contestant, job))
-            if first:
+            if first and contestant.has_answer:
                 standing.answer = self.answer(work, job)
             outcome = f"{standing.figures[-1].value:,.2f} {work.unit}"
         except MeasurementError as error:

@@ -128,7 +128,7 @@ def _streaming(job: Job, make: MakeFlow, to_the_last_window: bool) -> Figure:
     _check(sum(rows.values()), _late(summary), job.rows)
     of_data = max(epoch for epoch, count in rows.items() if count)
     last = epochs[-1].number if to_the_last_window else of_data
-    return Figure(span(epochs, last), {"epochs": [one.progress for one in epochs]})
+    return Figure(span(epochs[job.skipped :], last), {"epochs": [one.progress for one in epochs]})
 
 
 def _batch(job: Job, make: MakeFlow) -> Figure:

@@ -25,20 +25,21 @@ def one_item(job: Job) -> Figure:
     """Return the median milliseconds of an epoch; the setting `levels` is the number of levels."""
     spark = session(job)
     times = EpochTimes(spark)
-    flow = flow_of_levels(int(job.settings["levels"]), job.out, job.settings.get("upstream"))
+    settings = job.settings
+    flow = flow_of_levels(int(settings["levels"]), job.out, settings.get("upstream", "hold"))
     run(flow, spark=spark, recovery=RecoveryConfig(job.scratch), drain=False, system_time=START)
     epochs = times.taken()[SKIPPED:]
     milliseconds = [1000 * one.seconds for one in epochs]
     return Figure(statistics.median(milliseconds), {"epochs": [one.progress for one in epochs]})
 
 
-def flow_of_levels(levels: int, out: str, upstream: Any = None) -> Dataflow:
-    """Return a flow in which each item closes the window of the item before, which it writes.
+def flow_of_levels(levels: int, out: str, upstream: Any = "hold") -> Dataflow:
+    """Return a flow in which each item closes the window of the item before.
 
     Args:
         levels: the number of levels.
         out: the folder of the results.
-        upstream: as of an `EventClock`, for windows at the second level; by default it has a sum.
+        upstream: as of an `EventClock`, for the windows of windows at the second level.
     """
     flow = Dataflow("small_epochs")
     items = [("key", _event(number)) for number in range(SKIPPED + TIMED)]
@@ -46,13 +47,10 @@ def flow_of_levels(levels: int, out: str, upstream: Any = None) -> Dataflow:
     clock: win.EventClock[Any] = win.EventClock("ts", "0s")
     minutes = win.TumblingWindower("1m")
     totals: Any = win.aggregate_window("sum", events, clock, minutes, total=win.Sum("amount")).down
-    if upstream:
+    if levels > 1:
         minute = op.map("minute", totals, lambda item: ("all", _result(item)))
         clock = win.EventClock("ts", "1m", upstream=upstream)
         totals = win.aggregate_window("again", minute, clock, minutes, total=win.Sum("amount")).down
-    elif levels > 1:
-        everything = op.key_on("again", totals, lambda _: "all")
-        totals = op.stateful_map("running", everything, _add)
     op.output("out", totals, ParquetSink(out))
     return flow
 
@@ -64,9 +62,3 @@ def _event(number: int) -> dict[str, float]:
 def _result(item: Any) -> dict[str, float]:
     _, (window, figures) = item
     return {"ts": window.open_time.timestamp(), "amount": figures["total"]}
-
-
-def _add(total: float | None, window: Any) -> tuple[float, float]:
-    _, (_, figures) = window
-    new = (total or 0.0) + figures["total"]
-    return new, new

@@ -8,15 +8,21 @@ are Spark's default; both settings are the fastest for Spark.
 
 from __future__ import annotations
 
+import os
+import statistics
+from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.windows.data import WAIT_SECONDS
+from benchmarks.windows.data import START, WAIT_SECONDS
 from benchmarks.windows.epochs import EpochTimes, span
 from benchmarks.windows.job import Figure, Job
+from benchmarks.windows.small_epochs import SKIPPED, TIMED
 
 CONF = {
     "spark.driver.memory": "4g",
@@ -36,7 +42,7 @@ CONF = {
 
 def streaming(job: Job) -> Figure:
     """Return the seconds from the start of the first epoch of data to the end of the last."""
-    spark = _session(job)
+    spark = make_session(job)
     _run(spark, job, job.warm, f"{job.scratch}/warm", f"{job.scratch}/first")
     times = EpochTimes(spark)
     times.taken()
@@ -46,10 +52,45 @@ def streaming(job: Job) -> Figure:
     if read != rows:
         raise SystemExit(f"Spark read {read} of {rows} rows")
     of_data = max(one.number for one in epochs if one.rows)
-    return Figure(span(epochs, of_data), {"epochs": [one.progress for one in epochs]})
+    return Figure(
+        span(epochs[job.skipped :], of_data), {"epochs": [one.progress for one in epochs]}
+    )
 
 
-def _session(job: Job) -> SparkSession:
+def one_item(job: Job) -> Figure:
+    """Return the median milliseconds of an epoch with one event; see `small_epochs.one_item`."""
+    spark = make_session(job)
+    times = EpochTimes(spark)
+    events = single_events(spark, job).withWatermark("ts", "0 seconds")
+    chained = job.settings["levels"] > 1
+    results = _of_windows(events, "1 minute") if chained else _windows(events, "tumbling")
+    _start(results, job.out, f"{job.scratch}/checkpoint").awaitTermination()
+    epochs = [one for one in times.taken() if one.rows][SKIPPED:]
+    milliseconds = [1000 * one.seconds for one in epochs]
+    return Figure(statistics.median(milliseconds), {"epochs": [one.progress for one in epochs]})
+
+
+def single_events(spark: SparkSession, job: Job) -> DataFrame:
+    """Write a file for each event of `small_epochs`, and return a stream of one file an epoch."""
+    data = Path(job.scratch) / "events"
+    data.mkdir()
+    for number in range(SKIPPED + TIMED):
+        path = data / f"{number:03d}.parquet"
+        at = START + timedelta(minutes=number)
+        pq.write_table(pa.table({"key": ["key"], "ts": [at], "amount": [1.0]}), path)
+        os.utime(path, (number, number))  # Spark reads the files by the time of their change.
+    return read_stream(spark, str(data), 1)
+
+
+def read_stream(spark: SparkSession, data: str, files_per_epoch: int) -> DataFrame:
+    """Return a stream of the files of a folder, some of them an epoch."""
+    reader = spark.readStream.schema(spark.read.parquet(data).schema)
+    reader = reader.option("pathGlobFilter", "*.parquet")
+    return reader.option("maxFilesPerTrigger", files_per_epoch).parquet(data)
+
+
+def make_session(job: Job) -> SparkSession:
+    """Return a session with settings that are the fastest for Spark."""
     builder = SparkSession.builder.appName("peer").master(f"local[{job.cores}]")
     for name, value in {**CONF, "spark.sql.shuffle.partitions": str(job.cores)}.items():
         builder = builder.config(name, value)
@@ -59,11 +100,8 @@ def _session(job: Job) -> SparkSession:
 
 
 def _run(spark: SparkSession, job: Job, data: str, out: str, checkpoint: str) -> None:
-    schema = spark.read.parquet(data).schema
-
     def events() -> DataFrame:
-        reader = spark.readStream.schema(schema).option("pathGlobFilter", "*.parquet")
-        read = reader.option("maxFilesPerTrigger", job.files_per_epoch).parquet(data)
+        read = read_stream(spark, data, job.files_per_epoch)
         return read.withWatermark("ts", f"{WAIT_SECONDS} seconds")
 
     joins = job.windows == "join"
@@ -90,10 +128,7 @@ def _windows(events: DataFrame, windows: str) -> DataFrame:
             of_all = events.withColumn("key", F.lit("all"))
             return _by(of_all, F.window("ts", "1 minute"), total, F.avg("amount").alias("mean"))
         case "levels":
-            minutes = events.groupBy("key", F.window("ts", "1 minute")).agg(total)
-            hours = F.window(F.window_time("window"), "1 hour")
-            of_all = minutes.withColumn("key", F.lit("all"))
-            return _by(of_all, hours, F.sum("total").alias("total"))
+            return _of_windows(events, "1 hour")
         case "sliding":
             window = F.window("ts", "1 minute", "15 seconds")
             return _by(events, window, total, F.avg("amount").alias("mean"))
@@ -104,6 +139,14 @@ def _windows(events: DataFrame, windows: str) -> DataFrame:
             last = F.col("close_time") - F.expr("INTERVAL 30 SECONDS")
             return counted.withColumn("close_time", last)
     raise ValueError(f"there are no windows called {windows!r}")
+
+
+def _of_windows(events: DataFrame, length: str) -> DataFrame:
+    """Return the sums of all keys in windows of a length, of the sums of each key and minute."""
+    total = F.sum("amount").alias("total")
+    minutes = events.groupBy("key", F.window("ts", "1 minute")).agg(total)
+    later = F.window(F.window_time("window"), length)
+    return _by(minutes.withColumn("key", F.lit("all")), later, F.sum("total").alias("total"))
 
 
 def _joined(left: DataFrame, right: DataFrame) -> DataFrame:

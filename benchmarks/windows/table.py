@@ -46,7 +46,7 @@ def _figures(work: Work, standing: Standing) -> Line:
         stopped = standing.stopped_after
         return ("failed" if stopped is None else f"over {stopped:,.0f} s"), ""
     shown = f"{median:,.2f} {work.unit}" if work.unit == "s" else f"{median:,.0f} {work.unit}"
-    is_rate = work.events is not None and median > 0
+    is_rate = work.events is not None and median > 0 and "skipped" not in work.settings
     return shown, f"{work.events.rows / median:,.0f}" if is_rate and work.events else ""
 
 
