@@ -1,8 +1,8 @@
 """A query of Spark that carries the bytes of the events through Python, and does nothing else.
 
 It has the stages of this library's query: Python tasks turn events into rows of bytes, a shuffle
-moves these to tasks with state, which yield them again. So its time is a limit for any library that
-windows events in Python on Spark.
+moves these to tasks with state, which yield them again. The session is that of this library. So its
+time is a limit for any library that windows events in Python on Spark.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
 from benchmarks.windows.epochs import EpochTimes, span
 from benchmarks.windows.job import Figure, Job
+from benchmarks.windows.ours import session
 from benchmarks.windows.small_epochs import SKIPPED
-from benchmarks.windows.spark_peer import make_session, read_stream, single_events
+from benchmarks.windows.spark_peer import CONF, read_stream, single_events
 
 SCHEMA = "shard int, payload binary"
 
@@ -39,7 +40,7 @@ class Pass(StatefulProcessor):
 
 def streaming(job: Job) -> Figure:
     """Return the seconds from the start of the first epoch to the end of the last."""
-    spark = make_session(job)
+    spark = _session(job)
     _run(read_stream(spark, job.warm, job.files_per_epoch), job, 1, "first")
     times = EpochTimes(spark)
     times.taken()
@@ -50,11 +51,19 @@ def streaming(job: Job) -> Figure:
 
 def one_item(job: Job) -> Figure:
     """Return the median milliseconds of an epoch with one event."""
-    spark = make_session(job)
+    spark = _session(job)
     times = EpochTimes(spark)
     _run(single_events(spark, job), job, int(job.settings["levels"]), "checkpoint")
     epochs = [one for one in times.taken() if one.rows][SKIPPED:]
     return Figure(statistics.median(1000 * one.seconds for one in epochs))
+
+
+def _session(job: Job) -> SparkSession:
+    spark = session(job)
+    settings = {name: value for name, value in CONF.items() if ".streaming." in name}
+    for name, value in {**settings, "spark.sql.shuffle.partitions": str(job.cores)}.items():
+        spark.conf.set(name, value)
+    return spark
 
 
 def _run(events: DataFrame, job: Job, levels: int, checkpoint: str) -> None:
