@@ -157,11 +157,10 @@ class SparkStore:
 
     def drop(self, name: str) -> None:
         """Remove the header and all segments of a name."""
-        header = self._entry(name).header
-        if header is None:
-            return
-        decoded = Header.decode(header, name)
-        numbers = range(FIRST_BLOCK - decoded.blocks + 1, decoded.segments)
+        header, numbers = self._entry(name).header, range(PROGRESS_SEGMENT, 0)
+        if header is not None:  # A shard without keys has stream progress alone.
+            decoded = Header.decode(header, name)
+            numbers = range(FIRST_BLOCK - decoded.blocks + 1, decoded.segments)
         with self._reaching():
             self._segments.put(((name, number), None) for number in numbers)
             self._headers.removeKey((name,))

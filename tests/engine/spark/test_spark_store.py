@@ -177,6 +177,13 @@ def test_dropped_segments_are_removed(tmp_path: Path) -> None:
     assert shard.reads_of(MANY)[0] == [None] * 40
 
 
+def test_dropped_stream_progress_is_removed_from_a_shard_without_keys() -> None:
+    shard = Shard(None)
+    shard.task().write_segments("step", {PROGRESS_SEGMENT: b"far"})
+    shard.task().drop("step")
+    assert shard.segments.kept == {}
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_failed_and_moved_tasks_read_sparks_state(tmp_path: Path, seed: int) -> None:
     rng, shard = random.Random(seed), Shard(tmp_path)
