@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -231,8 +232,8 @@ def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[st
             made.
 
     Raises:
-        CheckpointError: when the file cannot be read, lacks these columns, or has only pickles and
-            is not trusted.
+        CheckpointError: when the file cannot be read, lacks these columns, has several states of a
+            key, or has only pickles and is not trusted.
     """
     where = os.fspath(file)
     with raise_as(CheckpointError, f"{where} cannot be read"):
@@ -253,7 +254,11 @@ def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[st
             f"{where} holds pickled snapshots alone, which may run any code when they are read: "
             "if you have exported it yourself, say so with --trust"
         )
-    return dict(zip(keys, table.column("state").to_pylist(), strict=True))
+    states = dict(zip(keys, table.column("state").to_pylist(), strict=True))
+    if len(states) < len(keys):
+        ((key, count),) = Counter(keys).most_common(1)
+        raise CheckpointError(f"{where} has {count} rows of key {key!r}: a seed needs one of a key")
+    return states
 
 
 def _snapshot(content: bytes) -> Any:

@@ -116,6 +116,8 @@ def _state_of(plan: Plan, step_id: str, keys: Mapping[str, Any]) -> UnplacedStat
 
 def _snapshot(step_id: str, operator: Stateful, key: str, state: Any) -> KeySnapshot:
     """Return a key's pickled snapshot, due time and counts, from a logic built from the state."""
+    if not isinstance(key, str):
+        raise wrong_type(f"step {step_id!r}: a key of its state must be a text", key)
     try:
         logic = operator.builder(state)
         made, due_us = logic.snapshot(), int(logic.notify_at_us())

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import CheckpointError, Dataflow, StepError, run
-from flow.errors import FlowBuildError
+from flow.errors import FlowBuildError, FlowTypeError
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
 from recovery.tools.exporting import read_states
@@ -57,6 +57,19 @@ def test_a_state_that_a_step_cannot_restore_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StepError, match="step 'last': cannot continue from a state") as caught:
         seed(tmp_path, make_flow([], [], []), {"last": {"k": 7}})
     assert "key:  'k'" in str(caught.value)
+
+
+@pytest.mark.parametrize("key", [None, 1])
+def test_a_key_that_is_no_text_is_an_error(tmp_path: Path, key: Any) -> None:
+    with pytest.raises(FlowTypeError, match=r"step 'total': a key .* must be a text, got"):
+        seed(tmp_path, make_flow([], [], []), {"total": {key: 7}})
+
+
+def test_several_states_of_a_key_are_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "states.parquet"
+    pq.write_table(pa.table({"key": ["b", "a", "a"], "state": [1, 2, 3]}), file)
+    with pytest.raises(CheckpointError, match="has 2 rows of key 'a'"):
+        read_states(file)
 
 
 def test_states_are_read_from_a_parquet_file(tmp_path: Path) -> None:
