@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -15,11 +16,15 @@ from typing_extensions import override
 
 from flow.checks import check_function, wrong_type
 from flow.columns.arrays import Mask
-from flow.columns.arrow_types import array_of
+from flow.columns.arrow_types import array_of, with_leaves
 from flow.errors import cut_text
 
 _LONGEST = 160
 """Greatest length of the text of an expression."""
+
+_INSTANT, _LOCAL_TIME = pa.timestamp("us", "UTC"), pa.timestamp("us")
+_KINDS_OF_NULLS = (pa.null(), pa.bool_(), pa.string(), _INSTANT, _LOCAL_TIME)
+"""Types of columns of nulls alone; functions of numbers take nulls of any type."""
 
 _NAME = re.compile(r"^(nested_field_ref|field_ref): '(.*)'$", re.MULTILINE)
 
@@ -75,17 +80,20 @@ class ColumnPredicate:
     def over(self, batch: pa.RecordBatch) -> pa.ChunkedArray:
         """Return the value of the expression for each row of a batch that is not empty.
 
+        Columns of nulls alone, as a few objects give them, take a type that the expression takes.
+
         Raises:
             pyarrow.ArrowException: when the expression cannot be computed over the columns.
         """
         try:
-            return _projected(self.expression, batch)
-        except pa.ArrowNotImplementedError:
-            # Many functions of text do not take the dictionaries that encode text.
-            decoded = _decoded(batch)
-            if decoded.schema.equals(batch.schema):
-                raise
-            return self.over(decoded)
+            return _computed(self.expression, batch)
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowInvalid):
+            for kind in _KINDS_OF_NULLS:
+                typed = self._with_nulls_of(batch, kind)
+                if not typed.schema.equals(batch.schema):
+                    with contextlib.suppress(pa.ArrowException):
+                        return _computed(self.expression, typed)
+            raise
 
     def selects(self, values: pa.RecordBatch | Sequence[Any]) -> Mask:
         """Return the mask of the values for which the expression is true, shape (values,).
@@ -101,13 +109,7 @@ class ColumnPredicate:
         if not len(values):
             return np.zeros(0, np.bool_)
         batch = self._fields_of(values)
-        for kind in (None, pa.bool_(), pa.string()):  # Many functions take no column of nulls.
-            try:
-                result = self.over(batch if kind is None else _with_nulls_of(batch, kind))
-                break
-            except pa.ArrowNotImplementedError:
-                if kind == pa.string() or pa.null() not in batch.schema.types:
-                    raise
+        result = self.over(batch)
         if not pa.types.is_boolean(result.type) and not pa.types.is_null(result.type):
             raise ValueError(f"{self} must be true or false, and is of type {result.type}")
         mask: Mask = result.cast(pa.bool_()).fill_null(False).to_numpy()
@@ -116,14 +118,25 @@ class ColumnPredicate:
     def _fields_of(self, values: pa.RecordBatch | Sequence[Any]) -> pa.RecordBatch:
         """Return the columns that the expression names."""
         columns: dict[str, pa.Array] = {}
-        for name, *within in sorted(self.names):
+        for name in sorted({name for name, *_ in self.names}):
             if not isinstance(values, pa.RecordBatch):
                 columns[name] = array_of([_field_of(value, name) for value in values])
             elif name in values.schema.names:
                 columns[name] = values.column(name)
-            if name not in columns or pa.types.is_null(columns[name].type):
-                columns[name] = pa.nulls(len(values), _nested(within))
+            else:
+                columns[name] = pa.nulls(len(values))
         return pa.RecordBatch.from_pydict(columns)
+
+    def _with_nulls_of(self, batch: pa.RecordBatch, kind: Any) -> pa.RecordBatch:
+        """Return a batch whose columns, or parts, of nulls alone have a type."""
+        columns = []
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if pa.types.is_null(column.type):
+                within = [path[1:] for path in self.names if path[0] == name]
+                column = pa.nulls(batch.num_rows, _nested(within))
+            typed = with_leaves(column.type, lambda leaf: kind if pa.types.is_null(leaf) else leaf)
+            columns.append(column.cast(typed))
+        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def as_predicate(name: str, value: Any) -> Callable[[Any], bool] | ColumnPredicate:
@@ -155,15 +168,24 @@ def _field_of(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
-def _nested(names: list[str]) -> Any:
-    """Return the type of nulls in structs."""
-    return pa.struct({names[0]: _nested(names[1:])}) if names else pa.null()
+def _nested(paths: Iterable[tuple[str, ...]]) -> Any:
+    """Return the type of nulls that have parts at paths."""
+    parts: dict[str, list[tuple[str, ...]]] = {}
+    for name, *within in filter(None, paths):
+        parts.setdefault(name, []).append(tuple(within))
+    inside = [(name, _nested(each)) for name, each in parts.items()]
+    return pa.struct(inside) if inside else pa.null()
 
 
-def _with_nulls_of(batch: pa.RecordBatch, kind: Any) -> pa.RecordBatch:
-    """Return a batch whose columns of nulls alone have a type."""
-    columns = [column.cast(kind) if column.type == pa.null() else column for column in batch]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+def _computed(expression: Any, batch: pa.RecordBatch) -> pa.ChunkedArray:
+    try:
+        return _projected(expression, batch)
+    except pa.ArrowNotImplementedError:
+        # Many functions of text do not take the dictionaries that encode text.
+        decoded = _decoded(batch)
+        if decoded.schema.equals(batch.schema):
+            raise
+        return _projected(expression, decoded)
 
 
 def _projected(expression: Any, batch: pa.RecordBatch) -> pa.ChunkedArray:
