@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flow.connectors.source import Json, Split
-from flow.engine.epoch.context import Control, TimedBy, fitting_fronts, fronts_along
+from flow.engine.epoch.context import Control, fronts_along
 from flow.engine.steps.reading import Reading
 from flow.engine.tables.table_files import TableVersion
 from flow.errors import CheckpointError
@@ -70,15 +70,10 @@ class EpochOffset:
         read = tuple((step, Split(*parts)) for step, *parts in offset["read"])
         return cls(control, offset["at"], read, offset.get("seed"))
 
-    def readings(self, timed_by: TimedBy) -> list[Reading]:
-        """Return the tasks that read the epoch's input, ordered by input, partition and split.
-
-        Args:
-            timed_by: as in `Plan`, of the flow that runs: an epoch may be replayed by another flow.
-        """
+    def readings(self) -> list[Reading]:
+        """Return the tasks that read the epoch's input, ordered by input, partition and split."""
         numbers = {} if self.control is None else self.control.source_numbers
-        known = {} if self.control is None else fitting_fronts(timed_by, self.control.fronts)
-        fronts = fronts_along(known, self.read)
+        fronts = fronts_along({} if self.control is None else self.control.fronts, self.read)
         return [
             Reading(step, split, origin, 0, numbers.get((step, split.partition)), fronts_us)
             for origin, ((step, split), fronts_us) in enumerate(

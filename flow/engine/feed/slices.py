@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from flow.columns.chunks import MAX_SOURCES, MAX_SPLITS
 from flow.connectors.source import Json, MemoryLog, Planner, Slice, SourceLog
-from flow.engine.epoch.context import Control, ReadUpTo, first_fronts, fronts_along
+from flow.engine.epoch.context import Control, ReadUpTo, first_fronts, fitting_fronts, fronts_along
 from flow.engine.epoch.failures import user_code
 from flow.engine.epoch.statistics import SourcePartition
 from flow.engine.feed.input_progress import InputProgress
@@ -273,6 +273,15 @@ class InputSlices:
         ends = {self.plan.state_name(name): one.end for name, one in last.items()}
         return {**before, **skipped, **ends}
 
+    def fitted(self, epoch: EpochOffset) -> EpochOffset:
+        """Return an epoch as the flow plans it, which another flow may have planned before."""
+        if epoch.control is None:
+            return epoch
+        read = {(name, split.partition) for name, split in epoch.read}
+        sources = numbered_sources(self.plan, read, epoch.control.many)
+        fronts = fitting_fronts(self.plan.timed_by, epoch.control.fronts)
+        return replace(epoch, control=replace(epoch.control, sources=sources, fronts=fronts))
+
     def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
         """Return the tasks that read an epoch's input.
 
@@ -280,7 +289,7 @@ class InputSlices:
         Its splits are skipped, and its offset stays as before the epoch.
         """
         readings = []
-        for reading in epoch.readings(self.plan.timed_by):
+        for reading in epoch.readings():
             step_id = reading.step_id
             if step_id in self.planners and self.plan.state_name(step_id) in epoch.at:
                 readings.append(reading)

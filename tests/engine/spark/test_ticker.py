@@ -13,6 +13,7 @@ from dataclasses import replace
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -71,6 +72,7 @@ class StandIn:
     def __init__(self, epoch: EpochOffset | None) -> None:
         self.end = FeedEnd()
         self.settings = FeedSettings()
+        self.slices = SimpleNamespace(fitted=lambda epoch: epoch)
         self.epoch = epoch
 
     def next(self, start: EpochOffset) -> EpochOffset:
@@ -81,7 +83,7 @@ class StandIn:
 
     def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
         assert start == EpochOffset()
-        return epoch.readings({})
+        return epoch.readings()
 
 
 @pytest.fixture
@@ -237,7 +239,7 @@ def test_clients_without_a_token_are_refused_and_others_answered(servers: list[F
 def test_tasks_share_the_slices_of_an_epoch_and_one_carries_its_time() -> None:
     epoch = EpochOffset(CONTROL, {}, READ)
     tasks = [
-        pickle.loads(b64decode(task.encode())) for task in tasks_of(epoch, epoch.readings({}), 2)
+        pickle.loads(b64decode(task.encode())) for task in tasks_of(epoch, epoch.readings(), 2)
     ]
     assert all(isinstance(task, TickTask) for task in tasks)
     assert [task.sends_control for task in tasks] == [True, False]

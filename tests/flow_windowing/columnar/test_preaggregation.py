@@ -23,7 +23,6 @@ from flow.columns.chunks import as_items
 from flow.connectors.files import ParquetSource
 from flow.connectors.source import MemoryLog, Source, Split
 from flow.engine.epoch.context import Control, Front, first_fronts, fronts_after, fronts_along
-from flow.engine.feed.offsets import EpochOffset
 from flow.engine.feed.slices import batch_plan, plan_everything, planners_of
 from flow.engine.packets.packets import Packet, has_partials, sorted_chunks
 from flow.engine.plan.compiler import compile_flow
@@ -258,12 +257,6 @@ def test_a_front_is_unknown_after_a_split_without_a_peak_and_after_a_change_of_t
     assert fronts_after(TIMED_BY, before, read, Moment(130)) == {}
     assert fronts_after({"w": ("in", TimeColumn("ts", 8))}, before, (), Moment(130)) == {}
     assert fronts_after(TIMED_BY, Control(Moment(100)), (), Moment(130)) == {}
-
-
-def test_an_epoch_that_a_flow_with_another_wait_replays_has_no_front() -> None:
-    epoch = EpochOffset(Control(Moment(100), fronts={"w": front(50)}), {}, (("in", Split(None)),))
-    waits = [{"w": ("in", TimeColumn("ts", wait_us))} for wait_us in (0, 8)]
-    assert [epoch.readings(timed_by)[0].fronts_us for timed_by in waits] == [{"w": 50}, {}]
 
 
 def test_fronts_are_logged_with_the_epoch() -> None:
