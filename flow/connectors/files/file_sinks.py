@@ -360,7 +360,7 @@ class CsvSink(DirectorySink[Any]):
                 options = pyarrow.csv.WriteOptions(
                     include_header=not file.rows, delimiter=self.delimiter
                 )
-                cells = csv_cells(batch, context.step_id)
+                cells = csv_cells(batch, self.delimiter, context.step_id)
                 pyarrow.csv.write_csv(cells, file.stream, options)
                 file.rows += batch.num_rows
         return file.parts(_all_text(names))
@@ -382,12 +382,11 @@ class CsvSink(DirectorySink[Any]):
     @override
     def rewrite(self, part: Part, before: pa.Schema, after: pa.Schema) -> list[Part]:
         indexes = [before.names.index(name) for name in after.names]
-        step_id = part.context.step_id
         with (
             self.filesystem().open_input_stream(part.path, compression=None) as stream,
             self.part_file(part.context) as file,
         ):
-            records = reorder(BufferedReader(stream), indexes, self.delimiter, step_id)
+            records = reorder(BufferedReader(stream), indexes, self.delimiter)
             while chunk := b"".join(islice(records, _RECORDS)):
                 file.stream.write(chunk)
             file.rows = part.rows
