@@ -375,6 +375,8 @@ def _array(values: list[Any], kind: Any) -> Any:
         inferred = array_of(values)
         check_kind(inferred.type, kind, whole=False)
         return lossless_cast(inferred, kind)
+    except OverflowError:  # PyArrow infers no type for a whole number beyond int64.
+        return _array([value if value is None else Decimal(value) for value in values], kind)
     except _REFUSED:
         if "map<" not in str(kind):
             raise

@@ -113,6 +113,8 @@ def test_a_given_schema_parses_text_and_drops_fields(tmp_path: Path) -> None:
         (pa.float16(), 70000),
         (pa.float16(), 70000.0),
         (pa.float16(), 2049),
+        (pa.uint64(), 2**64),
+        (pa.float64(), 2**70 + 1),
         (pa.struct([("a", pa.list_(CENTS))]), {"a": [0.125]}),
         (pa.map_(pa.string(), pa.int64()), {"a": 1.5}),
         (pa.list_(pa.map_(pa.string(), CENTS)), [{"a": 0.125}]),
@@ -132,6 +134,8 @@ def test_a_schema_refuses_values_that_it_would_change(
     [
         (CENTS, [Decimal("1.5"), 0.25, 1], [Decimal("1.5"), Decimal("0.25"), Decimal(1)]),
         (CENTS, [1, None], [Decimal(1), None]),
+        (pa.uint64(), [2**64 - 1, None, 2], [2**64 - 1, None, 2]),
+        (pa.decimal128(38, 0), [-(2**70), 5], [Decimal(-(2**70)), Decimal(5)]),
         (pa.float32(), [float("inf"), 0.1], [float("inf"), np.float32(0.1)]),
         (pa.float64(), ["inf", "0.1", "-0e5"], [float("inf"), 0.1, 0.0]),
         (pa.map_(pa.string(), pa.int64()), [{"a": 1.0}, None], [[("a", 1)], None]),
