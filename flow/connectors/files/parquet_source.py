@@ -271,7 +271,7 @@ def _peak_us(bounds: Any, kind: Any) -> int | None:
     if bounds is None or not bounds.has_min_max:
         return None
     try:
-        return pa.scalar(bounds.max, kind).cast(_INSTANT, safe=False).value
+        return int(pa.scalar(bounds.max, kind).cast(_INSTANT, safe=False).value)
     except (OverflowError, ValueError):  # No Python object holds the time.
         return None
 
