@@ -31,7 +31,7 @@ from flow.connectors.files.file_sinks import write_parquet
 from flow.connectors.files.filesystems import datasets_of_files
 from flow.connectors.formats.columns import fit
 from flow.connectors.formats.partition_columns import groups_of
-from flow.connectors.lakehouse.lake_place import as_options, with_hidden_options
+from flow.connectors.lakehouse.lake_place import as_options
 from flow.connectors.lakehouse.lake_sink import (
     DELETED,
     LakeSink,
@@ -120,8 +120,6 @@ class DeltaSink(LakeSink):
         object.__setattr__(
             self, "storage_options", as_options("storage_options", self.storage_options)
         )
-
-    __repr__ = with_hidden_options
 
     @property
     def place(self) -> TablePlace:

@@ -23,7 +23,6 @@ from flow.connectors.iceberg.table import (
     check_table,
     lineage,
 )
-from flow.connectors.lakehouse.lake_place import with_hidden_options
 from flow.connectors.lakehouse.lake_sink import LakeSink, LastEpoch, Message, output_of
 from flow.connectors.sink import WriteContext
 from flow.connectors.source import Dataset
@@ -113,8 +112,6 @@ class IcebergSink(LakeSink):
         super().__post_init__()
         object.__setattr__(self, "catalog", as_catalog(self.catalog))
         check_table(self.table)
-
-    __repr__ = with_hidden_options
 
     @property
     def place(self) -> CatalogPlace:

@@ -27,7 +27,7 @@ from flow.connectors.formats.columns import (
     typed_batches,
     widen,
 )
-from flow.connectors.lakehouse.lake_place import LakePlace, StoredTypes
+from flow.connectors.lakehouse.lake_place import LakePlace, StoredTypes, with_hidden_options
 from flow.connectors.sink import (
     Guarantee,
     OutputContext,
@@ -130,6 +130,8 @@ class LakeSink(Sink[Any]):
             raise FlowBuildError(
                 "key must name the columns that mode='upsert' finds rows by, got none"
             )
+
+    __repr__ = with_hidden_options
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the table from the copies of workers."""
