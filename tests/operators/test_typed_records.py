@@ -180,6 +180,15 @@ def test_only_the_fields_of_the_class_are_read(model: Any, fields: Any, tmp_path
     assert plan.fields_read.get("in") == fields
 
 
+@pytest.mark.parametrize(("port", "fields"), [("ok", set(RECORD)), ("errors", None)])
+def test_an_error_has_its_whole_record(port: str, fields: Any, tmp_path: Path) -> None:
+    flow, _ = flow_of(tmp_path, Order)
+    source = op.input("again", flow, ParquetSource(tmp_path / "orders.parquet"))
+    tried = op.try_typed("tried", source, Order)
+    op.output("read", getattr(tried, port), TestingSink([]))
+    assert compile_flow(flow).fields_read.get("again") == fields
+
+
 @pytest.mark.spark
 @pytest.mark.extended
 @pytest.mark.parametrize("model", ORDERS)

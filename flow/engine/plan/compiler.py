@@ -325,7 +325,9 @@ def _fields_read_of(plan: Plan, stream: StreamId) -> frozenset[str] | None:
 def _fields_read_by(plan: Plan, hop: Hop) -> frozenset[str] | None:
     """Return the fields of an input's records that the next step reads; ``None`` if unknown."""
     if not isinstance(hop, Edge) and isinstance(hop.operator, (Typed, TryTyped)):
-        return hop.operator.records.fields_read
+        # An error has its whole record.
+        has_errors = any(map(plan.hops_of, hop.downs[1:]))
+        return None if has_errors else hop.operator.records.fields_read
     filtered = _filter_of(hop)
     if filtered is not None:
         rest = _fields_read_of(plan, filtered[1])
