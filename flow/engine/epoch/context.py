@@ -35,7 +35,8 @@ class Front(NamedTuple):
     """The front of a step before an epoch, see `flow.keyed.step.Preaggregation`.
 
     Attributes:
-        source: the input that feeds the step.
+        source: the input that feeds the step; empty if the wait is endless: no record is late as
+            long as the wait has not been another one.
         column: the column of timestamps.
         wait_us: the wait of the step's clock. A change of it, or of the column, makes the front
             unknown.

@@ -14,6 +14,7 @@ from flow.dataflow import Dataflow, Step, StreamId
 from flow.engine.plan.plan import Edge, EdgeKind, Hop, Plan, Reads
 from flow.errors import FlowBuildError, UnusedStepWarning
 from flow.fields import field_path, paths_named
+from flow.instants import NEVER
 from flow.keyed.logic import LATE_PORT
 from flow.keyed.step import (
     Capabilities,
@@ -203,16 +204,20 @@ def push_predicates(plan: Plan) -> Plan:
 def find_time_columns(plan: Plan) -> Plan:
     """Find the steps whose records a task may aggregate as they are those of a source, in order.
 
-    The source is told the column of timestamps; of several steps, that of the first counts.
+    The source is told the column of timestamps; of several steps, that of the first counts. A step
+    whose wait is endless needs no timestamps of sources.
     """
-    steps, timed_by = dict(plan.steps), dict[str, tuple[str, TimeColumn]]()
+    found = {name: _time_column(plan, name) for name in plan.lowered}
+    known = {name: one for name, one in found.items() if one is not None}
+    steps = dict(plan.steps)
+    timed_by = {name: ("", one) for name, one in known.items() if one.wait_us >= NEVER}
     for name in plan.inputs:
         step = plan.steps[name]
         columns = {
-            edge.step_id: column
+            edge.step_id: known[edge.step_id]
             for edge in _edges_of_records(plan, step.downs[0])
             if plan.feeds[edge.step_id] == (name,) and len(plan.edges_into(edge.step_id)) == 1
-            if (column := _time_column(plan, edge.step_id)) is not None
+            if edge.step_id in known and edge.step_id not in timed_by
         }
         first = next(iter(columns.values()), None)
         if first is not None and isinstance(step.operator, Input):

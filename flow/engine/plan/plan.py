@@ -142,7 +142,8 @@ class Plan:
         capabilities: the capabilities of each keyed step.
         lowered: the lowering of each keyed step.
         timed_by: the input and the column of timestamps of each step that may aggregate before the
-            shuffle, if it can tell which records are on time.
+            shuffle, if it can tell which records are on time; no input (empty) if the wait of the
+            step's clock is endless.
         samples_late: True if keyed steps report a sample of their late values.
         checks_items: True if it is an error that a function changes an item that it was given.
         table_store: the tables, where the plan's tasks run; ``None`` without tables.

@@ -27,6 +27,7 @@ from flow.engine.spark.session.spark_failures import is_stopped, spark_problem
 from flow.engine.spark.shipping import Layout, ShippedPlan
 from flow.engine.steps.reading import read_batches, source_of
 from flow.errors import FlowBuildError, SourceError
+from flow.instants import NEVER
 from flow.operators.edges import Input
 from flow.operators.keyed_tables import TableReader
 
@@ -117,9 +118,14 @@ def _read_partition(
     origin = _ORIGINS * (number + 1) + number_of_task
     source = source_of(plan.steps[step_id])
     # The partitions of a stream are concurrent, those of a batch in sequence.
-    order = 0 if isinstance(source, DataFrameSource) and source.streaming else number_of_task
+    is_stream = isinstance(source, DataFrameSource) and source.streaming
+    order = 0 if is_stream else number_of_task
+    # A batch has no state of an earlier run.
+    fronts_us = (
+        {} if is_stream else {name: -NEVER for name, (of, _) in plan.timed_by.items() if not of}
+    )
     yield from layout.to_batches(
-        read_batches(plan, layout.shards, step_id, origin, order, named, now_us, work)
+        read_batches(plan, layout.shards, step_id, origin, order, named, now_us, work, fronts_us)
     )
 
 

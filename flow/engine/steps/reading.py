@@ -197,6 +197,7 @@ def read_batches(
     batches: Iterable[pa.RecordBatch],
     now_us: int,
     work: TaskWork,
+    fronts_us: Mapping[str, int],
 ) -> Iterator[Packet]:
     """Run the stateless steps over Arrow batches that Spark itself has read.
 
@@ -209,6 +210,7 @@ def read_batches(
         batches: the rows.
         now_us: the system time.
         work: the task's work, to which the caller adds that of reading.
+        fronts_us: as in `Reading`.
     """
     context = TaskContext(
         Moment(now_us),
@@ -218,7 +220,8 @@ def read_batches(
         work=work,
     )
     shard = origin % shards
-    pipeline = Pipeline(plan, shards, shard, origin, Partition(step_id, 0), context)
+    partition = Partition(step_id, 0)
+    pipeline = Pipeline(plan, shards, shard, origin, partition, context, dict(fronts_us))
     stream = plan.steps[step_id].downs[0]
     source = plan.frames.index(step_id) if plan.has_source_numbers() else None
     reading = Reading(step_id, Split(None, order=order), origin, source=source)

@@ -185,7 +185,8 @@ class ShardClock(ABC, Generic[C]):
         fields: the fields of records that the clock reads; ``None`` if it may read any field.
         order_wait_us: the time by which a record may lie before all earlier ones and be on time for
             certain; `NEVER` if none is late, ``None`` if more than the order of records decides.
-        time_column: the path of the timestamps, if records can be late; else ``None``.
+        time_column: the path of the timestamps, if records can be late, be it by an earlier wait;
+            else ``None``.
     """
 
     expires = False
@@ -291,7 +292,7 @@ class EventShardClock(ColumnClock):
         if isinstance(getter, str) and clock.max_ahead is None:
             is_endless = clock.wait_us >= FOREVER_US
             self.order_wait_us = NEVER if is_endless else clock.wait_us
-            self.time_column = None if is_endless else getter
+            self.time_column = getter
 
     @override
     def times_in(self, batch: pa.RecordBatch) -> tuple[Ints, Mask] | None:

@@ -78,7 +78,9 @@ class WindowPreaggregation:
         return None if name is None or wait_us is None else TimeColumn(name, wait_us)
 
     def greatest_us(self, records: KeyedRecords) -> int:
-        """Return the greatest timestamp; `NEVER` if one is not known."""
+        """Return the greatest timestamp, if records can be late; `NEVER` if one is not known."""
+        if self.clock.order_wait_us == NEVER:
+            return -NEVER
         times_us = self._times_us(records)
         return NEVER if times_us is None else int(times_us.max(initial=-NEVER))
 

@@ -259,6 +259,29 @@ def test_a_front_is_unknown_after_a_split_without_a_peak_and_after_a_change_of_t
     assert fronts_after(TIMED_BY, Control(Moment(100)), (), Moment(130)) == {}
 
 
+def endless_flow(wait: Any = timedelta.max) -> Dataflow:
+    clock: Any = win.EventClock("ts", wait)
+    return window_flow(TestingSource([]), clock, win.TumblingWindower("1m"))
+
+
+def test_a_front_of_an_endless_wait_is_known_until_the_wait_changes() -> None:
+    finite, endless = (compile_flow(endless_flow(wait)).timed_by for wait in ("1s", timedelta.max))
+    assert endless == {"w": ("", TimeColumn("ts", NEVER))}
+    start = Control(Moment(100), fronts=first_fronts(endless))
+    assert list(fronts_after(endless, start, [("in", Split(None))], Moment(130))) == ["w"]
+    before = Control(Moment(100), fronts=first_fronts(finite))
+    assert fronts_after(endless, before, (), Moment(130)) == {}
+
+
+@pytest.mark.parametrize(("fronts_us", "left_out"), [({"w": -NEVER}, [0]), ({}, [])])
+def test_records_may_be_late_by_a_wait_before_an_endless_one(
+    fronts_us: dict[str, int], left_out: list[int]
+) -> None:
+    with preaggregating(fronts_us) as left, TestDriver(endless_flow()) as driver:
+        driver.send("in", random_rows(random.Random(1), START_US))
+    assert left == left_out
+
+
 def test_fronts_are_logged_with_the_epoch() -> None:
     control = Control(Moment(100), fronts={"w": front(50)})
     assert Control.decode(control.encode()) == control
