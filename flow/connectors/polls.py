@@ -24,9 +24,6 @@ class PollHistory(Generic[P]):
         self._polls: list[tuple[int, Mapping[P, int]]] = []
         self._read_until_us: int | None = None
 
-    def __len__(self) -> int:
-        return len(self._polls)
-
     def add(self, now_us: int, ends: Mapping[P, int]) -> None:
         """Add a poll; a full history drops a poll between two others.
 

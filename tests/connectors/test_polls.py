@@ -20,7 +20,7 @@ def test_a_long_backlog_keeps_few_polls_and_advances_read_until_steadily() -> No
     for second in range(count):
         polls.add(second * SECOND, {"orders": 1_000 + second})
         assert polls.read_until_us({"orders": 0}) is None
-        assert len(polls) <= MOST_POLLS
+        assert len(polls._polls) <= MOST_POLLS
     times_us = [polls.read_until_us({"orders": 1_000 + second}) for second in range(count)]
     assert times_us[0] == 0
     assert times_us[-1] == (count - 1) * SECOND
