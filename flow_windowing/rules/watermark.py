@@ -112,10 +112,12 @@ def due_at(
         moment: the moment.
         advances: True if watermarks advance with the inputs' clock.
     """
+    due_us: Any = NEVER
     if advances:
         due_us = of.lesser(target_us - base_us + (set_at_us + moment.downtime_us), NEVER)
-    else:
-        due_us = of.choose(target_us <= base_us, moment.inputs_now_us, NEVER)
+    # The inputs' clock may be behind the time at which the base was set.
+    now_us = moment.inputs_now_us
+    due_us = of.choose(target_us <= base_us, of.lesser(due_us, now_us), due_us)
     due_us = of.choose((target_us < NEVER) & (base_us != NO_WATERMARK), due_us, NEVER)
     is_held = (due_us <= moment.inputs_now_us) & (target_us > watermark_us)
     return of.choose(is_held, target_us + held_due_us(0), due_us)

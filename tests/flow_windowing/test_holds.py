@@ -169,6 +169,21 @@ def test_a_watermark_that_was_used_is_not_taken_back(in_columns: bool, is_own: b
         assert late == [(datetime.fromtimestamp(at, UTC), at_470) for at in (460, 60)]
 
 
+@pytest.mark.parametrize("in_columns", [True, False])
+def test_a_key_is_due_as_its_hold_ends_while_the_clock_of_the_inputs_stands(
+    in_columns: bool,
+) -> None:
+    with nullcontext() if in_columns else key_by_key(), driver_of(lambda values: values) as t:
+        both = [("in", 0), ("in", 1)]
+        t.send("in", [])
+        first = [("a", {"at": 5}), ("a", {"at": 100})], [("b", {"at": 3})]
+        for parts in (first, ([], [("b", {"at": 50})])):
+            assert t.take("out") == []
+            sent = [Part(part, number) for number, part in enumerate(parts)]
+            t.send_parts({"in": sent}, after="100s", behind=both)
+        assert sorted(key for key, _ in t.take("out")) == ["a", "b"]
+
+
 def test_a_stream_clock_below_its_bound_is_due_by_time() -> None:
     """The window of ``z`` holds at 4000 s; the reader's window closes as 60 s more have passed."""
     driver = driver_of(sums(), scope="stream")
