@@ -152,6 +152,7 @@ class RunFollower:
         token: id of the run.
         on_epoch: called with the report of each epoch.
         epoch: the last epoch that was reported.
+        has_failed: True if the program's part of an epoch has begun, and has not ended.
     """
 
     plan: Plan
@@ -160,6 +161,7 @@ class RunFollower:
     token: str
     on_epoch: Callable[[int, Stats, FeedReport], None]
     epoch: int = -1
+    has_failed: bool = False
 
     def follow(self, is_active: Callable[[], bool], stop: StopFlag) -> RunEnd | None:
         """Follow the run to its end; ``None`` if its query has ended without one.
@@ -175,8 +177,10 @@ class RunFollower:
             look = partial(reported, self.root, self.token, self.epoch, asks_to_stop=asks)
             reports, end = self.calls.call(look)
             has_asked = has_asked or asks
+            self.has_failed = True
             for report in reports:
                 self._tell(report)
+            self.has_failed = False
             if end is not None or not was_active:
                 self._log(() if end is None else end.log)
                 return end
@@ -302,12 +306,18 @@ class RemoteStreamingRun:
         follower = RunFollower(self.plan, calls, run.root, run.token, self.on_epoch)
         follower.epoch = -1 if last is None else last.number - 1
         lease = RunLease(calls, run.root, lambda: bool(query.isActive))
-        end = follower.follow(lease.is_active, self.stop)
+        release = partial(_release, run.root, run.token)
+        try:
+            end = follower.follow(lease.is_active, self.stop)
+        except Exception:
+            if follower.has_failed:  # Such as `on_epoch`, which ends the run.
+                query.stop()
+                calls.call(release)
+            raise
         if end is not None and end.summary is not None:
             if not run.waits:
                 query.stop()
             return end.summary
-        release = partial(_release, run.root, run.token)
         raise self._failure(query, end, lambda: calls.call(release))
 
     def _failure(self, query: Any, end: RunEnd | None, release: Callable[[], None]) -> FlowError:

@@ -112,6 +112,14 @@ attempt("locked", lambda: run(forever, recovery=kept("forever")))
 flag.ask()
 show("stopped", started.wait(60).stopped)
 
+def failing(report):
+    raise ValueError(f"epoch {report.epoch > 2}")
+
+try:
+    run(forever, recovery=kept("forever"), on_epoch=failing)
+except ValueError as error:
+    show("failed", [str(error), run(forever, recovery=kept("forever"), stop=flag).stopped])
+
 foreign = Dataflow("foreign")
 rate = DataFrameSource(spark.readStream.format("rate").load())
 op.output("out", op.input("in", foreign, rate), TestingSink([]))
@@ -188,6 +196,10 @@ def test_errors_name_what_went_wrong_on_the_server(
     assert "read the data with a source of this library" in printed["foreign"][1]
     kind, text = printed["locked"]
     assert (kind, "is in use by another run" in text) == ("CheckpointError", True)
+
+
+def test_an_error_of_on_epoch_ends_the_run_on_the_server(printed: dict[str, Json]) -> None:
+    assert printed["failed"] == ["epoch True", True]
 
 
 def test_sinks_of_frames_and_files_write_on_the_server(printed: dict[str, Json]) -> None:
