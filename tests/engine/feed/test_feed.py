@@ -32,7 +32,6 @@ from flow.engine.plan.compiler import compile_flow
 from flow.engine.steps.reading import Reading
 from flow.execution import report_of
 from flow.instants import Moment
-from flow.keyed.step import TimeColumn
 from flow.testing import TestingSink, TestingSource
 from tests.support.clock import Clock
 from tests.support.feeding import feed_of
@@ -585,18 +584,6 @@ def test_partitions_stay_behind_in_the_epoch_that_restores_the_state_of_another_
     after = feed.next(seed)
     assert after.control is not None
     assert (after.at, after.control.behind) == ({"in": 2}, {("in", 0)})
-
-
-def test_records_may_be_late_for_the_state_that_a_checkpoint_is_seeded_with() -> None:
-    def first_fronts(**options: Any) -> list[str]:
-        feed = make_feed(Script(slices(1)), **options)
-        feed.slices.plan = replace(feed.slices.plan, timed_by={"w": ("in", TimeColumn("ts", 0))})
-        control = feed.next(START).control
-        assert control is not None
-        return [*control.fronts]
-
-    assert first_fronts() == ["w"]
-    assert first_fronts(origin=Origin(START, None, "seed-1")) == []
 
 
 def test_an_input_that_an_epoch_does_not_read_keeps_its_progress() -> None:

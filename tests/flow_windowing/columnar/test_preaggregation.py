@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from flow.columns.chunks import as_items
 from flow.connectors.files import ParquetSource
 from flow.connectors.source import MemoryLog, Source, Split
 from flow.engine.epoch.context import Control, Front, first_fronts, fronts_after, fronts_along
+from flow.engine.feed.offsets import EpochOffset, Origin
 from flow.engine.feed.slices import batch_plan, plan_everything, planners_of
 from flow.engine.packets.packets import Packet, has_partials, sorted_chunks
 from flow.engine.plan.compiler import compile_flow
@@ -34,6 +36,8 @@ from flow.keyed.step import OverColumns, TimeColumn
 from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing.columnar.step import preaggregation
 from flow_windowing.columnar.step.preaggregation import WindowPreaggregation
+from tests.support.clock import Clock
+from tests.support.feeding import feed_of
 
 START_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -280,6 +284,18 @@ def test_records_may_be_late_by_a_wait_before_an_endless_one(
     with preaggregating(fronts_us) as left, TestDriver(endless_flow()) as driver:
         driver.send("in", random_rows(random.Random(1), START_US))
     assert left == left_out
+
+
+def test_records_may_be_late_for_the_state_that_a_checkpoint_is_seeded_with() -> None:
+    def of_first_epoch(origin: Origin | None) -> list[str]:
+        planner = TestingSource([1]).planner(MemoryLog(), 1)
+        feed = feed_of({"in": planner}, Clock(START_US), origin=origin)
+        feed.slices.plan = replace(feed.slices.plan, timed_by=TIMED_BY)
+        control = feed.next(EpochOffset()).control
+        return [] if control is None else [*control.fronts]
+
+    assert of_first_epoch(None) == ["w"]
+    assert of_first_epoch(Origin(EpochOffset(), None, "seed-1")) == []
 
 
 def test_fronts_are_logged_with_the_epoch() -> None:
