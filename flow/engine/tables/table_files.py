@@ -298,11 +298,20 @@ class TableLog:
         if changes:
             self.size += self.contents.apply(changes)
             self._check_size()
-            number = self.version.number + 1
+            number = (self.version.number or self._newest_number()) + 1
             self.version = TableVersion(number, self._written(number, changes), read_at_us)
         elif read_at_us is not None:
             self.version = self.version._replace(read_at_us=read_at_us)
         return self.version
+
+    def _newest_number(self) -> int:
+        """Return the newest version with a file, which a table that is added again starts after.
+
+        Epochs of before its removal may still need their versions.
+        """
+        files = () if self.files is None else self.files.names(folder_of(self.name))
+        numbers = (file.partition(".")[0] for file in files)
+        return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
     def replacing(self, rows: dict[str, bytes]) -> list[Change]:
         """Return the changes by which a table without history gets these rows and no others."""

@@ -142,6 +142,14 @@ def test_a_run_that_goes_on_from_an_earlier_version_replaces_later_ones(tmp_path
     assert read(reader(tmp_path), second) == {"a": 1, "b": 3}
 
 
+def test_a_table_that_is_added_again_leaves_the_versions_of_before_its_removal(
+    tmp_path: Path,
+) -> None:
+    before = TableLog(STEP, "rules", Folder(tmp_path)).change([change("a", "old")])
+    again = TableLog(STEP, "rules", Folder(tmp_path)).change([change("a", "new")])
+    assert [read(reader(tmp_path), one) for one in (before, again)] == [{"a": "old"}, {"a": "new"}]
+
+
 def test_files_that_no_retained_epoch_needs_are_removed(tmp_path: Path) -> None:
     folder, versions = Folder(tmp_path), [TableVersion()]
     log = TableLog(STEP, "rules", folder, lambda _: versions[max(0, len(versions) - 10)])
