@@ -233,11 +233,17 @@ class Feed:
         """Return the plan of the next epoch, if a rewind has undone this epoch.
 
         With the plan, the epoch has the system time and the items that it had, so that its calls
-        keep their ids.
+        keep their ids. A plan of before a table was added has no version of it, and is not used.
         """
-        undone = self.settings.undone
-        following = pairwise(undone)
-        return next((one for before, one in following if before == start), None)
+        known = {log.name for log in self.tables.logs.values()}
+        return next(
+            (
+                one
+                for before, one in pairwise(self.settings.undone)
+                if before == start and one.control and known <= one.control.tables.keys()
+            ),
+            None,
+        )
 
     def _is_end(self, undone: EpochOffset) -> bool:
         """Return True if the last undone epoch ended the input: there may be more of it now."""

@@ -377,19 +377,6 @@ def test_a_run_of_available_items_does_not_end_while_a_source_is_in_doubt(foreig
     assert ends(feed.next(tick))
 
 
-def test_items_wait_for_the_changes_of_a_table_whose_source_is_in_doubt() -> None:
-    flow = Dataflow("table")
-    changes, items = (op.input(name, flow, TestingSource([])) for name in ("changes", "items"))
-    known = op.table("known", changes)
-    op.output("out", op.map_with("map", items, known, lambda item, _: item), TestingSink([]))
-    control = Doubting()
-    planners = {"changes": control, "items": Script(slices(1))}
-    feed = feed_of(planners, FixedTime(NOON), plan=compile_flow(flow))
-    assert feed.next(START) is START
-    control.doubts = False
-    assert [name for name, _ in feed.next(START).read] == ["items"]
-
-
 def test_a_stopping_run_plans_no_epoch() -> None:
     feed = make_feed(Script(slices(2)))
     first = feed.next(START)
