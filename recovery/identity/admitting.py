@@ -54,7 +54,7 @@ def admit(
         "left": {name: one for name, one in met.items() if name not in now["inputs"]},
         "graph": plan_json(plan),
     }
-    return Admission(content, content["names"], tuple(decision.dropped), tuple(decision.messages))
+    return Admission(content, tuple(decision.dropped), tuple(decision.messages))
 
 
 @dataclass

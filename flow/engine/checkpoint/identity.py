@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -246,13 +246,11 @@ class Admission:
 
     Attributes:
         kept: JSON that the checkpoint stores and passes to the next admission.
-        names: names of steps in state and of inputs in offsets, by step id, where the two differ.
         dropped: names of state whose step was removed.
         warnings: warnings for the user.
     """
 
     kept: Json = None
-    names: Mapping[str, str] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

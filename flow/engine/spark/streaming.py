@@ -19,9 +19,7 @@ from flow.engine.checkpoint.storage import Storage, open_storage
 from flow.engine.epoch.statistics import Stats
 from flow.engine.epoch.summary import Summary
 from flow.engine.feed.feed import Feed, FeedReport, StopFlag
-from flow.engine.feed.offsets import (
-    logged_offset,
-)
+from flow.engine.feed.offsets import logged_offset
 from flow.engine.feed.run_tables import table_files
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.epochs import EpochOutputs, EpochTimer, left_out

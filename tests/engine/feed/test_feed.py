@@ -18,16 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flow.operators as op
-import flow_windowing as win
 from flow import Dataflow, SourceError, StepError
 from flow.connectors.source import Planner, Slice, Split
 from flow.connectors.then import Then
-from flow.engine.epoch.context import Control, Front
+from flow.engine.epoch.context import Control
 from flow.engine.epoch.statistics import Stats
 from flow.engine.feed.clocks import HEARTBEAT_US, FixedTime
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset, Origin
-from flow.engine.feed.slices import InputSlices, batch_plan, plan_everything
+from flow.engine.feed.slices import batch_plan, plan_everything
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.steps.reading import Reading
 from flow.execution import report_of
@@ -42,7 +41,6 @@ from tests.support.sampling import sampled
 SECOND, MINUTE = 1_000_000, 60_000_000
 NOON = 1_356_998_400_000_000
 START = EpochOffset()
-CLOCK, TUMBLING = win.EventClock("at", "1s"), win.TumblingWindower("10s")
 
 
 class Script(Planner):
@@ -116,13 +114,6 @@ def test_an_undone_epoch_is_planned_as_it_was_but_the_end_only_if_no_more_has_co
     assert feed.next(a) is a
 
 
-def test_a_plan_read_from_a_log_is_logged_as_it_was() -> None:
-    read = (("in", Split("x")), ("in", Split("y", 1)))
-    made = EpochOffset(Control(Moment(NOON), sources=(("in", 0), ("in", 1))), {"in": 2}, read)
-    logged = json.loads(json.dumps(made.to_json()))
-    assert EpochOffset.from_json(logged).to_json() == logged
-
-
 # --- what an epoch reads ----------------------------------------------------------------------
 
 
@@ -161,19 +152,6 @@ def test_an_input_reset_in_an_interrupted_epoch_keeps_the_offset_of_its_last_nam
     feed.next(before)
     assert feed.readings(before, hand) == []
     assert feed.slices._skipped == {newest: 1}
-
-
-def test_an_epoch_that_another_flow_has_planned_is_fitted_to_the_flow() -> None:
-    flow = Dataflow("f")
-    ab = [op.input(name, flow, TestingSource([])) for name in "ab"]
-    windows = win.collect_window("w", op.merge("m", *ab), CLOCK, TUMBLING)
-    op.output("out", windows.down, TestingSink([]))
-    fitted = InputSlices(compile_flow(flow), {}).fitted
-    fronts = {"w": Front("a", "at", 9, 50)}
-    planned = EpochOffset(Control(Moment(NOON), fronts=fronts), {}, (("b", Split("x")),))
-    control = Control(Moment(NOON), sources=(("b", 0),))
-    assert fitted(planned) == replace(planned, control=control)
-    assert fitted(START) is START
 
 
 def test_a_source_with_too_many_splits_of_a_partition_is_refused() -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow
 from flow.connectors.source import Slice, Split
-from flow.engine.epoch.context import Control, ReadUpTo
+from flow.engine.epoch.context import Control, Front, ReadUpTo
 from flow.engine.feed.input_progress import InputProgress
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.feed.slices import InputSlices
 from flow.engine.plan.compiler import compile_flow
 from flow.instants import Moment
+from flow.testing import TestingSink, TestingSource
 from tests.engine.feed.test_feed import NOON, SECOND, Script, slices
 from tests.support.one_stream import a_flow
 
@@ -66,3 +71,24 @@ def test_a_planner_receives_the_progress_by_the_former_name_too() -> None:
     inputs.progress = InputProgress({("a", 1): 7})
     inputs.next(EpochOffset(), NOW)
     assert heard == [{1: 7}]
+
+
+def test_a_plan_read_from_a_log_is_logged_as_it_was() -> None:
+    read = (("in", Split("x")), ("in", Split("y", 1)))
+    made = EpochOffset(Control(NOW, sources=(("in", 0), ("in", 1))), {"in": 2}, read)
+    logged = json.loads(json.dumps(made.to_json()))
+    assert EpochOffset.from_json(logged).to_json() == logged
+
+
+def test_an_epoch_that_another_flow_has_planned_is_fitted_to_the_flow() -> None:
+    flow = Dataflow("f")
+    ab = [op.input(name, flow, TestingSource([])) for name in "ab"]
+    clock, windower = win.EventClock("at", "1s"), win.TumblingWindower("10s")
+    windows = win.collect_window("w", op.merge("m", *ab), clock, windower)
+    op.output("out", windows.down, TestingSink([]))
+    fitted = InputSlices(compile_flow(flow), {}).fitted
+    fronts = {"w": Front("a", "at", 9, 50)}
+    planned = EpochOffset(Control(NOW, fronts=fronts), {}, (("b", Split("x")),))
+    control = Control(NOW, sources=(("b", 0),))
+    assert fitted(planned) == replace(planned, control=control)
+    assert fitted(start := EpochOffset()) is start

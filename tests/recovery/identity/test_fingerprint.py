@@ -198,16 +198,19 @@ def test_a_flow_that_does_not_fit_is_refused_with_advice() -> None:
 
 def test_a_step_that_is_reset_keeps_its_state_under_another_name() -> None:
     admission = admit(RESET, admit(CONFIG, None, hourly()), CHANGED)
-    assert (admission.names, admission.dropped) == ({"hourly": '["hourly", 1]'}, ("hourly",))
+    assert (admission.kept["names"], admission.dropped) == (
+        {"hourly": '["hourly", 1]'},
+        ("hourly",),
+    )
     assert admission.warnings == ("step 'hourly' starts without its state, as reset_steps asks",)
 
 
 def test_a_step_is_reset_once_for_repeated_requests() -> None:
     first = admit(RESET, admit(CONFIG, None, hourly()), hourly())
     again = admit(RESET, first, hourly())
-    assert (again.names, again.dropped, again.warnings) == (first.names, (), ())
+    assert (again.kept["names"], again.dropped, again.warnings) == (first.kept["names"], (), ())
     third = admit(RESET, again, CHANGED)
-    assert (third.names, third.dropped) == ({"hourly": '["hourly", 2]'}, ('["hourly", 1]',))
+    assert (third.kept["names"], third.dropped) == ({"hourly": '["hourly", 2]'}, ('["hourly", 1]',))
 
 
 def test_state_of_a_removed_step_is_dropped_only_on_request() -> None:
@@ -222,11 +225,11 @@ def test_a_removed_step_that_returns_starts_without_its_old_state() -> None:
     both, one = (compile_flow(flow_of(totals(), *more)) for more in ([hourly()], []))
     removed = DROP.admit(DROP.admit(None, both).kept, one)
     back = DROP.admit(removed.kept, both, removed.dropped)
-    assert (back.names, back.dropped) == ({"hourly": '["hourly", 1]'}, ())
+    assert (back.kept["names"], back.dropped) == ({"hourly": '["hourly", 1]'}, ())
     assert back.warnings == ("step 'hourly' is new: it starts without state",)
-    assert DROP.admit(removed.kept, both).names == {}, "once it is gone"
+    assert DROP.admit(removed.kept, both).kept["names"] == {}, "once it is gone"
     again = DROP.admit(DROP.admit(back.kept, one).kept, both, ["hourly", '["hourly", 1]'])
-    assert again.names == {"hourly": '["hourly", 2]'}
+    assert again.kept["names"] == {"hourly": '["hourly", 2]'}
 
 
 def test_a_removed_input_resumes_when_it_returns() -> None:
@@ -236,10 +239,10 @@ def test_a_removed_input_resumes_when_it_returns() -> None:
     assert away.warnings == ("step 'other' is new: it is read from its beginning",)
     back = admit(CONFIG, away, hourly())
     assert back.warnings == ("step 'in' is back: it is read from where it was left",)
-    assert back.names == {"in": '["in", 1]'}
+    assert back.kept["names"] == {"in": '["in", 1]'}
     again = admit(CONFIG, back, hourly())
-    assert (again.warnings, again.names) == ((), back.names)
-    assert admit(reset, away, hourly()).names == {"in": '["in", 2]'}
+    assert (again.warnings, again.kept["names"]) == ((), back.kept["names"])
+    assert admit(reset, away, hourly()).kept["names"] == {"in": '["in", 2]'}
 
 
 def test_what_cannot_be_reset_is_an_error() -> None:
@@ -369,4 +372,4 @@ def test_a_table_that_is_reset_gets_a_folder_of_its_own() -> None:
     first = CONFIG.admit(None, compile_flow(looking_up(key="id")))
     config = RecoveryConfig("there", reset_steps=["rules"])
     reset = config.admit(first.kept, compile_flow(looking_up(key="name")))
-    assert reset.names == {"rules": '["rules", 1]'}
+    assert reset.kept["names"] == {"rules": '["rules", 1]'}
