@@ -88,7 +88,9 @@ def test_in_the_log_of_an_epoch_only_entries_of_the_flow_are_translated(here: He
 
 def test_in_the_metadata_of_a_checkpoint_only_offsets_are_translated(here: Here) -> None:
     files = ["a frame", [{"file": ["", f"/old/{PART}", 7]}], 0, 0]
-    content = {"flow_id": "/old/seed-1", "start": None, "begun": {"v": 1, "read": [files]}}
+    offset = {"v": 1, "read": [files]}
+    content = {"flow_id": "/old/seed-1", "start": None, "begun": offset, "undone": [offset]}
     moved = json.loads(_identity(json.dumps(content), here))
     assert (moved["flow_id"], moved["start"]) == ("/old/seed-1", None)
-    assert moved["begun"]["read"][0][1][0]["file"] == ["", f"/new/{PART}", 7]
+    for one in (moved["begun"], *moved["undone"]):
+        assert one["read"][0][1][0]["file"] == ["", f"/new/{PART}", 7]
