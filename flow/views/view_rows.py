@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -204,16 +205,22 @@ class ViewRow(NamedTuple):
 
 
 def last_rows(rows: Iterable[ViewRow]) -> list[ViewRow]:
-    """Return the last row of each entry.
+    """Return the last row of each entry; without one, the retractions, one for each window.
 
-    A retraction of another window's value does not replace a row.
+    A retraction of the window of a row before it removes the entry, whatever its window was before.
     """
     found: dict[tuple[str, int], ViewRow] = {}
+    retracted: dict[tuple[str, int], dict[int | None, ViewRow]] = {}
     for row in rows:
-        before = found.get((row.key, row.slot))
-        if before is None or before.window_id == row.window_id or not row.is_retraction:
-            found[row.key, row.slot] = row
-    return list(found.values())
+        place = row.key, row.slot
+        if not row.is_retraction:
+            found[place] = row
+        elif place not in found:
+            retracted.setdefault(place, {})[row.window_id] = row
+        elif found[place].window_id == row.window_id:
+            found[place] = row._replace(is_retraction=False)
+    alone = (windows for place, windows in retracted.items() if place not in found)
+    return [*found.values(), *chain.from_iterable(map(dict.values, alone))]
 
 
 @dataclass(frozen=True)

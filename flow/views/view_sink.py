@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import chain
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from typing_extensions import override
@@ -351,7 +352,7 @@ class ViewWriter:
             elif state.epoch is not None and state.epoch >= epoch:
                 state = self._set_back(state, epoch - 1)
             # In the order of the tables, rows of one page follow one another.
-            self._write(state, epoch, sorted(rows))
+            self._write(state, epoch, sorted(rows, key=itemgetter(0, 1)))
             write_state(self.database.execute, self._after(state, epoch))
 
     def _after(self, state: ViewState, epoch: int) -> ViewState:
@@ -368,7 +369,7 @@ class ViewWriter:
         repeat = self.database.execute_many
         if self.run.keep_epochs:
             repeat(
-                f"INSERT INTO {state.undo} (at_epoch, {COLUMNS}) "
+                f"INSERT OR IGNORE INTO {state.undo} (at_epoch, {COLUMNS}) "
                 "SELECT ?, place.key, place.slot, window_id, open_us, close_us, value, epoch "
                 "FROM (SELECT ? AS key, ? AS slot) AS place "
                 f"LEFT JOIN {state.entries} AS old "

@@ -143,6 +143,16 @@ def test_a_retraction_removes_the_value_of_a_key_only_of_that_window(runs: ViewR
     assert runs.content() == {"b": 40}
 
 
+def test_retractions_of_one_epoch_do_as_in_epochs_of_their_own(runs: ViewRuns) -> None:
+    runs.epoch([("a", (hour(2), 20)), ("b", (hour(1), 10))])
+    retracted = [("a", (hour(n), Retracted(n))) for n in (1, 2)]
+    runs.epoch([*retracted, ("b", (hour(2), 20)), ("b", (hour(2), Retracted(20)))], is_logged=False)
+    assert runs.content() == {}
+    runs.start()
+    runs.epoch([])
+    assert runs.content() == {"a": 20, "b": 10}
+
+
 def test_windows_are_kept_by_count_for_each_key(runs: ViewRuns) -> None:
     runs.options = {"by": "window", "keep": 2}
     runs.epoch([("a", (hour(n), n)) for n in range(5)] + [("b", (hour(0), 0))])
