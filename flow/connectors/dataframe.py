@@ -202,10 +202,11 @@ def check_schema(owner: str, schema: object) -> None:
 def _names_in(schema: str) -> list[str]:
     """Return the names of the columns in DDL text.
 
-    >>> _names_in("key string, `a, b` struct<x: int, y: int>, total decimal(10, 2)")
+    >>> _names_in("key string COMMENT 'a, key', `a, b` struct<x: int, y: int>, total decimal(9, 2)")
     ['key', 'a, b', 'total']
     """
-    text = re.sub(r"`[^`]*`", lambda quoted: quoted[0].replace(",", "\0"), schema)
+    quoted = r"""(`[^`]*`)|(["'])(\\.|(?!\2).)*\2"""  # Names, and comments, which go.
+    text = re.sub(quoted, lambda found: (found[1] or "").replace(",", "\0"), schema)
     while (plain := re.sub(r"[<(][^<>()]*[>)]", "", text)) != text:
         text = plain
     firsts = (re.match(r"\s*(`[^`]*`|[^\s:]+)", column) for column in text.split(","))
