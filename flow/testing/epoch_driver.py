@@ -299,8 +299,12 @@ class TestDriver:
             raise StepError(step_id, problem)
 
     def restart(self, after: Duration = "0s") -> None:
-        """Continue as if in a new run: state is restored, and the time `after` is downtime."""
-        micros = duration_us(after)
+        """Continue as if in a new run: state is restored, and the time `after` is downtime.
+
+        Raises:
+            FlowBuildError: if the duration is negative.
+        """
+        micros = _passed_us("restart", after)
         self._now_us += micros
         self._downtime_us += micros
 

@@ -196,3 +196,5 @@ def test_unknown_inputs_behind_are_refused() -> None:
         Flow(True).driver.send_all({"in": []}, behind=["other"])
     with pytest.raises(FlowBuildError, match="system time never goes back"):
         Flow(True).driver.send("in", [], after="-1s")
+    with pytest.raises(FlowBuildError, match="system time never goes back: restart"):
+        Flow(True).driver.restart("-1s")
