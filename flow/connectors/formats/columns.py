@@ -380,9 +380,27 @@ def _array(values: list[Any], kind: Any) -> Any:
     except _REFUSED:
         if "map<" not in str(kind):
             raise
-    array = pa.array(values, type=kind)  # pyarrow never infers a map from a dict.
+    # pyarrow never infers a map from a dict.
+    array = pa.array([_with_pairs(value, kind) for value in values], type=kind)
     _check_parts([value for value in values if value is not None], kind)
     return array
+
+
+def _with_pairs(value: Any, kind: Any) -> Any:
+    """Return a value whose maps are lists of tuples, which `plain` has made lists of lists.
+
+    >>> _with_pairs([[["a", 1]], {"b": 2}], pa.list_(pa.map_(pa.string(), pa.int64())))
+    [[('a', 1)], [('b', 2)]]
+    """
+    if pa.types.is_map(kind) and isinstance(value, (dict, list)):
+        pairs = value.items() if isinstance(value, dict) else value
+        if not any(isinstance(pair, str) for pair in pairs):
+            return [(key, _with_pairs(part, kind.item_type)) for key, part in pairs]
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        return {field.name: _with_pairs(value.get(field.name), field.type) for field in kind}
+    if _is_list(kind) and isinstance(value, list):
+        return [_with_pairs(part, kind.value_type) for part in value]
+    return value
 
 
 def _check_parts(values: list[Any], kind: Any) -> None:

@@ -117,6 +117,7 @@ def test_a_given_schema_parses_text_and_drops_fields(tmp_path: Path) -> None:
         (pa.float64(), 2**70 + 1),
         (pa.struct([("a", pa.list_(CENTS))]), {"a": [0.125]}),
         (pa.map_(pa.string(), pa.int64()), {"a": 1.5}),
+        (pa.map_(pa.string(), pa.string()), ["ab"]),
         (pa.list_(pa.map_(pa.string(), CENTS)), [{"a": 0.125}]),
     ],
 )
@@ -139,6 +140,7 @@ def test_a_schema_refuses_values_that_it_would_change(
         (pa.float32(), [float("inf"), 0.1], [float("inf"), np.float32(0.1)]),
         (pa.float64(), ["inf", "0.1", "-0e5"], [float("inf"), 0.1, 0.0]),
         (pa.map_(pa.string(), pa.int64()), [{"a": 1.0}, None], [[("a", 1)], None]),
+        (pa.map_(pa.string(), pa.int64()), [[("a", 1)], None], [[("a", 1)], None]),
         (pa.duration("us"), [pd.Timedelta(1, "s"), None], [timedelta(seconds=1), None]),
     ],
 )
