@@ -21,6 +21,7 @@ import flow_windowing as win
 from flow import Dataflow, run
 from flow.connectors.sink import Sink, SinkBatch, WriteContext
 from flow.engine.spark.daemon import PRELOAD
+from flow.engine.spark.session import fork_server
 from flow.engine.spark.session.session import (
     JOB_GROUP,
     SparkSettings,
@@ -82,7 +83,8 @@ def say_what_is_imported(folder: str) -> None:
     spark = make_session("daemon", SparkSettings("local[2]"))
     preloaded = str(spark.sparkContext.getConf().get(f"spark.executorEnv.{PRELOAD}"))
     code = "import sys, flow.engine.spark.daemon as d; d.prepare(); print(*sys.modules)"
-    beforehand = set(printed_by("-c", code, **{PRELOAD: preloaded}).split())
+    # A daemon that the fork server was ready for has the modules of that server too.
+    beforehand = {*printed_by("-c", code, **{PRELOAD: preloaded}).split(), *fork_server.MODULES}
     reader, writer = Path(folder) / "reader", Path(folder) / "writer"
     found = worker_modules(noting_flow(str(reader), str(writer)), spark, reader, writer)
     used = set.union(*(names for _, names in found))
