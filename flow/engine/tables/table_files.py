@@ -337,7 +337,8 @@ class TableLog:
         base, data = self.version.base, encode(changes)
         self._bytes_since_base += len(data)
         too_many = number - base > MAX_CHANGES_FILES
-        if not too_many and self._bytes_since_base <= self.size:
+        # The first version is whole, as there may be files of before a removal of the table.
+        if base and not too_many and self._bytes_since_base <= self.size:
             self.files.write_bytes(f"{folder_of(self.name)}/{file_name(number, CHANGES)}", data)
             return base
         whole = encode(self.contents.changes())
