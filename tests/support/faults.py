@@ -245,8 +245,8 @@ def assert_same(got: Results, wanted: Results) -> None:
     for name in (output.name for output in fields(wanted)):
         lost = getattr(wanted, name) - getattr(got, name)
         extra = getattr(got, name) - getattr(wanted, name)
-        assert not lost, f"{name}: {lost.total()} rows lost, such as {sorted(lost)[:3]}"
-        assert not extra, f"{name}: {extra.total()} rows too many, such as {sorted(extra)[:3]}"
+        rows = f"lost such as {sorted(lost)[:3]}, too many such as {sorted(extra)[:3]}"
+        assert not lost + extra, f"{name}: {lost.total()} lost, {extra.total()} too many: {rows}"
 
 
 @dataclass

@@ -498,7 +498,8 @@ class DirectorySink(Sink[X]):
         raise NotImplementedError
 
     def _publish(self, run_id: str, epoch: int, parts: list[Part]) -> None:
-        if not parts and self._run.run_id is not None:
+        # Nothing is deleted where another run has taken over; later, `_align` checks that.
+        if self._run.run_id is not None and not (parts and self._run.has_committed):
             self._directory.check(run_id)
         if not self._run.has_committed:
             self._directory.delete_after(run_id, epoch)

@@ -152,7 +152,7 @@ class RunFollower:
         token: id of the run.
         on_epoch: called with the report of each epoch.
         epoch: the last epoch that was reported.
-        has_failed: True if the program's part of an epoch has begun, and has not ended.
+        is_telling: True while the program is told of epochs, and after it raised then.
     """
 
     plan: Plan
@@ -161,7 +161,7 @@ class RunFollower:
     token: str
     on_epoch: Callable[[int, Stats, FeedReport], None]
     epoch: int = -1
-    has_failed: bool = False
+    is_telling: bool = False
 
     def follow(self, is_active: Callable[[], bool], stop: StopFlag) -> RunEnd | None:
         """Follow the run to its end; ``None`` if its query has ended without one.
@@ -177,10 +177,10 @@ class RunFollower:
             look = partial(reported, self.root, self.token, self.epoch, asks_to_stop=asks)
             reports, end = self.calls.call(look)
             has_asked = has_asked or asks
-            self.has_failed = True
+            self.is_telling = True
             for report in reports:
                 self._tell(report)
-            self.has_failed = False
+            self.is_telling = False
             if end is not None or not was_active:
                 self._log(() if end is None else end.log)
                 return end
@@ -310,7 +310,7 @@ class RemoteStreamingRun:
         try:
             end = follower.follow(lease.is_active, self.stop)
         except Exception:
-            if follower.has_failed:  # Such as `on_epoch`, which ends the run.
+            if follower.is_telling:  # Such as `on_epoch`, which ends the run.
                 query.stop()
                 calls.call(release)
             raise
