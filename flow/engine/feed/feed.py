@@ -236,11 +236,14 @@ class Feed:
         keep their ids. A plan of before a table was added has no version of it, and is not used.
         """
         known = {log.name for log in self.tables.logs.values()}
+        start = replace(start, seed=None)  # A replay in another layout has restored the state too.
         return next(
             (
                 one
                 for before, one in pairwise(self.settings.undone)
-                if before == start and one.control and known <= one.control.tables.keys()
+                if replace(before, seed=None) == start
+                and one.control
+                and known <= one.control.tables.keys()
             ),
             None,
         )
