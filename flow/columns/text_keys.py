@@ -96,18 +96,11 @@ def key_problem(path: str, kind: pa.DataType | None) -> str | None:
         path: the path of the field.
         kind: the type; ``None`` if it is not known.
     """
-    has_none = kind is not None and any(is_of(kind) for is_of in _WITHOUT_KEYS)
-    return _without_key(path, f"a column of {kind}") if has_none else None
-
-
-_WITHOUT_KEYS: tuple[Callable[[pa.DataType], bool], ...] = (
-    pa.types.is_floating,
-    pa.types.is_decimal,
-    pa.types.is_timestamp,
-    pa.types.is_time,
-    pa.types.is_duration,
-    pa.types.is_nested,
-)
+    types = pa.types
+    without = (types.is_floating, types.is_decimal, types.is_temporal, types.is_nested)
+    if kind is None or types.is_date(kind) or not any(is_of(kind) for is_of in without):
+        return None
+    return _without_key(path, f"a column of {kind}")
 
 
 def key_column(paths: tuple[str, ...], batch: pa.RecordBatch) -> pa.Array | None:

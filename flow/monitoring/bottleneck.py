@@ -37,12 +37,10 @@ class Work(NamedTuple):
 
     def since(self, before: Work) -> Work:
         """Return the work since an earlier moment."""
-        counts = _difference(self.counts, before.counts)
-        phases = _difference(self.phases, before.phases)
-        return Work(counts, _difference(self.busy, before.busy), phases)
+        return Work(*map(_difference, self, before))
 
 
-def _difference(totals: Mapping[Any, float], before: Mapping[Any, float]) -> dict[Any, float]:
+def _difference(totals: Any, before: Any) -> dict[Any, float]:
     """Return the growth of totals by name."""
     return {name: total - before.get(name, 0.0) for name, total in totals.items()}
 

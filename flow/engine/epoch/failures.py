@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from flow.errors import (
@@ -93,13 +93,10 @@ def users_frames(error: BaseException) -> TracebackType | None:
     theirs = None
     for link in reversed(links):
         # By module: compiled modules in a worker's zip name the files they were compiled from.
-        if _package(link.tb_frame) not in _OWN:
+        module_name = str(link.tb_frame.f_globals.get("__name__", ""))
+        if module_name.partition(".")[0] not in _OWN:
             theirs = TracebackType(theirs, link.tb_frame, link.tb_lasti, link.tb_lineno)
     return theirs
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 @contextmanager

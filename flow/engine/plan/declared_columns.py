@@ -98,14 +98,9 @@ def _all_columns(
     for step in steps.values():
         if step.step_id in needed:
             for port, down in enumerate(step.downs):
-                found[down] = _of_port(
-                    step, port, [found[up] for up in step.ups if not _is_table(steps, up)]
-                )
+                ups = [up for up in step.ups if not isinstance(steps[up.step_id].operator, Table)]
+                found[down] = _of_port(step, port, [found[up] for up in ups])
     return found
-
-
-def _is_table(steps: Mapping[str, Step], stream: StreamId) -> bool:
-    return isinstance(steps[stream.step_id].operator, Table)
 
 
 def _upstreams(steps: Mapping[str, Step], streams: Iterable[StreamId]) -> set[str]:
