@@ -217,9 +217,9 @@ def _number_us(value: float, unit: TimeUnit) -> int:
 def _text_us(value: str, zone: tzinfo | None) -> int:
     try:
         return datetime_us(datetime.fromisoformat(value), zone)
+    except TimestampError:
+        raise
     except ValueError as error:
-        if isinstance(error, TimestampError):
-            raise
         raise TimestampError(f"{shorten(value)} is not an ISO 8601 timestamp") from error
 
 

@@ -23,13 +23,7 @@ from typing_extensions import override
 from flow.durations import duration_us
 from flow.errors import FlowError
 from flow.monitoring.metrics import METRICS
-from flow.monitoring.run_status import (
-    RunStatus,
-    epochs_json,
-    flow_json,
-    health_of,
-    points_json,
-)
+from flow.monitoring.run_status import RunStatus, epochs_json, flow_json, health_of, points_json
 from flow.views.answers import JsonAnswer
 from flow.web.hub import Hub, Reader
 from flow.web.inside import Inside, ViewSinks, view_answer
