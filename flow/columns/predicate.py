@@ -118,23 +118,21 @@ class ColumnPredicate:
     def _fields_of(self, values: pa.RecordBatch | Sequence[Any]) -> pa.RecordBatch:
         """Return the columns that the expression names."""
         columns: dict[str, pa.Array] = {}
-        for name in sorted({name for name, *_ in self.names}):
+        for name, within in _by_name(self.names).items():
             if not isinstance(values, pa.RecordBatch):
-                columns[name] = array_of([_field_of(value, name) for value in values])
+                columns[name] = _column([_field_of(value, name) for value in values], within)
             elif name in values.schema.names:
                 columns[name] = values.column(name)
             else:
                 columns[name] = pa.nulls(len(values))
-        return pa.RecordBatch.from_pydict(columns)
+        return pa.RecordBatch.from_pydict(columns or {"": pa.nulls(len(values))})
 
     def _with_nulls_of(self, batch: pa.RecordBatch, kind: Any) -> pa.RecordBatch:
         """Return a batch whose columns, or parts, of nulls alone have a type."""
-        columns = []
+        columns, paths = [], _by_name(self.names)
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            if pa.types.is_null(column.type):
-                within = [path[1:] for path in self.names if path[0] == name]
-                column = pa.nulls(batch.num_rows, _nested(within))
-            typed = with_leaves(column.type, lambda leaf: kind if pa.types.is_null(leaf) else leaf)
+            nested = _nested(column.type, paths.get(name, ()))
+            typed = with_leaves(nested, lambda leaf: kind if pa.types.is_null(leaf) else leaf)
             columns.append(column.cast(typed))
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
@@ -168,13 +166,35 @@ def _field_of(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
-def _nested(paths: Iterable[tuple[str, ...]]) -> Any:
-    """Return the type of nulls that have parts at paths."""
+def _by_name(paths: Iterable[tuple[str, ...]]) -> dict[str, list[tuple[str, ...]]]:
+    """Return the rest of each path by its first name; an empty path has none."""
     parts: dict[str, list[tuple[str, ...]]] = {}
-    for name, *within in filter(None, paths):
+    for name, *within in sorted(filter(None, paths)):
         parts.setdefault(name, []).append(tuple(within))
-    inside = [(name, _nested(each)) for name, each in parts.items()]
-    return pa.struct(inside) if inside else pa.null()
+    return parts
+
+
+def _column(values: list[Any], paths: list[tuple[str, ...]]) -> pa.Array:
+    """Return objects as a column, of which an expression names the parts at paths."""
+    parts = {
+        name: _column([_field_of(value, name) for value in values], within)
+        for name, within in _by_name(paths).items()
+    }
+    if not parts:
+        return array_of(values)
+    is_null = pa.array([value is None for value in values])
+    return pa.StructArray.from_arrays(parts.values(), names=list(parts), mask=is_null)
+
+
+def _nested(kind: Any, paths: Iterable[tuple[str, ...]]) -> Any:
+    """Return a type in which nulls have the parts at paths."""
+    parts = _by_name(paths)
+    if pa.types.is_null(kind) and parts:
+        return pa.struct([(name, _nested(kind, within)) for name, within in parts.items()])
+    if not pa.types.is_struct(kind):
+        return kind
+    inside = [one.with_type(_nested(one.type, parts.get(one.name, ()))) for one in kind]
+    return pa.struct(inside)
 
 
 def _computed(expression: Any, batch: pa.RecordBatch) -> pa.ChunkedArray:

@@ -325,10 +325,11 @@ def test_an_expression_that_fails_names_the_step(items: Any, predicate: Any, mes
         pc.starts_with(pc.field("x"), "a"),
         pc.year(pc.field("x")) > 2000,
         (pc.field("x", "y") > 1) & (pc.field("x", "z", "w") == 2),
+        pc.field("o", "x", "y") > 1,
     ],
 )
 def test_items_that_are_null_alone_are_dropped_as_beside_others(expression: Any) -> None:
-    items = [{"x": None}]
+    items = [{"x": None, "o": {"x": None}}]
     assert run_once(items, keep(expression)) == []
     assert ColumnPredicate(expression).selects(items).tolist() == [False]
 
@@ -360,6 +361,15 @@ def test_an_aggregate_decides_each_of_a_day_and_a_time_by_itself() -> None:
             items, lambda s: win.aggregate_window("w", s, win.SystemClock(), two, n=later).down
         )
         assert result == {"n": 1}
+
+
+def test_an_aggregate_reads_of_objects_the_parts_that_its_expression_names() -> None:
+    large = ColumnPredicate((pc.field("x", "y") > 1) & pc.field("x").is_valid())
+    items: list[Any] = [{"x": {"y": 2, "other": object()}}, {"x": {"z": "b"}}, {"x": None}, {}]
+    assert [bool(large.selects([item])[0]) for item in items] == [True, False, False, False]
+    assert large.selects(items).tolist() == [True, False, False, False]
+    for values in (ORDERS, RECORDS):
+        assert ColumnPredicate(pc.scalar(True)).selects(values).tolist() == [True] * 4
 
 
 def test_records_without_columns_are_an_error() -> None:
