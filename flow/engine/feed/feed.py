@@ -158,9 +158,9 @@ class Feed:
         """
         if start.control is None and self.settings.origin is not None:
             return self._seeding(self.settings.origin)
-        undone = self._undone_after(start)
-        if undone is not None and not self._is_end(undone) and not self.end.stop_asked.is_set():
-            return undone
+        replayed = self._replayed_after(start)
+        if replayed is not None:
+            return replayed
         self._begin(start)
         if self.end.stop_asked.is_set() or self._has_ended or self.aborted:
             return self._rest_for_good(start)
@@ -219,10 +219,12 @@ class Feed:
     def _seeding(self, origin: Origin) -> EpochOffset:
         """Return the first epoch of a later generation, which restores the state.
 
-        It replays the epoch that was interrupted in the generation before, or reads no input.
+        It replays the epoch that was interrupted in the generation before, or that a rewind has
+        undone, or reads no input.
         """
-        if origin.begun is not None:
-            self.last = replace(origin.begun, seed=origin.seed)
+        begun = origin.begun or self._replayed_after(origin.start)
+        if begun is not None:
+            self.last = replace(begun, seed=origin.seed)
             return self.last
         self._begin(origin.start)
         self.slices.postpone_all()
@@ -248,9 +250,15 @@ class Feed:
             None,
         )
 
-    def _is_end(self, undone: EpochOffset) -> bool:
-        """Return True if the last undone epoch ended the input: there may be more of it now."""
-        return undone.ends_input and undone == self.settings.undone[-1]
+    def _replayed_after(self, start: EpochOffset) -> EpochOffset | None:
+        """Return the plan of the next epoch, if it is one that a rewind has undone.
+
+        If the last undone epoch ended the input, there may be more of it now.
+        """
+        undone = self._undone_after(start)
+        if undone is None or self.end.stop_asked.is_set():
+            return None
+        return None if undone.ends_input and undone == self.settings.undone[-1] else undone
 
     def _begin(self, start: EpochOffset) -> None:
         """Start the clock of this run, and fix the ends of sources, in the first call."""

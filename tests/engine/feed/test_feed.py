@@ -114,12 +114,13 @@ def test_an_undone_epoch_is_planned_as_it_was_but_the_end_only_if_no_more_has_co
     assert feed.next(a) is a
 
 
-#  recorded    a: piece 0 │ b: piece 1 │ c: piece 2        b is interrupted, and moved to a layout
-def test_undone_epochs_after_one_replayed_in_another_layout_keep_their_plans() -> None:
+#  recorded    a: piece 0 │ b: piece 1 │ c: piece 2        a, and b if it began, move to a layout
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_undone_epochs_keep_their_plans_in_another_layout(is_begun: bool) -> None:
     recorder = make_feed(Script(slices(3)))
     undone = [a := recorder.next(START), b := recorder.next(a), c := recorder.next(b)]
-    later = Clock(NOON + MINUTE)
-    feed = make_feed(Script(slices(3)), later, undone=undone, origin=Origin(a, b, "seed-1"))
+    later, origin = Clock(NOON + MINUTE), Origin(a, b if is_begun else None, "seed-1")
+    feed = make_feed(Script(slices(3)), later, undone=undone, origin=origin)
     seeding = feed.next(START)
     assert (seeding, feed.next(seeding)) == (replace(b, seed="seed-1"), c)
 
