@@ -111,6 +111,11 @@ class CheckpointReader:
         first, logged = self.identity.first_epoch, self._offsets
         return [epoch for epoch in self.committed if epoch == first or epoch - 1 in logged]
 
+    def at(self, epoch: int) -> CheckpointReader:
+        """Return a reader with the fingerprint, and the names of state, of the flow of an epoch."""
+        recovery = self.identity.recovery_at(epoch)
+        return replace(self, identity=replace(self.identity, recovery=recovery))
+
     def batch(self, epoch: int) -> int:
         """Return Spark's number of an epoch."""
         return epoch - self.identity.first_epoch

@@ -88,12 +88,16 @@ class EpochState:
     """The state at the end of an epoch.
 
     Attributes:
-        checkpoint: the checkpoint.
+        checkpoint: the checkpoint, with the flow of the epoch.
         epoch: a finished epoch of the checkpoint.
     """
 
     checkpoint: CheckpointReader
     epoch: int
+
+    def __post_init__(self) -> None:
+        # A later run may have reset steps, which gives their state other names.
+        object.__setattr__(self, "checkpoint", self.checkpoint.at(self.epoch))
 
     def headers(self) -> dict[str, dict[int, Header]]:
         """Return the header of each shard, by the name of the state.

@@ -168,6 +168,10 @@ class Identity:
         admitted = replace(self, dropping=dropping, earlier=tuple(earlier))
         return admitted._with_recovery(recovery)
 
+    def recovery_at(self, epoch: int) -> Json:
+        """Return the value of `recovery` that is valid for an epoch."""
+        return next((value for until, value in self.earlier if until >= epoch), self.recovery)
+
     def set_back(self, epoch: int, undone: tuple[Json, ...] = ()) -> Identity:
         """Return the identity after a rewind to the end of an epoch.
 
@@ -176,8 +180,8 @@ class Identity:
             undone: the value of `undone`.
         """
         now = replace(self, rewinds=self.rewinds + 1, undone=undone)
-        recovery = next((value for until, value in self.earlier if until >= epoch), None)
-        if recovery is None:
+        recovery = self.recovery_at(epoch)
+        if recovery is self.recovery:
             return now
         earlier = tuple(entry for entry in self.earlier if entry[0] < epoch)
         return replace(now, dropping=(), earlier=earlier)._with_recovery(recovery)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import CheckpointError, Dataflow
+from flow.engine.checkpoint.identity import Identity
+from flow.engine.plan.compiler import compile_flow
 from flow.testing import Part, TestingSink
-from recovery import export, inspect, status, verify
-from tests.recovery.checkpoints import run_flow
+from recovery import RecoveryConfig, export, inspect, status, verify
+from tests.recovery.checkpoints import change_identity, identity_of, run_flow
 from tests.recovery.kept_flow import NOW, Basket
 from tests.support.epochs import EpochsSource, SourceEpoch
 
@@ -112,6 +115,18 @@ def test_an_earlier_epoch_has_the_version_that_it_saw(kept: Path, tmp_path: Path
     table = exported(kept, "limits", tmp_path / "limits.parquet", epoch=1)
     assert table["key"].to_pylist() == ["a", "b"]
     assert table["value"].to_pylist() == [5, 8]
+
+
+def test_an_epoch_of_before_a_reset_has_its_state(kept: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(kept, tmp_path / "reset"))
+    identity = Identity.from_json(identity_of(path), str(path))
+    resets = RecoveryConfig(path, reset_steps=["count", "limits"])
+    admitted = resets.admit(identity.recovery, compile_flow(make_flow()))
+    now = identity.admitting(admitted.kept, admitted.dropped, [0, 1, 2])
+    change_identity(path, **now.to_json())
+    for step in ("count", "limits"):
+        assert inspect(path, step, epoch=1) == inspect(kept, step, epoch=1)
+    assert status(path).tables == status(kept).tables
 
 
 def test_a_table_with_times_has_a_row_for_each_value_and_each_removal(
