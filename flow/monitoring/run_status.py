@@ -112,6 +112,12 @@ class ErrorStatus:
     item: str | None = None
     remedy: str = ""
 
+    @property
+    def headline(self) -> str:
+        """The step, and the first line of the message."""
+        step = "" if self.step_id is None else f"step {self.step_id!r}: "
+        return step + self.message.splitlines()[0]
+
 
 class Limit(NamedTuple):
     """Something that limits a run.
@@ -190,14 +196,6 @@ class RunStatus:
         return cls(plan.flow_id, run_id, engine, graph, started_at, trigger_seconds, steps=steps)
 
 
-def _headline(error: ErrorStatus | None) -> str:
-    """Return the step of an error and the first line of its message."""
-    if error is None:
-        return "no message"
-    step = "" if error.step_id is None else f"step {error.step_id!r}: "
-    return step + error.message.splitlines()[0]
-
-
 DEFAULT_PATIENCE_SECONDS = 60.0
 """The longest age of the last commit of a healthy run, without a trigger. A run without new items
 commits an epoch about every ten seconds."""
@@ -232,7 +230,7 @@ def health_of(status: RunStatus, now: float, patience: float | None = None) -> H
     if limit is None:
         limit = max(DEFAULT_PATIENCE_SECONDS, TRIGGERS * (status.trigger_seconds or 0.0))
     if status.state is RunState.FAILED:
-        return Health(False, f"the run has failed: {_headline(status.error)}")
+        return Health(False, f"the run has failed: {status.error and status.error.headline}")
     if status.state.is_over:
         return Health(True, f"the run has {status.state.value}")
     if status.engine == "batch":

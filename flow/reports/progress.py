@@ -57,8 +57,7 @@ class Progress:
         self._clock = clock
         self._wall = wall
         self._outputs = [step.step_id for step in flow.steps if isinstance(step.operator, Output)]
-        self._began = clock()
-        self._has_result = False
+        self._began: float | None = clock()
         self._moves = True
         self._counts: Counter[str] = Counter()
         self._samples = RateWindow[int]()
@@ -97,9 +96,9 @@ class Progress:
 
     def _note_first_result(self, report: EpochReport) -> None:
         """Log the time from the start of the run to the first item in an output."""
-        if not self._has_result and any(report.count(name, "in") for name in self._outputs):
-            self._has_result = True
+        if self._began is not None and any(report.count(name, "in") for name in self._outputs):
             logger.info("first result after %.1f s", self._clock() - self._began)
+            self._began = None
 
     def _parts(self, report: EpochReport) -> Iterator[str]:
         """Yield the parts of the progress line: epoch, items, rate, times, and lost items."""

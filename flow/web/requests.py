@@ -116,14 +116,15 @@ class PageHandler(BaseHTTPRequestHandler):
             case "/events":
                 self._follow()
             case "/api/flow":
-                self._send_json(self._flow_json(status))
+                self._send_answer(JsonAnswer(200, self._flow_json(status)))
             case "/api/late":
                 self._send_answer(self.inside.late(status, query.get("step", "")))
             case "/api/state":
                 step_id = query.get("step", "")
                 self._send_answer(self.inside.state(status, step_id, query.get("key")))
             case "/api/epochs":
-                self._send_json({"run_id": status.run_id, "epochs": epochs_json(status.history)})
+                epochs = {"run_id": status.run_id, "epochs": epochs_json(status.history)}
+                self._send_answer(JsonAnswer(200, epochs))
             case "/metrics":
                 body, content_type = exposition(status, self.headers.get("Accept"))
                 self._send(HTTPStatus.OK, content_type, body)
@@ -157,10 +158,7 @@ class PageHandler(BaseHTTPRequestHandler):
         return {**flow_json(status), "values": values}
 
     def _send_answer(self, answer: JsonAnswer) -> None:
-        self._send_json(answer.body, answer.status)
-
-    def _send_json(self, value: Any, status: int = HTTPStatus.OK) -> None:
-        self._send(HTTPStatus(status), "application/json", _json(value))
+        self._send(HTTPStatus(answer.status), "application/json", _json(answer.body))
 
     def _send_file(self, code: HTTPStatus, name: str) -> None:
         self._send(code, CONTENT_TYPES[name.rpartition(".")[2]], content(name))

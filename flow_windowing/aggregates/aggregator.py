@@ -448,10 +448,8 @@ class FieldAggregator(ArrivalAggregator[Any, S, R]):
     @property
     def column_read(self) -> str | None:
         """The path of the field, if `add_found` adds values by their field alone."""
-        field, is_added_alone = self.field, type(self).add_at is FieldAggregator.add_at
-        if not isinstance(field, str) or callable(self.where):
-            return None
-        return field if is_added_alone else None
+        is_added_alone = type(self).add_at is FieldAggregator.add_at and not callable(self.where)
+        return self.field if is_added_alone and isinstance(self.field, str) else None
 
     def __post_init__(self) -> None:
         if self.field is not None:

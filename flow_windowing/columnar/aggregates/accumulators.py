@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
@@ -173,6 +173,7 @@ class Groups:
         arrivals_of_values: returns timestamps, arrival numbers and entry numbers, aligned with
             `values`.
         is_in_arrival_order: True if values enter in the order in which they arrived.
+        columns: the columns of the aggregates asked for so far, by the aggregate's id.
     """
 
     values: Values
@@ -180,6 +181,7 @@ class Groups:
     starts: Ints
     arrivals_of_values: Callable[[], tuple[Ints, Ints, Ints]]
     is_in_arrival_order: bool
+    columns: dict[int, pa.Array | None] = field(default_factory=dict, repr=False)
 
     @cached_property
     def counts(self) -> Ints:
@@ -199,15 +201,10 @@ class Groups:
         """
         if not isinstance(self.values, pa.RecordBatch):
             return None
-        known, name = self._columns, id(aggregator)
-        if name not in known:
-            known[name] = aggregator.column_in(self.values)
-        return known[name]
-
-    @cached_property
-    def _columns(self) -> dict[int, pa.Array | None]:
-        """The columns of the aggregates asked for so far, by the id of the aggregate."""
-        return {}
+        name = id(aggregator)
+        if name not in self.columns:
+            self.columns[name] = aggregator.column_in(self.values)
+        return self.columns[name]
 
     def column_objects(self, aggregator: Aggregator[Any, Any, Any]) -> list[Any] | None:
         """Return the column of an aggregate as Python objects, aligned with `rows`."""
