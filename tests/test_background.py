@@ -256,6 +256,26 @@ def test_a_run_in_the_background_has_the_results_of_any_other(
     assert (summary.step_ids, summary.inputs) == (("in", "double", "out"), ("in",))
 
 
+def test_streams_that_start_together_in_a_session_have_their_own_settings(
+    spark: SparkSession,
+) -> None:
+    settings = spark.sql("SET").collect()
+    outs: list[list[tuple[str, int]]] = [[] for _ in range(3)]
+    started = []
+    for number, out in enumerate(outs):
+        flow = Dataflow(f"flow {number}")
+        items = op.input("in", flow, TestingSource([("a", 1), ("b", 2), ("a", 3)]))
+        sums = op.stateful_map("sum", items, lambda total, n: ((total or 0) + n,) * 2)
+        op.output("out", sums, TestingSink(out))
+        layout = number + 1
+        begun = run(flow, spark=spark, engine="streaming", partitions=layout, background=True)
+        started.append(begun)
+    for one in started:
+        one.wait(200)
+    assert [sorted(out) for out in outs] == [[("a", 1), ("a", 4), ("b", 2)]] * 3
+    assert spark.sql("SET").collect() == settings
+
+
 def slow(number: int) -> int:
     time.sleep(100)
     return number

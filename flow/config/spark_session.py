@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger("flow")
+_STARTING = threading.Lock()
+"""Held while a session starts, which changes variables of this process for that time."""
 
 
 def session_for(
@@ -69,8 +72,9 @@ def session_named(
     """
     from flow.engine.spark.session.session import active_session
 
-    session = of_program or active_session()
-    return _started(name, effective) if session is None else _joined(session, effective)
+    with _STARTING:
+        session = of_program or active_session()
+        return _started(name, effective) if session is None else _joined(session, effective)
 
 
 def _check_given_alone(effective: EffectiveConfig) -> None:

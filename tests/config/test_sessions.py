@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -170,3 +172,19 @@ def test_a_data_frame_of_a_stopped_session_is_named(monkeypatch: pytest.MonkeyPa
 
 def test_the_heap_of_a_jvm_is_that_of_its_start(spark: SparkSession) -> None:
     assert heap_of_jvm() == "3g"
+
+
+def test_runs_of_several_threads_start_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def start(name: str, _: EffectiveConfig) -> Any:
+        time.sleep(0.1)
+        made.append(name)
+        return name
+
+    monkeypatch.setattr(session, "active_session", lambda: next(iter(made), None))
+    monkeypatch.setattr("flow.config.spark_session._started", start)
+    monkeypatch.setattr("flow.config.spark_session._joined", lambda found, _: found)
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda number: session_named(f"flow {number}", given()), range(3)))
+    assert found == made * 3

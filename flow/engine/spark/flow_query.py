@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,9 @@ source, in order."""
 _FEW_ROWS = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Settings for a query whose rows are packets, of which there are few. Spark generates code to
 convert rows again in each task, which takes longer than the code saves."""
+
+_STARTING = threading.Lock()
+"""Held while a query starts, as queries of other threads start with other settings."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,10 @@ class FlowQuery:
         if not (self.plan.frames or self.left_out):
             extra |= _FEW_ROWS
         self.spark.dataSource.register(source)
-        with query_conf(
-            self.spark,
-            self.layout.partitions,
-            self.kept_epochs,
-            self.is_local,
-            extra,
+        layout = self.layout
+        with (
+            _STARTING,
+            query_conf(self.spark, layout.partitions, self.kept_epochs, self.is_local, extra),
         ):
             writer = self._chain(source.name()).writeStream.queryName(self.plan.flow_id)
             writer = writer.foreachBatch(write)
