@@ -22,7 +22,7 @@ from flow.engine.checkpoint.lock import CheckpointLock, Claim, holder_of
 from flow.engine.checkpoint.storage import HadoopStorage, Storage, checksum_name, open_storage
 from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, first_line
-from recovery.reading.file_problems import FileProblem, java_reason
+from recovery.reading.file_problems import CHANGED, FileProblem, java_reason
 
 _SAME_IN_A_URI = re.compile(r"[\w/.,;:!~*'()&=+$@-]*")
 
@@ -104,7 +104,7 @@ class CheckpointFiles:
             reason = first_line(error).rpartition(" cannot be read: ")[2]
             raise FileProblem(name, f"cannot be read: {reason}") from error
         if kept and kept != _checksum(content, kept):
-            raise FileProblem(name, _CHANGED)
+            raise FileProblem(name, CHANGED)
         return content
 
     @contextlib.contextmanager
@@ -180,10 +180,10 @@ class SparkFiles(HadoopStorage):
         except Exception as error:
             reason = java_reason(error)
             if reason.startswith("Checksum error"):
-                raise FileProblem(name, _CHANGED) from error
+                raise FileProblem(name, CHANGED) from error
             raise FileProblem(name, f"cannot be read: {reason}") from error
         if kept is not None and checksum != kept["value"] & 0xFFFFFFFF:
-            raise FileProblem(name, _CHANGED)
+            raise FileProblem(name, CHANGED)
 
     def _checksum(self, name: str) -> int:
         """Return the CRC32C of a file's content."""
@@ -229,4 +229,3 @@ class SparkFiles(HadoopStorage):
 
 _WITH_LINEAGE = ("v3", "v4")
 """Versions of changelogs in format 2 of state."""
-_CHANGED = "is not what was written: its checksum is another"

@@ -10,6 +10,8 @@ from flow.checks import wrong_type
 from flow.connectors.files.filesystems import without_credentials, without_passwords
 from flow.errors import CheckpointError, FlowBuildError, first_line
 
+CHANGED = "is not what was written: its checksum is another"
+
 
 class FileProblem(CheckpointError):
     """A file of a checkpoint that is missing, or differs from the file that was written.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +25,14 @@ from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.state.segment import lay_out
-from flow.engine.state.store import PROGRESS_SEGMENT, SEED_SCHEMA, Seed, seed_files, seeds_in
+from flow.engine.state.store import (
+    PROGRESS_SEGMENT,
+    SEED_SCHEMA,
+    SEED_SUMS,
+    Seed,
+    seed_files,
+    seeds_in,
+)
 from flow.errors import CheckpointError, FlowBuildError, brief, step_error
 from flow.keyed.state import WINDOWS, StateCounts, kind_of
 from flow.keyed.step import Stateful
@@ -165,7 +173,7 @@ def check_layout(shards: int | None, partitions: int | None) -> None:
 
 
 def store_seeds(files: CheckpointFiles, identity: Identity, states: list[UnplacedState]) -> None:
-    """Write the seeds of a generation, then its identity.
+    """Write the seeds of a generation, then their checksums, then its identity.
 
     Seeds that an interrupted attempt has left are replaced.
 
@@ -176,6 +184,9 @@ def store_seeds(files: CheckpointFiles, identity: Identity, states: list[Unplace
     root = f"{files.root}/{identity.seed}"
     write_seeds(root, (seed for state in states for seed in seeds_of(state, identity.shards)))
     check_seeds(root, states, identity.shards)
+    names = [f"{identity.seed}/{os.path.basename(path)}" for path in seed_files(root)]
+    sums = {name: zlib.crc32(files.content(name)) for name in names}
+    files.storage.write(f"{identity.seed}/{SEED_SUMS}", sums)
     files.storage.write(files.IDENTITY, identity.to_json())
 
 

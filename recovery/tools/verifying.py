@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from flow.engine.checkpoint.stored_log import LogFiles, entries_of, missing_page, summary_of
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.progress.stream_progress import StepProgress
+from flow.engine.state.store import SEED_SUMS
 from flow.engine.tables.table_files import SEAL, files_of, folder_of
 from flow.errors import CheckpointError, first_line
 from recovery.reading.checkpoint_reader import (
@@ -35,7 +37,7 @@ from recovery.reading.epoch_state import (
     decode_segment,
     load_snapshot,
 )
-from recovery.reading.file_problems import FileProblem, PathLike, command, java_reason
+from recovery.reading.file_problems import CHANGED, FileProblem, PathLike, command, java_reason
 from recovery.tools.relocating import Here, lost, lost_inputs
 
 if TYPE_CHECKING:
@@ -199,14 +201,19 @@ def _lost(files: CheckpointFiles) -> Iterator[Problem]:
 
 def _seed(checkpoint: CheckpointReader) -> Iterator[Problem]:
     """Yield the problems of the seed of a later generation, until its first epoch is finished."""
-    identity = checkpoint.identity
-    if identity.start is None or checkpoint.committed:
-        return
-    names = checkpoint.files.storage.names(identity.seed)
-    if not names:
-        yield Problem(identity.seed, "is missing", FROM_A_COPY)
-    for name in names:
-        yield from _checked(checkpoint.files, f"{identity.seed}/{name}")
+    sums: dict[str, int] = {}
+
+    def read_sums(files: CheckpointFiles, name: str) -> None:
+        sums.update(files.storage.read(name))
+
+    def read(files: CheckpointFiles, name: str) -> None:
+        if zlib.crc32(files.storage.read_bytes(name)) != sums[name]:
+            raise FileProblem(name, CHANGED)
+
+    if checkpoint.identity.generation and not checkpoint.committed:
+        yield from _checked(checkpoint.files, f"{checkpoint.identity.seed}/{SEED_SUMS}", read_sums)
+        for name in sums:
+            yield from _checked(checkpoint.files, name, read)
 
 
 def _tables(checkpoint: CheckpointReader, epochs: list[int]) -> Iterator[Problem]:

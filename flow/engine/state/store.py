@@ -143,6 +143,10 @@ class Seed(NamedTuple):
     content: bytes
 
 
+SEED_SUMS = "sums.json"
+"""The file of the CRC-32 of each of a seed's files, by the file's name in the checkpoint."""
+
+
 def seed_files(root: str) -> list[str]:
     """Return the paths of a seed's files, sorted."""
     place = locate(root)

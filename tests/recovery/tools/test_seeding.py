@@ -15,7 +15,7 @@ import flow.operators as op
 from flow import CheckpointError, Dataflow, StepError, run
 from flow.errors import FlowBuildError, FlowTypeError
 from flow.testing import TestingSink, TestingSource
-from recovery import RecoveryConfig
+from recovery import RecoveryConfig, verify
 from recovery.tools.exporting import read_states
 from recovery.tools.layouts import seed
 
@@ -46,6 +46,23 @@ def test_a_flow_starts_with_its_seeded_state(spark: SparkSession, tmp_path: Path
     assert sorted(lasts) == [("a", 1), ("b", 2), ("c", 3)]
     with pytest.raises(CheckpointError, match="holds a checkpoint already"):
         seed(tmp_path / "checkpoint", flow, STATES, spark=spark)
+
+
+@pytest.mark.spark
+def test_a_seed_that_lacks_a_part_or_has_another_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path, flow = tmp_path / "checkpoint", make_flow([("a", 1)], [], [])
+    seed(path, flow, STATES, shards=4, partitions=1, spark=spark)
+    first, second, *_ = sorted((path / "seed-1").glob("*.parquet"))
+    assert verify(path, spark=spark) == []
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-1])
+    found = [(one.file, one.problem) for one in verify(path, spark=spark)]
+    changed = "is not what was written: its checksum is another"
+    assert found == [(f"seed-1/{first.name}", "is missing"), (f"seed-1/{second.name}", changed)]
+    with pytest.raises(CheckpointError, match=r"part-00\.parquet is missing"):
+        run(flow, spark=spark, recovery=RecoveryConfig(path))
 
 
 def test_a_step_that_keeps_no_state_is_an_error(tmp_path: Path) -> None:
