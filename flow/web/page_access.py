@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.message import Message
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote
 
 from flow.config.flow_config import WebAddress, web_address
@@ -107,8 +106,6 @@ def cookie_name(headers: Message) -> str:
 
 
 def _cookie(headers: Message) -> str:
-    try:
-        found = SimpleCookie(headers.get("Cookie", "")).get(cookie_name(headers))
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+    # Not SimpleCookie, which takes none of them beside a malformed one of another server's page.
+    cookies = (each.strip().partition("=") for each in headers.get("Cookie", "").split(";"))
+    return next((value for name, _, value in cookies if name == cookie_name(headers)), "")

@@ -138,7 +138,7 @@ def test_elsewhere_the_page_asks_for_the_token_and_keeps_it(site_at: Callable[..
     cookie = answer.headers["Set-Cookie"]
     name = f"flow_token_{site.server.address.port}"
     assert cookie == f"{name}={TOKEN}; HttpOnly; SameSite=Strict; Path=/"
-    other = "flow_token_1=the-token-of-another-run; "
+    other = 'theme={"dark": true}; flow_token_1=the-token-of-another-run; '
     assert site.ask("/", Cookie=other + cookie.split(";")[0]).body == content("index.html")
     assert site.ask("/metrics", Authorization=f"Bearer {TOKEN}").status == 200
 
