@@ -104,14 +104,15 @@ def _times(query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _paging(query: Mapping[str, str]) -> dict[str, Any]:
+    after = query.get("next") or None
     if "limit" not in query:
-        return {"after": query.get("next")}
+        return {"after": after}
     text = query["limit"]
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and 0 < int(text) <= MAX_LIMIT):
         raise QueryError(
             f"limit must be a whole number from 1 to {MAX_LIMIT}, got {shorten(text, 40)}"
         )
-    return {"limit": int(text), "after": query.get("next")}
+    return {"limit": int(text), "after": after}
 
 
 def _checked(query: Mapping[str, str], known: tuple[str, ...]) -> None:

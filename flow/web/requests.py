@@ -68,7 +68,8 @@ class PageHandler(BaseHTTPRequestHandler):
         """Answer a request, if its sender may read the page."""
         try:
             url = urlsplit(self.path)
-            query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+            given = parse_qs(url.query, keep_blank_values=True)
+            query = {name: values[-1] for name, values in given.items()}
         except ValueError:
             self._send(HTTPStatus.BAD_REQUEST, _TEXT, b"the address of the request is malformed\n")
             return
@@ -101,7 +102,7 @@ class PageHandler(BaseHTTPRequestHandler):
     def _answer_in_place(self, path: str, query: Mapping[str, str]) -> None:
         """Answer a request, unless too many are answered; a probe is answered always."""
         if path == "/healthz":
-            self._send_health(self.hub.status, query.get("patience"))
+            self._send_health(self.hub.status, query.get("patience") or None)
         elif self.server.answers.acquire(blocking=False):
             try:
                 self._answer(path, query)
