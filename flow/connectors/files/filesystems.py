@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import logging
 import os
 import re
@@ -83,7 +84,13 @@ def split_glob(text: str) -> tuple[str, list[str]]:
     if first is None:
         return text, []
     base = "/".join(segments[:first]) + "/" if first else "."
-    return base + mark + options, [part for part in segments[first:] if part]
+    parts = [part for part in segments[first:] if part]
+    return base + mark + options, [_decoded(part) for part in parts] if is_uri else parts
+
+
+def _decoded(part: str) -> str:
+    """Return a part of a URI's glob as text, in which escaped wildcards stand for themselves."""
+    return re.sub("(%[0-9A-Fa-f]{2})+", lambda found: glob.escape(unquote(found[0])), part)
 
 
 CONTAINER_SCHEMES = ("abfs", "abfss", "wasb", "wasbs")
@@ -219,7 +226,8 @@ def connect(store: str, paths: Sequence[str]) -> Any:
     """
     if store == LOCAL:
         return fs.LocalFileSystem()
-    uris = [base for base, _ in map(split_glob, paths) if _store(base) == store]
+    bases = [base for base, _ in map(split_glob, paths)]
+    uris = [base for base in bases if canonical_store(_store(base)) == canonical_store(store)]
     return _connect(uris[0] if uris else store)[0]
 
 

@@ -11,7 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flow.connectors.files import CsvSource, JsonLinesSource, ParquetSource, TextSource
+from flow.connectors.files import (
+    CsvSource,
+    JsonLinesSource,
+    ParquetSource,
+    TextSource,
+    filesystems,
+)
 from flow.connectors.files.file_list import FileList
 from flow.connectors.files.filesystems import File, find_files
 from flow.connectors.files.parquet_source import WrittenDownFrame
@@ -55,6 +61,22 @@ def test_a_path_lists_files_in_order_of_path(tree: Path, path: str, expected: li
     assert items(TextSource(f"{tree}/{path}")) == expected
     for scheme in ("file://", "file:"):
         assert items(TextSource(f"{scheme}{tree}/{path.replace('?', '*')}")) == expected
+
+
+def test_escapes_in_the_glob_of_a_uri_are_characters(tmp_path: Path) -> None:
+    for name in ("ä b/c 1.txt", "ä b/c*1.txt", "ä b/c%20.txt"):
+        write(tmp_path / name, f"{name[4:]}\n")
+    for pattern, expected in (("c%20*", "c 1"), ("c%2A*", "c*1"), ("c%2520*", "c%20")):
+        for folder in ("%C3%A4%20b", "%C3%A4%20*"):
+            assert items(TextSource(f"file://{tmp_path}/{folder}/{pattern}")) == [f"{expected}.txt"]
+
+
+def test_files_of_a_checkpoint_are_read_with_another_scheme_of_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(filesystems, "_connect", lambda uri: (uri, ""))
+    uri = "s3a://bucket/in?endpoint_override=localhost:1"
+    assert filesystems.connect("s3://bucket", ["s3://other/in", uri]) == uri
 
 
 def test_a_list_of_paths_is_read_in_order_of_path_and_each_file_once(tree: Path) -> None:
