@@ -153,7 +153,7 @@ class DeltaSink(LakeSink):
         parts: dict[Any, list[pa.RecordBatch]] = {}
         for batch in rows:
             check_has(batch.schema, partitions, "partition_by", step_id)
-            keys = {name: batch.column(name) for name in partitions}
+            keys = [batch.column(name) for name in partitions]
             inside = [name for name in batch.schema.names if name not in partitions]
             for values, part in groups_of(batch, keys, inside):
                 texts = tuple(zip(partitions, map(partition_text, values), strict=True))

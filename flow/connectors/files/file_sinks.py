@@ -242,7 +242,7 @@ class ParquetSink(DirectorySink[Any]):
         size = 0
         for batch in batches:
             check_partition_types(batch.schema, self.partition_by, f"step {context.step_id!r}")
-            keys = {name: batch.column(name) for name in self.partition_by}
+            keys = [batch.column(name) for name in self.partition_by]
             for values, rows in groups_of(batch, keys, self._in_files(batch.schema).names):
                 directory = directory_of(self.partition_by, values, context.step_id)
                 held.setdefault((batch.schema, directory), []).append(rows)

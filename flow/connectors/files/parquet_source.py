@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, ClassVar, cast
 
 import pyarrow as pa
@@ -161,7 +161,8 @@ class ParquetSource(FileSource[Any]):
                     yield rows
                     continue
                 whole = with_values(rows, {one.name: given[one.name] for one in added}, piece.file)
-                yield whole if inside != [] else whole.select([one.name for one in added])
+                found = map(whole.schema.get_all_field_indices, self.columns or ())
+                yield whole.select([*chain.from_iterable(found)]) if self.columns else whole
 
     @property
     def _added(self) -> pa.Schema:

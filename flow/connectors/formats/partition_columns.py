@@ -26,20 +26,23 @@ _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 
 
 def groups_of(
-    batch: pa.RecordBatch, keys: Mapping[str, Any], columns: Sequence[str]
+    batch: pa.RecordBatch, keys: Sequence[Any], columns: Sequence[str]
 ) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
     """Yield the rows of each combination of values.
 
     Args:
         batch: the rows.
-        keys: the column of values for each name.
+        keys: the columns of values.
         columns: the columns of the yielded rows.
     """
-    numbered = pa.table({**keys, "": pa.array(range(batch.num_rows), pa.int64())})
-    grouped = numbered.group_by(list(keys), use_threads=False).aggregate([("", "list")])
+    # By numbers, as Arrow takes a name that begins with a period or a bracket for a path.
+    names = list(map(str, range(len(keys))))
+    rows = pa.array(range(batch.num_rows), pa.int64())
+    numbered = pa.Table.from_arrays([*keys, rows], [*names, "rows"])
+    grouped = numbered.group_by(names, use_threads=False).aggregate([("rows", "list")])
     rest = batch.select(columns)
     for row in grouped.to_pylist():
-        yield tuple(row[name] for name in keys), rest.take(pa.array(row["_list"]))
+        yield tuple(row[name] for name in names), rest.take(pa.array(row["rows_list"]))
 
 
 def as_names(partition_by: object) -> tuple[str, ...]:
@@ -49,6 +52,12 @@ def as_names(partition_by: object) -> tuple[str, ...]:
     check_no_epoch("partition_by", names)
     if len(set(names)) < len(names):
         raise FlowBuildError(f"partition_by must name each column once, got {shorten(names)}")
+    hidden = [name for name in names if name.startswith(("_", "."))]
+    if hidden:
+        raise FlowBuildError(
+            f"partition_by names {hidden[0]!r}, and readers skip directories whose names start "
+            "with '_' or '.': give the column another name"
+        )
     return names
 
 

@@ -126,7 +126,7 @@ def _partitioned(
     if not spec.fields:
         yield (), rows
         return
-    keys = {}
+    keys = []
     for one in spec.fields:
         first, *rest = (schema.find_column_name(one.source_id) or "").split(".")
         whole = ".".join([first, *rest])
@@ -134,9 +134,7 @@ def _partitioned(
             column = rows.column(whole)
         else:
             column = pc.struct_field(rows.column(first), rest)
-        keys[str(one.field_id)] = _transformed(
-            one.transform, schema.find_type(one.source_id), column
-        )
+        keys.append(_transformed(one.transform, schema.find_type(one.source_id), column))
     yield from groups_of(rows, keys, rows.schema.names)
 
 
@@ -213,11 +211,15 @@ def _rows_of(
 
 def _same_keys(old: pa.Table, new: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the pairs of the numbers of rows in two tables that have one key."""
+    # By numbers, as Arrow takes a name that begins with a period for a path.
+    names = list(map(str, range(len(key))))
     sides = [
-        side.select(list(key)).append_column(name, pa.array(np.arange(side.num_rows)))
+        side.select(list(key))
+        .rename_columns(names)
+        .append_column(name, pa.array(np.arange(side.num_rows)))
         for side, name in ((old, _OLD), (new, _NEW))
     ]
-    return sides[0].join(sides[1], list(key), join_type="inner")
+    return sides[0].join(sides[1], names, join_type="inner")
 
 
 def _files_with(rows: pa.Table, key: Sequence[str]) -> BooleanExpression:

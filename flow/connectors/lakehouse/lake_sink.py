@@ -275,14 +275,20 @@ class LakeSink(Sink[Any]):
         batches = [batch for message in messages for batch in message.rows]
         rows = pa.Table.from_batches([fit(one, schema, step_id, whole=True) for one in batches])
         for name in self.key:
-            if rows.column(name).null_count:
+            column = rows.column(name)
+            if column.null_count:
                 raise SinkError(
                     f"step {step_id!r}: column {name!r} of the key {tuple(self.key)} has a null, "
                     "which identifies no row: map the items before the output"
                 )
-        numbers = pa.array(np.arange(rows.num_rows))
-        grouped = rows.select(list(self.key)).append_column("", numbers).group_by(list(self.key))
-        return rows.take(grouped.aggregate([("", "max")]).column("_max"))
+            if pa.types.is_floating(column.type):  # -0.0 becomes 0.0, which equals it.
+                number, zero = rows.column_names.index(name), pa.scalar(0, column.type)
+                rows = rows.set_column(number, rows.schema.field(name), pc.add(column, zero))
+        # By numbers, as Arrow takes a name that begins with a period for a path.
+        names = list(map(str, range(len(self.key))))
+        keys = rows.select(list(self.key)).rename_columns(names)
+        numbered = keys.append_column("row", pa.array(np.arange(rows.num_rows)))
+        return rows.take(numbered.group_by(names).aggregate([("row", "max")]).column("row_max"))
 
     # --- commits ---
 

@@ -124,7 +124,8 @@ def test_a_task_holds_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (None, None, ["n", "shop"]),
         (["shop"], None, ["shop"]),
         (["n"], None, ["n"]),
-        (["shop", "n"], {"shop"}, ["n", "shop"]),
+        (["shop", "n"], None, ["shop", "n"]),
+        (["shop", "n"], {"shop"}, ["shop", "n"]),
         (None, {"n"}, ["n"]),
         (["shop"], set(), ["n"]),
     ],
@@ -192,6 +193,11 @@ def test_values_without_a_directory_are_refused(
             lambda: ParquetSink("a", partition_by="Epoch"),
             FlowBuildError,
             "cannot be called 'Epoch'",
+        ),
+        (
+            lambda: ParquetSink("a", partition_by="_day"),
+            FlowBuildError,
+            "'_day', and readers skip",
         ),
         (lambda: ParquetSink("a", partition_by=1), FlowTypeError, "must name columns, got int 1"),
         (

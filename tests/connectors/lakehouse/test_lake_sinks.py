@@ -102,6 +102,18 @@ def test_the_last_record_of_a_key_counts_in_an_epoch(lake: ModuleType, tmp_path:
     assert found == [("a", 3), ("b", 5)]
 
 
+@pytest.mark.parametrize("name", [".k", "_max"])
+def test_a_key_has_any_name_and_zero_has_no_sign(
+    lake: ModuleType, tmp_path: Path, name: str
+) -> None:
+    rows = [{name: key, "n": n} for n, key in enumerate((0.0, -0.0, float("inf")))]
+    run_epochs(lake.sink_to(tmp_path, mode="upsert", key=name), rows, rows)
+    assert sorted((str(row[name]), row["n"]) for row in lake.rows_of(tmp_path)) == [
+        ("0.0", 1),
+        ("inf", 2),
+    ]
+
+
 def test_a_key_without_a_value_is_refused(lake: ModuleType, tmp_path: Path) -> None:
     sink = lake.sink_to(tmp_path, mode="upsert", key="k")
     with opened(sink), pytest.raises(SinkError, match="no item has a field 'k', which key names"):
