@@ -61,8 +61,8 @@ class SqliteSink(TableSink):
     `flow.connectors.sink.to_record` makes a row of an item: the fields of a mapping or a dataclass;
     for a result of a window ``key``, ``window_id``, ``open_time``, ``close_time``, ``merged_ids``,
     ``is_retraction`` and each result by its name, or ``value``. A column that a row lacks gets the
-    table's default; a field that is no column is an error. To choose columns, map the records of
-    `flow.operators.records`, as in the example.
+    table's default, or keeps its value in a row with the same key; a field that is no column is an
+    error. To choose columns, map the records of `flow.operators.records`, as in the example.
 
     The rows of an epoch and its number are written in one transaction on the driver. So a reader
     sees an epoch as a whole or not at all, and a replayed epoch is not written twice. The table
