@@ -46,6 +46,9 @@ _WINDOW = [
 _SNAPSHOT = pa.field("snapshot", pa.binary(), nullable=False)
 _FROM = pa.field("from", _TIME, nullable=False)
 
+_JSON_STATE = pa.field("state", pa.string(), metadata={"content": "JSON"})
+"""The column of states without a type of their own, which no seed can be made of."""
+
 _FLAT: dict[type, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -152,7 +155,8 @@ def _step_rows(
             for part in parts:
                 yield {"key": kept.key, "due": due, "snapshot": kept.snapshot, **part}
 
-    columns = _WINDOW if is_windowed else [pa.field("state", pa.string() if kind is None else kind)]
+    states = _JSON_STATE if kind is None else pa.field("state", kind)
+    columns = _WINDOW if is_windowed else [states]
     return rows(), pa.schema([_KEY, _DUE, *columns, _SNAPSHOT])
 
 
@@ -189,6 +193,8 @@ def _kind(snapshot: Any) -> type:
         return object
     if type(snapshot) is datetime and snapshot.tzinfo is None:
         return object
+    if type(snapshot) is str and not _has_utf8(snapshot):
+        return object
     return type(snapshot) if type(snapshot) in _FLAT else object
 
 
@@ -205,7 +211,13 @@ def _window_rows(state: DriverState, windowing: WindowingStep) -> list[Row]:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(plain(value), ensure_ascii=False)
+    text = json.dumps(plain(value), ensure_ascii=False)
+    return text if _has_utf8(text) else json.dumps(plain(value))
+
+
+def _has_utf8(text: str) -> bool:
+    """Return True if a text has no half of a surrogate pair, which no column of texts holds."""
+    return text.isascii() or text.encode(errors="ignore").decode() == text
 
 
 def _write(rows: Iterator[Row], schema: pa.Schema, file: str) -> int:
@@ -224,7 +236,7 @@ def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[st
     """Read each key's state from a Parquet file with a column ``key``.
 
     The column ``state`` has plain values. A trusted file of `export` may have the column
-    ``snapshot`` with pickles instead.
+    ``snapshot`` with pickles instead, and needs it if it has the states as JSON.
 
     Args:
         file: the file, a path or a URI.
@@ -249,9 +261,11 @@ def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[st
     if trust and "snapshot" in names:
         snapshots = table.column("snapshot").to_pylist()
         return {key: _snapshot(content) for key, content in zip(keys, snapshots, strict=True)}
-    if "state" not in names:
+    is_json = "state" in names and table.schema.field("state").equals(_JSON_STATE, True)
+    if "state" not in names or is_json:
+        held = "states as JSON for people, and as pickles" if is_json else "pickled snapshots alone"
         raise CheckpointError(
-            f"{where} holds pickled snapshots alone, which may run any code when they are read: "
+            f"{where} holds {held}, which may run any code when they are read: "
             "if you have exported it yourself, say so with --trust"
         )
     states = dict(zip(keys, table.column("state").to_pylist(), strict=True))

@@ -17,7 +17,7 @@ import pytest
 from flow import CheckpointError
 from flow_windowing.rules.key_state import DriverState
 from recovery import export
-from recovery.tools.exporting import _column_type, _kind, read_states
+from recovery.tools.exporting import _column_type, _json, _kind, read_states
 from tests.recovery.kept_flow import NOW, Basket
 
 
@@ -43,11 +43,19 @@ def test_plain_state_has_a_column_of_its_own_type(checkpoint: Path, file: Path) 
     assert pickle.loads(rows["a"]["snapshot"]) == 3
 
 
-@pytest.mark.extended
 def test_other_state_is_json_and_its_snapshot_loses_nothing(checkpoint: Path, file: Path) -> None:
     row = exported(checkpoint, "baskets", file, epoch=1)["b"]
     assert json.loads(row["state"])["fields"] == {"owner": "me", "sizes": [10, 20]}
     assert pickle.loads(row["snapshot"]) == Basket("me", [10, 20])
+    assert read_states(file, trust=True)["b"] == Basket("me", [10, 20])
+    with pytest.raises(CheckpointError, match=r"holds states as JSON for people, .* with --trust"):
+        read_states(file)
+
+
+def test_text_without_utf_8_is_json_with_escapes() -> None:
+    assert _column_type({_kind("ä"), _kind("\ud800")}) is None
+    assert _column_type({_kind("\ud800")}) is None
+    assert (_json({"ä": 1}), _json("ä\ud800")) == ('{"ä": 1}', r'"\u00e4\ud800"')
 
 
 @pytest.mark.extended
