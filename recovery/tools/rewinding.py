@@ -27,7 +27,7 @@ from flow.connectors.source import Json
 from flow.errors import CheckpointError
 from flow.format_version import VERSION, check_format
 from recovery.reading.checkpoint_reader import CheckpointReader, open_checkpoint, spans
-from recovery.reading.file_problems import FileProblem, PathLike, command
+from recovery.reading.file_problems import FileProblem, PathLike
 from recovery.reading.rendering import time_text
 from recovery.tools.verifying import check_state
 
@@ -139,6 +139,7 @@ def _begun(files: CheckpointFiles, yes: bool) -> Rewind:
 def _journal(files: CheckpointFiles) -> Json:
     journal = files.storage.read(files.CHANGE)
     check_format(f"{files.root}/{files.CHANGE}", journal.get("version"))
+    journal["rewind"]["path"] = files.root  # It may have been copied since.
     return journal
 
 
@@ -195,7 +196,7 @@ def _snapshots(checkpoint: CheckpointReader, epoch: int) -> Iterator[str]:
 
 
 def _begin(checkpoint: CheckpointReader, planned: Rewind) -> None:
-    """Write the journal: the plan, the new identity, and the command that finishes the rewind.
+    """Write the journal: the plan, the new identity, and the options that finish the rewind.
 
     Raises:
         CheckpointError: if the backup folder exists.
@@ -204,7 +205,7 @@ def _begin(checkpoint: CheckpointReader, planned: Rewind) -> None:
     identity = checkpoint.identity.set_back(planned.epoch, _plans(checkpoint, planned))
     journal = {
         "version": VERSION,
-        "finish": command("rewind", checkpoint.root, "--epoch", planned.epoch, "--yes"),
+        "finish": ["rewind", "--epoch", str(planned.epoch), "--yes"],
         "rewind": asdict(planned),
         "identity": identity.to_json(),
     }

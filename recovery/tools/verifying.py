@@ -105,9 +105,11 @@ def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem
 
 def _journal(files: CheckpointFiles) -> Iterator[Problem]:
     """Yield a problem if a tool was interrupted and has to finish its plan."""
+    from flow.engine.checkpoint.checkpoint import finishing_command
+
     if files.storage.exists(files.CHANGE):
         problem = "says that a tool was cut off while it changed the checkpoint"
-        way_out = f"do the rest with: {files.storage.read(files.CHANGE)['finish']}"
+        way_out = f"do the rest with: {finishing_command(files.storage)}"
         yield Problem(files.CHANGE, problem, way_out)
 
 

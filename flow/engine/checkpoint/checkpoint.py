@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -32,7 +33,7 @@ from flow.engine.spark.session.versions import installed_version, parse_version,
 from flow.errors import CheckpointError
 
 CHANGE = "change.json"
-"""Journal of a tool: its changes, and the command that finishes them."""
+"""Journal of a tool: its changes, and the tool and the options that finish them."""
 
 logger = logging.getLogger("flow")
 
@@ -57,8 +58,14 @@ def check_settled(storage: Storage) -> None:
     if storage.exists(CHANGE):
         raise CheckpointError(
             f"{storage.root}: a tool was cut off while it changed the checkpoint; do the rest "
-            f"with: {storage.read(CHANGE)['finish']}"
+            f"with: {finishing_command(storage)}"
         )
+
+
+def finishing_command(storage: Storage) -> str:
+    """Return the shell command that finishes the changes of an interrupted tool, here."""
+    tool, *rest = storage.read(CHANGE)["finish"]
+    return shlex.join(["python", "-m", "recovery", tool, storage.root, *rest])
 
 
 def check_spark_version(

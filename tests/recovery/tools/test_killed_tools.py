@@ -101,7 +101,6 @@ def test_a_killed_rewind_is_completed_first(
     assert kill_count >= count
 
 
-@pytest.mark.extended
 def test_other_tools_are_refused_after_a_killed_rewind(copied: Path) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         Killer(monkeypatch, 3)
@@ -110,6 +109,10 @@ def test_other_tools_are_refused_after_a_killed_rewind(copied: Path) -> None:
     for tool in (rescale, relocate):
         with pytest.raises(CheckpointError, match="a tool was cut off"):
             tool(copied)
+    copy = shutil.copytree(copied, copied.with_name("copy"))
+    with pytest.raises(CheckpointError, match=f"do the rest with: .* rewind {copy} --epoch 1"):
+        rewind(copy, 1)
+    assert rewind(copy, 1, yes=True).path == str(copy)
     assert rewind(copied, 0, yes=True).done, "the first is finished, then this is done"
     assert status(copied).epochs == (0,)
 
