@@ -51,7 +51,9 @@ class FieldPath:
         """
         found, missing = self._walk(item)
         if missing is not None:
-            near = nearest(self.text, names_in(item))
+            parent = field_path(self.text.rpartition(".")[0])
+            is_none = parent.is_in(item) and parent.find(item) is None
+            near = f": {parent.text!r} is None" if is_none else nearest(self.text, names_in(item))
             raise KeyError(f"there is no field {missing!r} (of {self.text!r}){near}")
         return found
 

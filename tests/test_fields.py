@@ -49,7 +49,7 @@ def test_a_mapping_s_methods_are_not_its_fields() -> None:
         ({"a": 1}, "b", "b", ": there are 'a'"),
         ({"amount": 1, "at": 2}, "amuont", "amuont", ": is it 'amount'?"),
         ({"a": {"b": 1}}, "a.c", "c", ": is it 'a.b'?"),
-        ({"a": None}, "a.b", "b", ": there are 'a'"),
+        ({"a": None}, "a.b", "b", ": 'a' is None"),
         (Flight("JFK", {}), "orign", "orign", ": is it 'origin'?"),
         (5, "a", "a", ""),
     ],

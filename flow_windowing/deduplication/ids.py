@@ -75,7 +75,10 @@ class IdOf:
         try:
             is_batch, column = isinstance(values, pa.RecordBatch), None
             if is_batch and isinstance(self.getter, str):
-                column = field_path(self.getter).column_in(values)
+                # A null struct has null fields as a column, and none as an object.
+                parent = field_path(self.getter.rpartition(".")[0]).column_in(values)
+                if parent is None or not parent.null_count:
+                    column = field_path(self.getter).column_in(values)
             if column is not None:
                 return _comparable(column)
             return column_of_ids(list(map(self, rows_of(values) if is_batch else values)))

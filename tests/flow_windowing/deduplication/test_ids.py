@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
+from flow.errors import StepError
 from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing import EventClock
 from flow_windowing.deduplication.ids import passing
@@ -118,3 +119,20 @@ def test_repeats_of_an_id_that_passed_long_ago_cost_no_rounds() -> None:
         found = passing(np.zeros(len(times), np.int64), times, 5_000, 2)
     assert found.tolist() == [False, False, True, True]
     assert rounds.call_count < 10
+
+
+@pytest.mark.parametrize("as_records", [False, True])
+def test_a_value_whose_struct_is_null_has_no_id(as_records: bool) -> None:
+    flow = Dataflow("dedup")
+    keyed = op.key_on("key", op.input("in", flow, TestingSource([])), "key")
+    once = win.dedup("once", keyed, win.SystemClock(), "user.id", ttl="10s")
+    op.output("out", once.down, TestingSink([]))
+    records = pa.RecordBatch.from_pylist(
+        [{"key": "k", "user": {"id": 1}}, {"key": "k", "user": {"id": None}}]
+    )
+    nulls = pa.RecordBatch.from_pylist([{"key": "k", "user": None}], records.schema)
+    with TestDriver(flow) as t:
+        t.send("in", records if as_records else records.to_pylist())
+        assert [value["user"]["id"] for _, value in t.received("out")] == [1, None]
+        with pytest.raises(StepError, match=r"there is no field 'id' .*: 'user' is None"):
+            t.send("in", nulls if as_records else nulls.to_pylist())
