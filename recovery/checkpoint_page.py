@@ -7,6 +7,7 @@ page of a run that has ended shows no items and no times of epochs.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from flow.config.flow_config import web_address
 from flow.dataflow import Dataflow
 from flow.engine.checkpoint.lock import Claim, Lease
 from flow.engine.epoch.statistics import BUFFERED_VALUES, OPEN_WINDOWS
+from flow.errors import CheckpointError
 from flow.monitoring.run_status import ErrorStatus, RunState, RunStatus, StepStatus, graph_from_json
 from flow.web.hub import Hub
 from flow.web.inside import Inside
@@ -29,6 +31,8 @@ HOW_TO_SHOW = "Keys and values are not shown. To show them, start this command w
 
 ENGINE = "checkpoint"
 """The name of the engine in the status of a checkpoint."""
+
+logger = logging.getLogger("flow")
 
 LOOK_SECONDS = 5.0
 """The time between two looks for epochs that a run has added."""
@@ -71,10 +75,14 @@ def serve(
         say(f"page of {path}: {server.url}")
         while True:
             wait(LOOK_SECONDS)
-            now = open_checkpoint(path, spark)
-            before, mark = mark, _mark(now, lease)
-            if mark != before:
-                hub.publish(run_status(now, *mark[2:]))
+            try:
+                now = open_checkpoint(path, spark)
+                seen = _mark(now, lease)
+                if seen != mark:
+                    hub.publish(run_status(now, *seen[2:]))
+                    mark = seen
+            except CheckpointError as error:  # A run, or a tool, may remove what a look reads.
+                logger.warning("the page shows the look before, as this one failed: %s", error)
     finally:
         server.close()
 

@@ -14,6 +14,7 @@ import pytest
 from flow.engine.checkpoint.lock import Lease
 from flow.errors import FlowBuildError
 from flow.monitoring.run_status import RunState, RunStatus
+from flow.web.hub import Hub
 from recovery.__main__ import main
 from recovery.checkpoint_page import run_status, serve
 from recovery.reading.checkpoint_reader import open_checkpoint
@@ -93,6 +94,28 @@ def test_state_is_served_only_when_asked_for(checkpoint: Path) -> None:
 
     Served(checkpoint, False, refused)
     Served(checkpoint, True, shown)
+
+
+def test_a_look_that_fails_is_done_again(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shown, looks = list[RunStatus](), iter(range(3))
+    monkeypatch.setattr(Hub, "publish", lambda _, found: shown.append(found))
+
+    def wait(_: float) -> None:
+        look = next(looks)
+        if look == 0:
+            (copied / "spark" / "commits" / "3").unlink()
+            (copied / "flow.json").rename(copied / "away")
+        elif look == 1:
+            (copied / "away").rename(copied / "flow.json")
+        else:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        serve(str(copied), "127.0.0.1:0", False, lambda _: None, wait)
+    assert [one.epochs for one in shown] == [3]
+    assert "as this one failed" in caplog.text
 
 
 def test_a_wrong_directory_and_a_wrong_address_are_refused(
