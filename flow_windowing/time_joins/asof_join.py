@@ -134,7 +134,7 @@ class ShardAsof(JoinShard):
             self._read_blocks(self._may_match(new))
         self._state.buffered = self._state.buffered.merge(new)
         if self._config.emit == "now":
-            self._leave_now(pos_of_slot)
+            self._leave_now(new, pos_of_slot)
         is_touched = np.zeros(self._state.count, np.bool_)
         is_touched[arriving.slots] = True
         self._evict(watermark_us, is_touched, pos_of_slot)
@@ -158,10 +158,16 @@ class ShardAsof(JoinShard):
         is_near &= first_us[slots] < NEVER
         return is_near
 
-    def _leave_now(self, pos_of_slot: Ints) -> None:
-        """Emit the left values that have arrived, each with its partner among earlier arrivals."""
-        buffered = self._state.buffered
+    def _leave_now(self, new: BufferedValues, pos_of_slot: Ints) -> None:
+        """Emit the left values that have arrived, each with its partner among earlier arrivals.
+
+        Left values that wait since a run with ``emit="close"`` leave as the watermark passes.
+        """
+        buffered, first = self._state.buffered, np.full(self._state.count, NEVER)
+        np.minimum.at(first, new.slots, number_of(new.numbers))
         left, right = partners_at_arrival(self._as_of, buffered)
+        is_new = number_of(buffered.numbers[left]) >= first[buffered.slots[left]]
+        left, right = left[is_new], right[is_new]
         order = np.lexsort((number_of(buffered.numbers[left]), buffered.slots[left]))
         left, right = left[order], right[order]
         self._leave(left, right, pos_of_slot)

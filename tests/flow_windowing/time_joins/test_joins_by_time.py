@@ -10,7 +10,7 @@ import pytest
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, FlowBuildError
+from flow import Dataflow, FlowBuildError, Stream
 from flow.engine.plan.compiler import compile_flow
 from flow.errors import DurationError, FlowTypeError
 from flow.instants import from_us
@@ -98,8 +98,16 @@ def test_streams_without_a_reader_are_counted_only() -> None:
 # --- state ---------------------------------------------------------------------------------------
 
 
-def test_the_state_of_a_key_shows_both_sides_and_the_watermark() -> None:
-    with TestDriver(interval_flow(clock("5s"), "5s", "2s")) as t:
+@pytest.mark.parametrize("is_read", [False, True])
+def test_the_state_of_a_key_shows_both_sides_and_the_watermark(is_read: bool) -> None:
+    flow = interval_flow(clock("5s"), "5s", "2s")
+    if is_read:
+        (joined,) = [step for step in flow.steps if step.step_id == "w"]
+        down: Any = Stream(flow, joined.downs[0])
+        of_windows: Any = EventClock(lambda joined: joined[0].timestamp, "0s")
+        read = win.collect_window("read", down, of_windows, win.TumblingWindower("1m"))
+        op.output("collected", read.down, TestingSink([]))
+    with TestDriver(flow) as t:
         t.send("left", [("k", (10, "a")), ("k", (8, "b"))])
         t.send("right", [("k", (9, "x"))])
         assert t.state("w", "k") == {
@@ -337,13 +345,17 @@ def test_a_longer_grace_keeps_the_values_in_a_checkpoint_for_longer() -> None:
     assert [pair for _, (_, pair) in second.received("down")] == [((10, "a"), None)]
 
 
-def test_values_that_wait_leave_with_their_partners_after_a_change_of_emit() -> None:
-    first = TestDriver(asof_flow(clock("0s"), "5s"), now=0)
+def test_values_that_wait_leave_as_the_watermark_passes_after_a_change_of_emit() -> None:
+    first = TestDriver(asof_flow(clock("2s"), "5s"), now=0, shards=1)
     first.send("right", [("k", (8, "x"))])
     first.send("left", [("k", (10, "a"))])
-    second = changed(first, asof_flow(clock("0s"), "5s", emit="now"))
-    second.send("left", [("k", (12, "b"))])
-    assert sorted(pair for _, (_, pair) in second.received("down")) == [
-        ((10, "a"), (8, "x")),
-        ((12, "b"), (8, "x")),
+    second = TestDriver(asof_flow(clock("2s"), "5s", emit="now"), now=0, shards=1)
+    second._engine._stores = first._engine._stores
+    second.send("left", [("other", (3, "o")), ("k", (9, "b"))])
+    second.send("right", [("k", (9, "y"))])
+    second.send("left", [("k", (13, "c"))])
+    assert [pair for key, (_, pair) in second.received("down") if key == "k"] == [
+        ((9, "b"), (8, "x")),
+        ((13, "c"), (9, "y")),
+        ((10, "a"), (9, "y")),
     ]
