@@ -382,7 +382,9 @@ def states_in(store: StateStore, plan: Plan, step_id: str) -> KeyStates | ShardT
 def key_states_in(store: StateStore, plan: Plan, step_id: str) -> SegmentedStates:
     """Return the state of a keyed step in a store, key by key."""
     builder, settings = plan.keyed(step_id).builder, plan.capabilities[step_id].settings
-    holding = plan.holding.get(step_id, frozenset())
+    # The keys of a step that runs over columns are shown here, and have no logic that tells holds.
+    is_shown = isinstance(plan.lowered[step_id], OverColumns)
+    holding = frozenset[int]() if is_shown else plan.holding.get(step_id, frozenset())
     return SegmentedStates(store, step_id, builder, settings, plan.hold_rule(step_id), holding)
 
 
