@@ -5,7 +5,7 @@ daemons of workers. Each would import PySpark, pyarrow and this project, for up 
 session of `make_session` on this machine, a small script stands for Python: it sends its arguments,
 variables and standard files to this process, which forks, and the fork runs the module. The fork
 ends if the script is killed, and the script when the fork ends. If this process has ended, the
-script becomes Python.
+script becomes Python; so does a fork whose variables Python would have read as it started.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ MODULES = (
     "pyspark.sql.streaming.transform_with_state_driver_worker",
 )
 """Modules that Spark starts."""
+_READ_AT_START = {"TZ", "LANG", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONOPTIMIZE"}
+"""Variables that Python and its libraries read as they start, and that change what functions do."""
 _SIZE_BYTES = 8
 _FILES = 3
 _LONGEST_ADDRESS = 103
@@ -65,7 +67,8 @@ _started: dict[int, tuple[subprocess.Popen[bytes], str]] = {}
 def forked_python() -> str:
     """Return the script that stands for Python in a running server; else the Python itself."""
     server, script = _started.get(os.getpid(), (None, ""))
-    return script if server is not None and server.poll() is None else sys.executable
+    is_there = server is not None and server.poll() is None and os.access(script, os.X_OK)
+    return script if is_there else sys.executable
 
 
 def start_fork_server(modules: list[str]) -> None:
@@ -209,10 +212,11 @@ def _become(request: Request) -> None:
         os.dup2(file, number)
         os.close(file)
     os.chdir(request.folder)
+    differing = dict(os.environ.items() ^ request.variables.items())
     os.environ.clear()
     os.environ.update(request.variables)
     option, module, *rest = request.arguments
-    if option != "-m":
+    if option != "-m" or differing.keys() & _READ_AT_START:
         os.execv(sys.executable, [sys.executable, *request.arguments])
     path = [request.folder, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     sys.path[:1] = [each for each in path if each and each not in sys.path[1:]]

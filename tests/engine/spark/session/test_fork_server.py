@@ -102,6 +102,21 @@ def test_without_the_server_the_script_is_python(script: str) -> None:
     assert err.split()[1] == "False"
 
 
+def test_a_fork_with_another_time_zone_is_a_python_of_its_own(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that ``spark.executorEnv.TZ`` sets: Python reads it as it starts."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    child = start(script, "-m", "asked")
+    assert child.communicate("", timeout=60)[1].split()[1] == "False"
+    assert child.returncode == 7
+
+
+def test_a_script_that_was_removed_is_not_used(script: str) -> None:
+    Path(script).unlink()
+    assert forked_python() == sys.executable
+
+
 def test_a_session_s_workers_are_forked(spark: SparkSession) -> None:
     assert spark.sparkContext.pythonExec == forked_python() != sys.executable
     (server, _) = fork_server._started[os.getpid()]
