@@ -32,7 +32,8 @@ from flow.errors import EngineError, FlowBuildError, error_message
 from flow.garbage import collect_seldom
 
 cloudpickle: Any = untyped_cloudpickle
-_loaded_plans: dict[str, Plan] = {}
+_loaded_plans: dict[str, tuple[Plan, dict[str, type]]] = {}
+"""Plans with the classes of their main script, by the id of the pickle."""
 _MAX_LOADED_PLANS = 4
 
 _MICRO_BATCH = "streaming.sql.batchId"
@@ -72,15 +73,17 @@ class ShippedPlan:
 
     def plan(self) -> Plan:
         """Return the plan, loaded at most once in a worker's process."""
-        plan = _loaded_plans.get(self.pickle_id)
-        if plan is None:
+        loaded = _loaded_plans.get(self.pickle_id)
+        if loaded is None:
             sys.path.extend(path for path in self.search_path if path not in sys.path)
             collect_seldom()
-            plan, classes = cloudpickle.loads(self.content)
-            vars(sys.modules["__main__"]).update(classes)  # Pickle looks for them there.
+            loaded = cloudpickle.loads(self.content)
             while len(_loaded_plans) >= _MAX_LOADED_PLANS:
                 del _loaded_plans[next(iter(_loaded_plans))]
-            _loaded_plans[self.pickle_id] = plan
+            _loaded_plans[self.pickle_id] = loaded
+        plan, classes = loaded
+        # Pickle looks for them there, where another plan may have put others of their names.
+        vars(sys.modules["__main__"]).update(classes)
         return plan
 
 

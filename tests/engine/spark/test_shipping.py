@@ -90,3 +90,22 @@ def test_a_process_loads_each_pickle_of_a_plan() -> None:
     first, second = ShippedPlan.pack(plan), ShippedPlan.pack(fitted)
     assert [first.plan().dropped, second.plan().dropped] == [(), ("gone",)]
     assert second.plan() is second.plan()
+
+
+def test_each_plan_of_a_process_has_the_classes_of_its_own_main_script(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as of two runs of a notebook, between which a cell has defined a class again."""
+    main = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    shipped = []
+    for version in (1, 2):
+        exec(f"class Event:\n    version = {version}", vars(main))
+        flow = Dataflow("events")
+        made = op.map("make", op.input("in", flow, TestingSource([1])), main.Event)
+        op.output("out", made, TestingSink([]))
+        shipped.append(ShippedPlan.pack(compile_flow(flow)))
+    for version in (1, 2, 1):
+        plan = shipped[version - 1].plan()
+        assert plan.steps["make"].operator.mapper is main.Event
+        assert main.Event.version == version
