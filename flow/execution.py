@@ -38,7 +38,14 @@ from flow.engine.plan.declared_columns import check_fields, needless_functions
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
 from flow.engine.steps.reading import source_of
-from flow.errors import FlowBuildError, FlowTypeError, package_of_extra
+from flow.errors import (
+    EngineError,
+    FlowBuildError,
+    FlowError,
+    FlowTypeError,
+    brief,
+    package_of_extra,
+)
 from flow.instants import Instant, from_us, instant_us
 from flow.preflight import preflight
 from flow.process import plainly_interrupted, stopping_on_signals
@@ -142,10 +149,10 @@ def run(
             have the frames of the user's code; with ``logging.getLogger("flow")`` at the level
             DEBUG, all frames.
         SourceError, SinkError: if a source or a sink failed.
-        EngineError: if Spark failed.
+        EngineError: if Spark failed, or `on_epoch` raised an error that is none of a flow.
         KeyboardInterrupt: if Ctrl-C ended a batch.
     """
-    _check_arguments(flow, config, settings, on_epoch)
+    _check_arguments(flow, config, settings, on_epoch, stop)
     check_flag("background", background)
     last = config or FlowConfig()
     first = of_arguments({"recovery": recovery, **settings})
@@ -193,7 +200,7 @@ def attach(
         CheckpointError: if no run over Spark Connect has begun on the checkpoint.
         FlowError: if the run failed.
     """
-    _check_arguments(flow, None, {}, on_epoch)
+    _check_arguments(flow, None, {}, on_epoch, stop)
     check_flag("background", background)
     start = with_brief_errors(
         partial(_follow, flow, recovery, spark, _active_session() if spark is None else None)
@@ -339,13 +346,15 @@ def _state_reader(
 
 
 def _check_arguments(
-    flow: object, config: object, settings: Mapping[str, object], on_epoch: Any
+    flow: object, config: object, settings: Mapping[str, object], on_epoch: Any, stop: object
 ) -> None:
     """Raise a `FlowTypeError` for an argument of a wrong type, and for one with a wrong name."""
     if not isinstance(flow, Dataflow):
         raise wrong_type("run needs a Dataflow", flow)
     if config is not None and not isinstance(config, FlowConfig):
         raise wrong_type("config must be a FlowConfig", config)
+    if stop is not None and not isinstance(stop, StopFlag):
+        raise wrong_type("stop must be a StopFlag", stop)
     for name in settings.keys() - FIELD.keys():
         own = [name for name in (*signature(run).parameters, *FIELD) if name != "settings"]
         raise FlowTypeError(f"run has no argument {name!r}: {right_names(name, own)}")
@@ -455,8 +464,13 @@ class EpochReports:
             self.behind = _unread(feed)
         if self._readers:
             report = report_of(epoch, stats, feed)
-            for reader in self._readers:
-                reader(report)
+            try:
+                for reader in self._readers:
+                    reader(report)
+            except FlowError:
+                raise
+            except Exception as error:
+                raise EngineError(f"on_epoch raised {brief(error)}") from error
 
 
 def report_of(epoch: int, stats: Stats, feed: FeedReport | None) -> EpochReport:

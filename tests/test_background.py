@@ -18,6 +18,7 @@ import flow.operators as op
 from flow import (
     BackgroundRun,
     Dataflow,
+    EngineError,
     EpochReport,
     FlowBuildError,
     RunState,
@@ -274,6 +275,22 @@ def test_streams_that_start_together_in_a_session_have_their_own_settings(
         one.wait(200)
     assert [sorted(out) for out in outs] == [[("a", 1), ("a", 4), ("b", 2)]] * 3
     assert spark.sql("SET").collect() == settings
+
+
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_an_exception_of_on_epoch_ends_the_run(
+    engine: Literal["batch", "streaming"], spark: SparkSession
+) -> None:
+    def on_epoch(_: EpochReport) -> None:
+        raise raised
+
+    flow = doubled(lambda n: n, [])
+    raised: BaseException = ValueError("no")
+    with pytest.raises(EngineError, match=r"^on_epoch raised ValueError: no$"):
+        run(flow, spark=spark, engine=engine, on_epoch=on_epoch)
+    raised = SystemExit(3)
+    with pytest.raises(SystemExit):
+        run(flow, spark=spark, engine=engine, on_epoch=on_epoch)
 
 
 def slow(number: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import flow.operators as op
-from flow import Dataflow, FlowConfig, run
+from flow import Dataflow, FlowConfig, attach, run
 from flow.config.machine import Machine
 from flow.connectors.files import JsonLinesSource
 from flow.engine.spark.session import session
@@ -166,3 +167,9 @@ def test_a_wrong_variable_is_named_before_the_session_starts(
 def test_the_configuration_must_be_one() -> None:
     with pytest.raises(FlowTypeError, match="config must be a FlowConfig, got dict"):
         run(small_flow(), config={"shards": 3})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("function", [run, attach])
+def test_the_flag_to_stop_must_be_one(function: Any) -> None:
+    with pytest.raises(FlowTypeError, match="stop must be a StopFlag, got Event"):
+        function(small_flow(), recovery=None, stop=threading.Event())

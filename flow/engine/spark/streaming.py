@@ -46,7 +46,7 @@ from flow.engine.spark.session.spark_failures import (
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.ticker import FeedServer, TickReading
 from flow.engine.temporary import temporary_directory
-from flow.errors import CheckpointError, EngineError, FlowError, first_line, printable
+from flow.errors import CheckpointError, EngineError, FlowError, brief, first_line, printable
 
 logger = logging.getLogger("flow")
 
@@ -186,7 +186,10 @@ class StreamingRun:
                 outputs.write(frame, identity.first_epoch + epoch)
             except BaseException as error:
                 self._failure = error
-                raise
+                if isinstance(error, Exception):
+                    raise
+                # Py4J answers Spark with nothing else, and Spark would wait for ever.
+                raise RuntimeError(brief(error)) from None
 
         query = FlowQuery(
             self.spark,
@@ -219,6 +222,8 @@ class StreamingRun:
         if isinstance(failure, RunAborted):
             self._summary.aborted = True
             return
+        if failure is not None and not isinstance(failure, Exception):
+            raise failure  # Such as `SystemExit` of `on_epoch`, as in a batch.
         if isinstance(failure, FlowError):
             raise failure
         error = query.exception() if stopped_by_spark or failure is not None else None

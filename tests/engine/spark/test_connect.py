@@ -117,7 +117,7 @@ def failing(report):
 
 try:
     run(forever, recovery=kept("forever"), on_epoch=failing)
-except ValueError as error:
+except FlowError as error:
     show("failed", [str(error), run(forever, recovery=kept("forever"), stop=flag).stopped])
 
 foreign = Dataflow("foreign")
@@ -199,7 +199,7 @@ def test_errors_name_what_went_wrong_on_the_server(
 
 
 def test_an_error_of_on_epoch_ends_the_run_on_the_server(printed: dict[str, Json]) -> None:
-    assert printed["failed"] == ["epoch True", True]
+    assert printed["failed"] == ["on_epoch raised ValueError: epoch True", True]
 
 
 def test_sinks_of_frames_and_files_write_on_the_server(printed: dict[str, Json]) -> None:
