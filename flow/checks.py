@@ -91,8 +91,11 @@ def check_path(name: str, value: object, example: str, other: str = "") -> None:
 def check_items(name: str, value: object) -> None:
     """Raise a `FlowTypeError` unless `value` is a list of items, or another iterable but one item.
 
-    A mapping or a text is one item: iterating over it would read its keys or characters.
+    A mapping or a text is one item: iterating over it would read its keys or characters, and over
+    a data frame the names of its columns.
     """
+    if hasattr(value, "columns"):
+        raise wrong_type(f"{name} must be a list of items: frame.to_dict('records')", value)
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise wrong_type(f"{name} must be a list of items, also for one item: [item]", value)
 

@@ -28,6 +28,7 @@ ATTRIBUTES: list[tuple[Any, str, str]] = [
     (op, "distinct", "use win.dedup(step_id, stream, clock, id, ttl=...)"),
     (op, "async_map", "use map_async(step_id, stream, fn, capacity=100)"),
     (op, "map_batch", "use map_batches(step_id, stream, fn)"),
+    (op, "flat_map_batch", "use map_batches(step_id, stream, fn)"),
     (op, "join_window", "import flow_windowing as win, and use win.join_window"),
     (win, "as_records", "use op.records(step_id, out.down)"),
     (win, "deduplicate", "use dedup(step_id, stream, clock, id, ttl=...)"),

@@ -153,7 +153,7 @@ _ADVICE = {
     "use input(step_id, flow, source)": "source",
     "use map": "apply update",
     "use map_async(step_id, stream, fn, capacity=100)": "async_map async_io",
-    "use map_batches(step_id, stream, fn)": "map_batch map_partitions predict",
+    "use map_batches(step_id, stream, fn)": "map_batch flat_map_batch map_partitions predict",
     "use records(step_id, stream)": "to_records",
     "use flat_map": "flatmap",
     "use key_on(step_id, stream, key)": "key_by group_by",

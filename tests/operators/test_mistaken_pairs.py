@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pandas
 import pytest
 
 import flow.operators as op
@@ -142,3 +143,9 @@ def test_an_item_in_the_place_of_a_list_is_refused(item: Any) -> None:
         assert driver.take("out") == [item]
     with pytest.raises(FlowTypeError, match=f"from_items: items must be a list of items, .*{kind}"):
         from_items(item)
+
+
+def test_a_data_frame_in_the_place_of_a_list_is_refused() -> None:
+    frame = pandas.DataFrame({"n": [1]})  # Iterating over it gives the name of its column.
+    with pytest.raises(FlowTypeError, match=r"list of items: frame.to_dict\('records'\)"):
+        run_once(frame, lambda s: s)
