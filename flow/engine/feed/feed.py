@@ -179,6 +179,23 @@ class Feed:
         self.end.stop_asked.wait(REST_SECONDS)
         return start
 
+    def fitted(self, epoch: EpochOffset) -> EpochOffset:
+        """Return an epoch as the flow plans it, which another flow may have planned before.
+
+        A table that is new since then, or was reset, is read from its beginning, as it is again for
+        the next epoch.
+        """
+        epoch = self.slices.fitted(epoch)
+        new = None if epoch.control is None else self.tables.without(epoch.control.tables)
+        if epoch.control is None or new is None or not new.logs:
+            return epoch
+        found = self._control_slices(epoch)
+        while self.slices.in_doubt(found) and not self.end.closed.wait(REST_SECONDS):
+            found = self._control_slices(epoch)
+        changes = read_slices(self.slices.plan, found, epoch.control)
+        tables = {**epoch.control.tables, **new.after({}, changes, epoch.control)}
+        return replace(epoch, control=replace(epoch.control, tables=tables))
+
     def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
         """Return the tasks that read the input of an epoch, which may be a replay."""
         self.last = epoch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -143,12 +144,14 @@ class Tables:
         """The newest contents of each table, with pickled values."""
         return {name: log.contents for name, log in self.logs.items()}
 
+    def without(self, versions: Mapping[str, TableVersion]) -> Tables:
+        """Return the tables that have no version yet, by the tables' names in the checkpoint."""
+        logs = {name: log for name, log in self.logs.items() if log.name not in versions}
+        return Tables(self.plan, logs)
+
     def is_new(self, control_input: str, versions: Mapping[str, TableVersion]) -> bool:
         """Return True if a control input feeds a table that has no version yet."""
-        return any(
-            control_input in self.plan.feeds[name] and log.name not in versions
-            for name, log in self.logs.items()
-        )
+        return any(control_input in self.plan.feeds[name] for name in self.without(versions).logs)
 
     def after(
         self,
@@ -168,7 +171,7 @@ class Tables:
         Raises:
             FlowError: when a source or a step fails, or a table grows too large.
         """
-        changes: dict[str, list[Change]] = {name: [] for name in self.logs}
+        changes: dict[str, list[Change]] = defaultdict(list)
         for context in read:
             for name, found in context.changes.items():
                 changes[name] += [change for _, change in sorted(found, key=itemgetter(0))]

@@ -260,7 +260,7 @@ class FeedAnswers:
         """
         after = EpochOffset.from_json(question["after"])
         if "tasks of" in question:
-            epoch = self.feed.slices.fitted(EpochOffset.from_json(question["tasks of"]))
+            epoch = self.feed.fitted(EpochOffset.from_json(question["tasks of"]))
             tasks = tasks_of(epoch, self.feed.readings(after, epoch), self.tasks)
             return {"tasks": [task.encode() for task in tasks]}
         self.timer.start_planning()

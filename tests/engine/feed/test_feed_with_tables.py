@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import flow.operators as op
 from flow import Dataflow
-from flow.connectors.source import Planner
+from flow.connectors.source import MemoryLog, Planner
 from flow.engine.feed.clocks import FixedTime
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
+from flow.engine.tables.table_files import TableVersion
 from flow.testing import TestingSink, TestingSource
 from tests.engine.feed.test_feed import NOON, START, Doubting, Script, make_feed, slices
 from tests.support.feeding import feed_of
@@ -22,13 +23,24 @@ def test_an_undone_epoch_of_before_a_table_was_added_is_planned_anew() -> None:
     assert feed.next(a).at == {"items": 1}
 
 
+def test_an_interrupted_epoch_of_before_a_table_was_added_sees_the_table() -> None:
+    begun = make_feed(Script(slices(1))).next(START)
+    assert begun.control is not None
+    control = TestingSource([("a", 1), ("b", 2)], batch_size=1).planner(MemoryLog(), 1)
+    feed = feed_of(with_table(control), FixedTime(NOON), plan=table_flow(("a", 1), ("b", 2)))
+    fitted = feed.fitted(begun)
+    tables = {"known": TableVersion(1, 1)}
+    assert fitted == replace(begun, control=replace(begun.control, tables=tables))
+    assert len(feed.tables.contents["known"]) == 2
+
+
 def with_table(control: Planner) -> dict[str, Planner]:
     return {"changes": control, "items": Script(slices(1))}
 
 
-def table_flow() -> Plan:
+def table_flow(*rows: tuple[str, int]) -> Plan:
     flow = Dataflow("table")
-    changes, items = (op.input(name, flow, TestingSource([])) for name in ("changes", "items"))
+    changes, items = (op.input(name, flow, TestingSource([*rows])) for name in ("changes", "items"))
     known = op.table("known", changes)
     op.output("out", op.map_with("map", items, known, lambda item, _: item), TestingSink([]))
     return compile_flow(flow)

@@ -13,7 +13,6 @@ from dataclasses import replace
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -72,7 +71,6 @@ class StandIn:
     def __init__(self, epoch: EpochOffset | None) -> None:
         self.end = FeedEnd()
         self.settings = FeedSettings()
-        self.slices = SimpleNamespace(fitted=lambda epoch: epoch)
         self.epoch = epoch
 
     def next(self, start: EpochOffset) -> EpochOffset:
@@ -80,6 +78,9 @@ class StandIn:
         if self.epoch is None:
             raise SourceError("the shelf is empty")
         return self.epoch
+
+    def fitted(self, epoch: EpochOffset) -> EpochOffset:
+        return epoch
 
     def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
         assert start == EpochOffset()
