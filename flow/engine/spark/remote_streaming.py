@@ -162,6 +162,7 @@ class RunFollower:
     on_epoch: Callable[[int, Stats, FeedReport], None]
     epoch: int = -1
     is_telling: bool = False
+    _has_told: bool = False
 
     def follow(self, is_active: Callable[[], bool], stop: StopFlag) -> RunEnd | None:
         """Follow the run to its end; ``None`` if its query has ended without one.
@@ -191,6 +192,14 @@ class RunFollower:
 
     def _tell(self, report: RunReport) -> None:
         committed = report.committed
+        missed = committed.epoch - self.epoch - 1 if self._has_told else 0
+        if missed:
+            logger.warning(
+                "this program was behind the run: it has neither the reports of %s epochs nor what "
+                "their sinks write here, as the newest reports alone stay",
+                missed,
+            )
+        self._has_told = True
         self.epoch = committed.epoch
         self._log((*committed.log, *report.log))
         for text in committed.shown:

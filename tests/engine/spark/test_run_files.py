@@ -14,7 +14,7 @@ from typing import cast
 
 import pytest
 
-from flow import CheckpointError, Summary
+from flow import CheckpointError, StopFlag, Summary
 from flow.engine.checkpoint.identity import Identity
 from flow.engine.checkpoint.storage import LocalStorage
 from flow.engine.epoch.statistics import Stats
@@ -23,7 +23,7 @@ from flow.engine.feed.input_progress import InputProgress
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.spark import shipped_code
 from flow.engine.spark.remote_host import opened
-from flow.engine.spark.remote_streaming import RunLease, ServerCalls
+from flow.engine.spark.remote_streaming import RunFollower, RunLease, ServerCalls
 from flow.engine.spark.run_files import (
     KEPT_REPORTS,
     CommittedEpoch,
@@ -68,6 +68,27 @@ def test_the_newest_reports_stay(storage: LocalStorage) -> None:
         files.report(report(epoch))
     kept = [one.committed.epoch for one in files.reports_after(-1)]
     assert kept == list(range(3, KEPT_REPORTS + 3))
+
+
+def test_a_program_that_was_behind_hears_that_reports_were_removed(
+    storage: LocalStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, told = RunFiles(storage, "one"), list[int]()
+
+    def tell(epoch: int, *_: object) -> None:
+        told.append(epoch)
+        if len(told) == 1:  # The epochs that pass while the program has much to do.
+            for number in range(5, KEPT_REPORTS + 7):
+                files.report(report(number))
+            files.write_end(RunEnd(Summary("flow", "streaming")))
+
+    files.report(report(4))
+    plan = replace(compile_flow(a_flow(as_read)), outputs=())
+    follower = RunFollower(plan, ServerCalls(None, here=True), storage.root, "one", tell)
+    follower.follow(lambda: True, StopFlag())
+    assert told == [4, *range(7, KEPT_REPORTS + 7)]
+    (line,) = [one.message for one in caplog.records if one.levelname == "WARNING"]
+    assert "neither the reports of 2 epochs nor what their sinks write here" in line
 
 
 def test_a_new_run_removes_the_files_of_those_before(storage: LocalStorage) -> None:
