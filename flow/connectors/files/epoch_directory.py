@@ -36,6 +36,7 @@ from typing_extensions import override
 
 from flow.checks import check_choice
 from flow.connectors.files.filesystems import (
+    OBJECT_STORES,
     Place,
     absolute,
     as_path,
@@ -58,8 +59,6 @@ IfExists: TypeAlias = Literal["error", "replace", "append"]
 _MARKER = "_flow.json"
 _TEMPORARY = ".tmp-"
 _EPOCH = re.compile(EPOCH_COLUMN + r"=(\d{8,})-([0-9a-f]{8})")
-# These stores move a directory by copying its files one by one, which is not atomic.
-_WITHOUT_RENAME = ("s3", "gcs", "abfs")
 
 
 @dataclass(frozen=True)
@@ -259,7 +258,7 @@ class EpochDirectory:
         target = self.path(f"{EPOCH_COLUMN}={epoch:08d}-{short_name(run_id)}")
         temporary = self._temporary(run_id, epoch)
         names = _part_names(parts, suffix)
-        if filesystem.type_name in _WITHOUT_RENAME:
+        if filesystem.type_name in OBJECT_STORES:  # A move of a directory is not atomic.
             self._publish_files(target, parts, names)
         else:
             new, old = f"{temporary}-new", f"{temporary}-old"

@@ -142,7 +142,7 @@ class FileList:
         started = self._clock()
         if not self._follow or started < self._next_listing:
             return False
-        new = self._new_files(self._find())
+        new = self._new_files(self._find(was_there=self._was_there))
         elapsed = self._clock() - started
         self._next_listing = self._clock() + max(LEAST_WAIT, elapsed * (BUSY_SHARE - 1))
         if any(file.size for file in new):

@@ -339,6 +339,9 @@ logger = logging.getLogger("flow")
 HIDDEN = ("_", ".")
 """First characters of names that are skipped in a directory, as Spark and pyarrow do."""
 
+OBJECT_STORES = ("s3", "gcs", "abfs")
+"""Stores in which a directory ends with its last file, and is moved by a copy of each file."""
+
 _REMOVED = "no file matches %s any more: files that an earlier run listed there are not read again"
 
 
@@ -354,8 +357,9 @@ def find_files(
         paths: paths as the user gave them.
         required: True if each path must match at least one file; otherwise the directory before
             its first wildcard must exist.
-        was_there: returns True if an earlier run listed files in a place, the part of a path
-            before its first wildcard; the path may then match no file, which is logged.
+        was_there: returns True if files were listed before in a place, the part of a path before
+            its first wildcard; the path may then match no file, which is logged. The place may then
+            be missing, too, but a directory that a run follows only in an object store.
 
     Raises:
         SourceError: a path matches no file, or cannot be listed.
@@ -388,10 +392,8 @@ def _files_of(
     store = canonical_store(place.store)
     info = place.filesystem.get_file_info(place.path)
     name = without_credentials(text)
-    if info.type == fs.FileType.NotFound:
-        if was_there(place):
-            logger.warning(_REMOVED, printable(shorten(name)))
-            return
+    may_be_gone = required or place.filesystem.type_name in OBJECT_STORES
+    if info.type == fs.FileType.NotFound and not (may_be_gone and was_there(place)):
         target = f"{'/'.join(parts)} in {place}" if parts else str(place)
         raise SourceError(
             f"no file matches {shorten(name)}: looked for {target}, which does not exist"
@@ -401,7 +403,7 @@ def _files_of(
         is_empty = False
         file = File(place.store, found.path, found.size or 0, found.mtime_ns or 0)
         yield (store, real), file
-    if is_empty and was_there(place):
+    if is_empty and required and was_there(place):
         logger.warning(_REMOVED, printable(shorten(name)))
     elif is_empty and required:
         target = "/".join(parts) if parts else "any file"

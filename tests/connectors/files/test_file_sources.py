@@ -289,7 +289,7 @@ def test_following_a_directory_that_does_not_exist_is_an_error(tmp_path: Path) -
 def test_slow_listings_are_repeated_less_often(tmp_path: Path) -> None:
     clock, listings = Clock(100.0), []
 
-    def find() -> list[File]:
+    def find(**_: Any) -> list[File]:
         listings.append(clock.now)
         clock.now += 2.0
         return []

@@ -19,8 +19,11 @@ from flow.connectors.files import (
     JsonLinesSource,
     ParquetSink,
     ParquetSource,
+    file_list,
 )
 from flow.connectors.files.filesystems import find_files
+from flow.connectors.source import MemoryLog
+from flow.errors import SourceError
 from flow.testing.connectors import check_sink, check_source
 from tests.support.stores import SECRET, WEED, s3_server
 
@@ -123,3 +126,26 @@ def test_a_glob_lists_only_directories_that_match(store: fs.FileSystem) -> None:
     assert paths("dt=[12]/a") == ["dt=1/a", "dt=2/a"]
     assert paths("dt=*") == ["dt=1/a", "dt=2/a", "dt=2/x/a"]
     assert paths("**/dt=1/*") == ["dt=1/a", "year/dt=1/a"]
+
+
+def test_a_followed_directory_may_end_with_its_last_file(
+    store: fs.FileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_list, "LEAST_WAIT", 0)
+
+    def write(name: str) -> None:
+        with store.open_output_stream(f"bucket/followed/{name}") as stream:
+            stream.write(b'"text"\n')
+
+    source, log = JsonLinesSource("s3://bucket/followed/", follow=True), MemoryLog()
+    with pytest.raises(SourceError, match="which does not exist"):
+        source.planner(log, 1)
+    write("a")
+    planner = source.planner(log, 1)
+    first = planner.next(None)
+    assert first is not None
+    store.delete_dir("bucket/followed")
+    for one in (planner, source.planner(log, 1)):
+        assert one.next(first.end) is None
+    write("b")
+    assert planner.next(first.end) is not None
