@@ -17,7 +17,7 @@ from typing_extensions import override
 from flow.checks import check_function, wrong_type
 from flow.columns.arrays import Mask
 from flow.columns.arrow_types import array_of, with_leaves
-from flow.errors import cut_text
+from flow.errors import FlowTypeError, cut_text
 
 _LONGEST = 160
 """Greatest length of the text of an expression."""
@@ -141,10 +141,17 @@ def as_predicate(name: str, value: Any) -> Callable[[Any], bool] | ColumnPredica
     """Return an argument that is a function or an expression, which becomes a `ColumnPredicate`.
 
     Raises:
-        FlowTypeError: when it is neither; `name` names the argument.
+        FlowTypeError: when it is neither, or an expression that has no form for workers; `name`
+            names the argument.
     """
     if isinstance(value, pc.Expression):
-        return ColumnPredicate(value)
+        predicate = ColumnPredicate(value)
+        try:
+            predicate.names  # noqa: B018  (Fields by number, and few others, cannot be sent.)
+        except pa.ArrowException as error:
+            rule = f"{name} must name fields by text, as pc.field('amount') does"
+            raise FlowTypeError(f"{rule}, got {predicate}: {error}") from error
+        return predicate
     if not callable(value):
         raise wrong_type(
             f"{name} must be a function or an expression over columns such as "

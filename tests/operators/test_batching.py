@@ -129,6 +129,7 @@ def of_other_types(batch: pa.RecordBatch) -> pa.RecordBatch:
         (lambda batch: [1, 2], r"must return a pyarrow\.RecordBatch or a pyarrow\.Table, got list"),
         (lambda b: b.slice(1), "must return a row for each row, got 1 rows for 2: use op.filter"),
         (twice_as_many, "must return a row for each row, got 4 rows for 2"),
+        (lambda batch: batch.select([]), "must return at least one column, got none"),
     ],
 )
 def test_a_function_that_fails_names_the_step(fn: Any, message: str) -> None:

@@ -400,3 +400,9 @@ def test_what_is_neither_a_function_nor_an_expression_is_refused(predicate: Any)
     for build in builds:
         with pytest.raises(FlowTypeError, match=message):
             run_once([], build)
+
+
+def test_an_expression_that_no_worker_can_get_is_refused() -> None:
+    message = r"^step 'keep': predicate must name fields by text, as pc\.field\('amount'\) does"
+    with pytest.raises(FlowTypeError, match=message):
+        run_once([], keep(pc.field(0) > 0))

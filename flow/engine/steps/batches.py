@@ -110,6 +110,8 @@ def _call(step_id: str, function: Callable[[Any], Any], batch: pa.RecordBatch) -
             f"the function must return a row for each row, got {made.num_rows} rows for "
             f"{batch.num_rows}: use op.filter or op.flat_map for more or fewer items",
         )
+    if not made.num_columns:
+        raise StepError(step_id, "the function must return at least one column, got none")
     made = entering(made, step_id)
     table = made if isinstance(made, pa.Table) else pa.Table.from_batches([made])
     return table.replace_schema_metadata(None)
