@@ -132,6 +132,7 @@ def test_a_followed_directory_may_end_with_its_last_file(
     store: fs.FileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_list, "LEAST_WAIT", 0)
+    monkeypatch.setattr(file_list, "BUSY_SHARE", 1)
 
     def write(name: str) -> None:
         with store.open_output_stream(f"bucket/followed/{name}") as stream:
