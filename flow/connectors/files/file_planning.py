@@ -212,8 +212,8 @@ class FilePlanner(Planner):
         if first < self._files.first:
             raise SourceError(
                 f"the run continues at file number {first + 1}, but its list of files begins at "
-                f"number {self._files.first + 1}: no epoch that was kept needed those before. For a "
-                "table that is new or was reset, name this input in RecoveryConfig(path, "
+                f"number {self._files.first + 1}: no epoch that was kept needed those before. For "
+                "a table that is new or was reset, name this input in RecoveryConfig(path, "
                 "reset_steps=[...]) too; else the log of the source and the offsets are not of the "
                 "same checkpoint"
             )

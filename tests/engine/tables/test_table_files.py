@@ -229,6 +229,14 @@ def test_a_bounded_history_starts_at_its_bound(changes: list[Change], keep_us: i
         assert len(earlier) <= 1, "the value that is replaced at the bound, or holds there"
 
 
+def test_changes_that_are_read_again_add_nothing_to_a_history() -> None:
+    changes = [Change("a", b"1", 1), Change("a", None, 2), Change("a", b"2", 3)]
+    contents = History()
+    contents.apply(changes)
+    before = contents.copy()
+    assert (contents.apply(changes), contents) == (0, before)
+
+
 @given(st.lists(CHANGES, max_size=5), st.sampled_from([Newest(), History(), History(5)]))
 def test_sets_of_changes_are_as_all_at_once(sets: list[list[Change]], empty: Contents) -> None:
     whole, in_parts = empty.copy(), empty.copy()
