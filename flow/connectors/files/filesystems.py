@@ -100,20 +100,25 @@ _PASSWORD = r"[^/@]*:[^/@]*@"
 
 _USER_AND_PASSWORD = re.compile(rf"(?<=://){_PASSWORD}")
 
+_SECRET_OPTION = re.compile(
+    r"([?&][\w.-]*(?:secret|password|token|signature|sig|(?:account|secret)_key)=)[^&\s'\"]*", re.I
+)
+"""An option of a URI with a secret, such as that of an application or a signature for Azure."""
+
 _BEFORE_HOST = re.compile(rf"([\w+.-]*)://((?:{_PASSWORD}|[^/@\s]*@)+)")
 
 
 def without_credentials(text: str) -> str:
-    """Return a URI, or a text with URIs, without all that stands before hosts and an "@".
+    """Return a URI, or a text with URIs, without secrets and all before hosts and an "@".
 
-    The name of a container stays.
+    The name of a container stays. Stars stand for the secrets of options.
 
     >>> without_credentials("s3://me:secret@bucket/data and https://token@host")
     's3://bucket/data and https://host'
     >>> without_credentials("abfss://box@account.dfs.core.windows.net")
     'abfss://box@account.dfs.core.windows.net'
     """
-    return _BEFORE_HOST.sub(_without_user, text)
+    return _SECRET_OPTION.sub(r"\1***", _BEFORE_HOST.sub(_without_user, text))
 
 
 def _without_user(match: re.Match[str]) -> str:
@@ -123,14 +128,14 @@ def _without_user(match: re.Match[str]) -> str:
 
 
 def without_passwords(uri: str) -> str:
-    """Return a URI without a user that has a password, as checkpoints hold it.
+    """Return a URI without secrets and a user that has a password, as checkpoints hold it.
 
     A user alone stays: some stores are opened with it.
 
     >>> without_passwords("s3://me:secret@bucket/data"), without_passwords("hdfs://me@node/data")
     ('s3://bucket/data', 'hdfs://me@node/data')
     """
-    return _USER_AND_PASSWORD.sub("", uri)
+    return _SECRET_OPTION.sub(r"\1***", _USER_AND_PASSWORD.sub("", uri))
 
 
 def repr_without_credentials(self: Any) -> str:

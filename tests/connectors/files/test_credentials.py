@@ -16,6 +16,9 @@ from flow.connectors.files.filesystems import without_credentials, without_passw
         ("gs://@bucket", "gs://bucket"),
         ("abfss://box@account.net/a", "abfss://box@account.net/a"),
         ("abfss://box:key@account.net/a", "abfss://account.net/a"),
+        ("abfs://a@b/c?client_secret=x&tenant_id=t", "abfs://a@b/c?client_secret=***&tenant_id=t"),
+        ("'abfs://a@b/c?sv=1&sig=x%2F' fails", "'abfs://a@b/c?sv=1&sig=***' fails"),
+        ("s3://bucket/a?region=token", "s3://bucket/a?region=token"),
         # An "@" of a path, and one of another word, is not before a host.
         ("s3://bucket/a@b", "s3://bucket/a@b"),
         ("http://host is down, ask me@example.org", "http://host is down, ask me@example.org"),
@@ -31,6 +34,7 @@ def test_a_text_shows_no_user_and_no_token(text: str, shown: str) -> None:
     [
         ("s3://me:secret@bucket/data", "s3://bucket/data"),
         ("hdfs://me@node/data", "hdfs://me@node/data"),
+        ("abfs://a@b/c?sv=1&sig=x", "abfs://a@b/c?sv=1&sig=***"),
         ("abfss://box@account.net/a", "abfss://box@account.net/a"),
     ],
 )
