@@ -21,6 +21,8 @@ from flow.checks import check_whole, wrong_type
 from flow.columns.chunks import key_array
 from flow.connectors.files.filesystems import locate
 from flow.dataflow import Dataflow
+from flow.engine.epoch.context import Control
+from flow.engine.feed.offsets import EpochOffset
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
@@ -34,8 +36,10 @@ from flow.engine.state.store import (
     seeds_in,
 )
 from flow.errors import CheckpointError, FlowBuildError, brief, step_error
+from flow.instants import Moment
 from flow.keyed.state import WINDOWS, StateCounts, kind_of
 from flow.keyed.step import Stateful
+from flow_windowing import EventClock
 from recovery.identity.admitting import admit
 from recovery.identity.fingerprint import without_levels
 from recovery.reading.checkpoint_reader import (
@@ -50,6 +54,7 @@ from recovery.reading.file_problems import PathLike, directory_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from flow.connectors.source import Json
     from flow.engine.checkpoint.identity import Identity
     from recovery.reading.checkpoint_files import CheckpointFiles
 
@@ -96,7 +101,7 @@ def seed(
         if files.storage.exists(files.IDENTITY) or files.storage.names("spark"):
             raise CheckpointError(f"{files.root} holds a checkpoint already: seed another one")
         identity = _new_identity(session, files.root, plan, shards, partitions)
-        store_seeds(files, identity, unplaced)
+        store_seeds(files, replace(identity, start=_start(plan, unplaced)), unplaced)
     return sum(len(state.keys) for state in unplaced)
 
 
@@ -109,6 +114,20 @@ def _new_identity(
     identity = Identity.new(plan.flow_id, cores, shards, partitions, spark.version)
     kept = admit(None, plan, root, (), drop_removed=False).kept
     return replace(identity, generation=1, recovery=kept)
+
+
+def _start(plan: Plan, states: Iterable[UnplacedState]) -> Json:
+    """Return the offset before the first epoch, of the last time in the state of event clocks.
+
+    The time until the first run advances no watermark, as if the flow had not run meanwhile.
+    """
+    times: list[int] = []
+    for state in states:
+        operator: Any = plan.steps[state.step_id].operator
+        if isinstance(getattr(operator.builder, "clock", None), EventClock):
+            clocks = (pickle.loads(kept.snapshot).clock for kept in state.keys)
+            times += (us for clock in clocks for us in (clock or ())[1:3])
+    return EpochOffset(Control(Moment(max(times)), number=-1)).to_json() if times else None
 
 
 def _state_of(plan: Plan, step_id: str, keys: Mapping[str, Any]) -> UnplacedState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import flow.operators as op
 from flow import CheckpointError, Dataflow, StepError, run
 from flow.errors import FlowBuildError, FlowTypeError
 from flow.testing import TestingSink, TestingSource
+from flow_windowing import EventClock, TumblingWindower, collect_window
+from flow_windowing.rules.key_state import DriverState
 from recovery import RecoveryConfig, verify
 from recovery.tools.exporting import read_states
 from recovery.tools.layouts import seed
@@ -46,6 +49,24 @@ def test_a_flow_starts_with_its_seeded_state(spark: SparkSession, tmp_path: Path
     assert sorted(lasts) == [("a", 1), ("b", 2), ("c", 3)]
     with pytest.raises(CheckpointError, match="holds a checkpoint already"):
         seed(tmp_path / "checkpoint", flow, STATES, spark=spark)
+
+
+#  key a    its last value was of 1:00, at 1:00   │ a run at 4:00 reads those of 1:01 and 2:10
+@pytest.mark.spark
+def test_the_time_before_a_seeded_run_makes_no_value_late(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path, out, late = tmp_path / "checkpoint", list[Any](), list[Any]()
+    flow, clock = Dataflow("late"), EventClock(float, "5m")
+    stream = op.input("in", flow, TestingSource([("a", 3660), ("a", 7800)], batch_size=1))
+    windows = collect_window("windows", stream, clock, TumblingWindower("1h"))
+    op.output("out", windows.down, TestingSink(out))
+    op.output("late_out", windows.late, TestingSink(late))
+    at_one = DriverState((3300_000000, 3600_000000), None, None, 0, 0, {}, (), {}, {})
+    seed(path, flow, {"windows": {"a": at_one}}, shards=4, partitions=1, spark=spark)
+    now = datetime(1970, 1, 1, 4, tzinfo=UTC)
+    run(flow, spark=spark, recovery=RecoveryConfig(path), system_time=now)
+    assert ([values for _, (_, values) in out], late) == ([[3660], [7800]], [])
 
 
 @pytest.mark.spark
