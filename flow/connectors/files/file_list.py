@@ -25,6 +25,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -120,6 +121,7 @@ class FileList:
         self._newest_ns = 0
         self._late_digests: set[bytes] = set()
         is_first = not self._load()
+        self._is_continued = not is_first
         self._next_listing = clock()
         if follow:
             self.refresh()
@@ -175,8 +177,6 @@ class FileList:
 
     def _list_once(self, is_first: bool) -> None:
         new = self._new_files(self._find() if is_first else self._find(was_there=self._was_there))
-        if not is_first:
-            new = self._without_other_names(new)
         filled = sum(file.size > 0 for file in new)
         if filled and not is_first:
             are = "s are" if filled > 1 else " is"
@@ -204,6 +204,9 @@ class FileList:
         self._present = present
         self._newest_ns = max((file.mtime for file in listed), default=0)
         self._report(late)
+        if self._is_continued:  # The source may have another path, which leads to the same files.
+            self._is_continued = False
+            new = self._without_other_names(new)
         return new
 
     def _without_other_names(self, listed: list[File]) -> list[File]:
@@ -211,11 +214,10 @@ class FileList:
         digests = [digest_of(*file_identity(file.store, file.path)) for file in listed]
         known = {digest_of(*file_identity(file.store, file.path)) for file in self._files}
         rows = self._seen.find(digests)
-        return [
-            file
-            for file, digest, row in zip(listed, digests, rows, strict=True)
-            if row < 0 and digest not in known
-        ]
+        is_new = [row < 0 and d not in known for row, d in zip(rows, digests, strict=True)]
+        others = [file for file, is_one in zip(listed, is_new, strict=True) if not is_one]
+        self._recent.update(digest_of(file.store, file.path) for file in others)
+        return list(compress(listed, is_new))
 
     def _was_there(self, place: Place) -> bool:
         """Return True if a file at a place, or below it, is or was in the list."""

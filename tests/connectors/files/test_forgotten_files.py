@@ -223,21 +223,26 @@ def test_a_bounded_list_is_compacted(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_a_file_reached_by_another_path_is_not_new(tmp_path: Path, compacted: bool) -> None:
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_file_reached_by_another_path_is_not_new(
+    tmp_path: Path, compacted: bool, follow: bool
+) -> None:
     write(tmp_path / "data/a.txt", "a\n")
     write(tmp_path / "elsewhere.txt", "b\n")
     (tmp_path / "data/b.txt").symlink_to(tmp_path / "elsewhere.txt")
     (tmp_path / "link").symlink_to(tmp_path / "data")
     log = JsonLog()
-    source = TextSource(tmp_path / "data")
+    source = TextSource(tmp_path / "data", follow=follow)
     first = run(source, log=log)
     if compacted:
         source.planner(log, 1).release(first.ends[-1], NOW_US)
         assert (log.summary() is not None, log.entries()) == (True, [])
     for other in ("link", "data", "elsewhere.txt"):
-        assert run(TextSource(tmp_path / other), log=log, start=first.ends[-1]).items == []
+        planner = TextSource(tmp_path / other, follow=follow).planner(log, 1)
+        assert planner.next(first.ends[-1]) is None
     write(tmp_path / "data/c.txt", "c\n")
-    assert run(TextSource(tmp_path / "link"), log=log, start=first.ends[-1]).items == ["c"]
+    changed = TextSource(tmp_path / "link", follow=follow)
+    assert run(changed, log=log, start=first.ends[-1]).items == ["c"]
 
 
 # --- what was read is gone ---
