@@ -201,6 +201,7 @@ def attach(
         FlowError: if the run failed.
     """
     _check_arguments(flow, None, {}, on_epoch, stop)
+    FIELD["recovery"].type.check("recovery", recovery)
     check_flag("background", background)
     start = with_brief_errors(
         partial(_follow, flow, recovery, spark, _active_session() if spark is None else None)

@@ -173,3 +173,8 @@ def test_the_configuration_must_be_one() -> None:
 def test_the_flag_to_stop_must_be_one(function: Any) -> None:
     with pytest.raises(FlowTypeError, match="stop must be a StopFlag, got Event"):
         function(small_flow(), recovery=None, stop=threading.Event())
+
+
+def test_attach_needs_the_settings_of_a_checkpoint() -> None:
+    with pytest.raises(FlowTypeError, match="recovery must be a RecoveryConfig, got str"):
+        attach(small_flow(), "checkpoint")  # type: ignore[arg-type]

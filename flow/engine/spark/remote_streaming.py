@@ -60,7 +60,6 @@ from flow.engine.spark.ticker import HostedWrite, TickReading, source_of_feed
 from flow.engine.steps.outputs import sink_of
 from flow.engine.temporary import temporary_directory
 from flow.errors import (
-    CheckpointError,
     EngineError,
     EnvironmentProblem,
     FlowBuildError,
@@ -114,11 +113,14 @@ class ServerCalls:
         """Call a function in a task of the server, and return its result.
 
         Raises:
-            FlowError: the function's error.
+            FlowError: the function's error, or that of a server which runs no task.
         """
         task = partial(_called, cloudpickle.dumps(function))
         one_row = self.spark.range(0, 1, 1, 1)
-        found = one_row.mapInArrow(task, "content binary").toArrow()
+        try:
+            found = one_row.mapInArrow(task, "content binary").toArrow()
+        except PySparkException as error:
+            raise EngineError(f"a task of the server failed: {spark_problem(error)}") from error
         is_result, content = pickle.loads(found.column(0)[0].as_py())
         if not is_result:
             raise decode_failure(content)
@@ -318,7 +320,7 @@ class RemoteStreamingRun:
         release = partial(_release, run.root, run.token)
         try:
             end = follower.follow(lease.is_active, self.stop)
-        except Exception:
+        except (Exception, SystemExit):
             if follower.is_telling:  # Such as `on_epoch`, which ends the run.
                 query.stop()
                 calls.call(release)
@@ -356,7 +358,7 @@ class RemoteStreamingRun:
             logger.debug("the server does not answer: %s", first_line(found))
             return failure_of(end, None)
         client.set_retry_policies(policies)
-        with contextlib.suppress(CheckpointError):  # The error of the run is more specific.
+        with contextlib.suppress(FlowError):  # The error of the run is more specific.
             release()
         return failure_of(end, error)
 

@@ -6,15 +6,18 @@ import io
 import logging
 import pickle
 import sys
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from pyspark.errors import PySparkException
 
-from flow import CheckpointError, StopFlag, Summary
+from flow import CheckpointError, EngineError, StopFlag, Summary
 from flow.engine.checkpoint.identity import Identity
 from flow.engine.checkpoint.storage import LocalStorage
 from flow.engine.epoch.statistics import Stats
@@ -34,6 +37,7 @@ from flow.engine.spark.run_files import (
     newest_run,
 )
 from flow.engine.spark.run_host import StreamingSettings
+from flow.engine.spark.session.session import code_sent_to, send_files, send_packages
 from flow.engine.spark.shipped_code import Shipped
 from flow.engine.spark.shipping import ShippedPlan
 from tests.support.one_stream import a_flow, as_read
@@ -89,6 +93,38 @@ def test_a_program_that_was_behind_hears_that_reports_were_removed(
     assert told == [4, *range(7, KEPT_REPORTS + 7)]
     (line,) = [one.message for one in caplog.records if one.levelname == "WARNING"]
     assert "neither the reports of 2 epochs nor what their sinks write here" in line
+
+
+class ConnectSession:
+    """A session of Spark Connect, whose server takes one file of each name."""
+
+    session_id = "of this test"
+
+    def __init__(self) -> None:
+        self.taken: dict[str, bytes] = {}
+
+    def addArtifacts(self, path: str, pyfile: bool) -> None:
+        content = Path(path).read_bytes()
+        time.sleep(0.1)
+        if self.taken.setdefault(Path(path).name, content) != content:
+            raise PySparkException("The artifact already exists.")
+
+
+def test_a_server_gets_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ConnectSession, "__module__", "pyspark.sql.connect.session")
+    session, module = ConnectSession(), tmp_path / "mine.py"
+    with ThreadPoolExecutor(3) as pool:  # As of runs that start together.
+        assert [*pool.map(send_packages, [session] * 3)] == [None] * 3
+    module.write_text("VALUE = 1")
+    send_files(session, [module])
+    send_files(session, [str(module)])
+    with zipfile.ZipFile(io.BytesIO(code_sent_to(session, has_packages=True))) as archive:
+        assert archive.namelist() == ["mine.py"]
+    module.write_text("VALUE = 2")
+    with pytest.raises(
+        EngineError, match=r"mine\.py': The artifact already exists\. A s"
+    ):
+        send_files(session, [module])
 
 
 def test_a_new_run_removes_the_files_of_those_before(storage: LocalStorage) -> None:

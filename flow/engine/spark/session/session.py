@@ -72,8 +72,10 @@ PACKAGES = ("flow", "flow_windowing", "recovery")
 PACKAGES_FILE = "flow_packages.zip"
 _sent: set[str] = set()
 """The ids of the applications, or sessions of Spark Connect, whose workers have the packages."""
-_files_of: dict[str, list[Path]] = {}
-"""The files that were sent to each session of Spark Connect."""
+_sending = threading.Lock()
+"""Held while the packages are sent, as a server refuses a second file of their name."""
+_files_of: dict[str, dict[Path, None]] = {}
+"""The files that were sent to each session of Spark Connect, in order."""
 
 _REFUSALS = (PySparkException, Py4JJavaError)
 """Errors of settings that are not known or not allowed, by version and session."""
@@ -489,19 +491,30 @@ def ready_for_a_run(spark: SparkSession) -> Iterator[None]:
 def send_packages(spark: Any) -> None:
     """Send the packages of this project to the workers of a session, once."""
     name = spark.session_id if is_remote(spark) else spark.sparkContext.applicationId
-    if name not in _sent:
-        send_files(spark, [_zipped()])
-        _sent.add(name)
+    with _sending:
+        if name not in _sent:
+            send_files(spark, [_zipped()])
+            _sent.add(name)
 
 
 def send_files(spark: Any, files: Iterable[str | os.PathLike[str]]) -> None:
-    """Send modules, in files that exist, to the workers of a session."""
+    """Send modules, in files that exist, to the workers of a session.
+
+    Raises:
+        EngineError: when a session of Spark Connect has another file of the name.
+    """
     for file in files:
-        if is_remote(spark):
-            spark.addArtifacts(os.fspath(file), pyfile=True)
-            _files_of.setdefault(spark.session_id, []).append(Path(file))
-        else:
+        if not is_remote(spark):
             spark.sparkContext.addPyFile(os.fspath(file))
+            continue
+        try:
+            spark.addArtifacts(os.fspath(file), pyfile=True)
+        except PySparkException as error:
+            raise EngineError(
+                f"the server does not take {os.fspath(file)!r}: {first_line(error)} A session "
+                "keeps the first file of a name: make a new session for a file that has changed"
+            ) from error
+        _files_of.setdefault(spark.session_id, {})[Path(file)] = None
 
 
 def code_sent_to(spark: Any, *, has_packages: bool) -> bytes:
@@ -511,8 +524,8 @@ def code_sent_to(spark: Any, *, has_packages: bool) -> bytes:
         spark: the session.
         has_packages: True if its server has the packages of this project without being sent them.
     """
-    files = _files_of.get(spark.session_id, [])
-    files = [file for file in files if not (has_packages and file.name == PACKAGES_FILE)]
+    sent = _files_of.get(spark.session_id, ())
+    files = [file for file in sent if not (has_packages and file.name == PACKAGES_FILE)]
     if not files:
         return b""
     content = io.BytesIO()
