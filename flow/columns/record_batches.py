@@ -142,6 +142,9 @@ def as_objects(column: pa.Array) -> list[Any]:
     except OverflowError:
         if len(column) > 1:
             return [as_objects(column.slice(row, 1))[0] for row in range(len(column))]
+        if pa.types.is_timestamp(kind) and kind.tz not in {None, "UTC"}:
+            # A datetime may hold the time in UTC, though not in its zone.
+            return as_objects(column.cast(pa.timestamp(kind.unit, "UTC")))
         return [OutOfRange(" ".join(column.to_string().strip("[] \n").split()))]
     return values
 

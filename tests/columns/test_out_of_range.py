@@ -33,6 +33,16 @@ def test_a_time_that_no_object_holds_fails_only_a_step_that_reads_it() -> None:
     assert caught.value.item == f"{{'at': OutOfRange('{SHOWN}'), 'k': 'a', 'n': 2}}"
 
 
+def test_a_time_that_an_object_holds_in_utc_alone_is_one_in_utc() -> None:
+    last = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    times = pa.array([0, 253_402_300_799, None], pa.timestamp("s", "Europe/Berlin"))
+    found = run_once(
+        pa.record_batch({"at": times}), lambda s: op.map("m", s, lambda row: row["at"])
+    )
+    assert found == [datetime(1970, 1, 1, tzinfo=UTC), last, None]
+    assert str(found[0]) == "1970-01-01 01:00:00+01:00"
+
+
 @pytest.mark.parametrize("getter", ["at", lambda row: row["at"]])
 @pytest.mark.parametrize("before", [lambda s: s, lambda s: op.map("m", s, dict)])
 def test_a_clock_drops_or_refuses_a_time_that_no_object_holds(getter: Any, before: Any) -> None:
