@@ -122,7 +122,7 @@ class KeyLogic(ABC, Generic[W, S]):
 
     Attributes:
         detaches: True if emitted items never change with the state. Otherwise the engine copies
-            each emitted item that is an attribute of the logic, or a tuple with such an attribute.
+            dicts, lists, sets, tuples and attributes of the logic in each emitted item.
     """
 
     detaches: ClassVar[bool] = False
@@ -318,36 +318,43 @@ CONSTANTS = frozenset(
 """Types whose values never change."""
 
 
-def detach(item: Any, state: Any) -> Any:
-    """Return an item, or a copy of it if it is the state or a tuple that holds the state.
+def detach(item: Any, *states: Any) -> Any:
+    """Return an item, or a copy of it whose parts later values do not change.
 
-    A function may return its state as an item, and change the state with the next value. Items are
-    sent at the end of an epoch. Without a copy such an item would change until then, and the output
-    would depend on the boundaries of epochs.
+    A function may return its state, or a part of it, in an item, and change the state with the next
+    value. Items are sent at the end of an epoch. Without a copy such an item would change until
+    then, and the output would depend on the boundaries of epochs. Dicts, lists, sets and tuples are
+    copied, with those inside them, and the state itself; other objects inside an item are not.
 
     Args:
         item: the item to emit.
-        state: the state, which later values may change. A caller skips the call for a state whose
+        states: the state, which later values may change. A caller skips the call for a state whose
             type is in `CONSTANTS`.
 
     >>> seen = [1]
-    >>> item = detach(("a", seen), seen)
+    >>> item = detach({"user": "a", "pages": [seen]}, seen)
     >>> seen.append(2)
     >>> item
-    ('a', [1])
+    {'user': 'a', 'pages': [[1]]}
     """
-    if item is state or (type(item) is tuple and any(part is state for part in item)):
-        return copy.deepcopy(item)
-    return item
+    kind = type(item)
+    if kind in CONSTANTS:
+        return item
+    for state in states:
+        if item is state:
+            return copy.deepcopy(item)
+    if kind not in _CONTAINERS:
+        return item
+    if CONSTANTS.issuperset(map(type, item.values() if kind is dict else item)):
+        return item if kind is tuple else item.copy()
+    if kind is dict:
+        return {name: detach(part, *states) for name, part in item.items()}
+    return kind([detach(part, *states) for part in item])
+
+
+_CONTAINERS = frozenset({dict, list, set, tuple})
 
 
 def detach_items(logic: object, items: Iterable[Any]) -> list[Any]:
-    """Return emitted items, with copies of items that are attributes of the logic."""
-    return [item if type(item) in CONSTANTS else _detach_from(item, logic) for item in items]
-
-
-def _detach_from(item: Any, logic: object) -> Any:
-    for state in getattr(logic, "__dict__", {}).values():
-        if type(state) not in CONSTANTS:
-            item = detach(item, state)
-    return item
+    """Return emitted items, without parts of the attributes of the logic, see `detach`."""
+    return [detach(item, *getattr(logic, "__dict__", {}).values()) for item in items]

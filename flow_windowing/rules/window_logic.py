@@ -33,8 +33,8 @@ class WindowLogic(ABC, Generic[V, W, S]):
     """The logic of one window of one key, for `window`.
 
     Attributes:
-        detaches: True if emitted values never change with the state. With False, an emitted value
-            that is an attribute of the logic, or a tuple with such an attribute, is copied.
+        detaches: True if emitted values never change with the state. With False, dicts, lists,
+            sets, tuples and attributes of the logic in an emitted value are copied.
         emits_each_epoch: True if the logic also emits at the end of each epoch that changed its
             window.
     """

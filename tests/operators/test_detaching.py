@@ -31,6 +31,19 @@ def gathered_in_tuple(seen: list[int] | None, n: int) -> tuple[list[int], tuple[
     return seen, (n, seen)
 
 
+def gathered_in_dict(seen: list[int] | None, n: int) -> tuple[list[int], dict[str, Any]]:
+    seen, _ = gathered(seen, n)
+    return seen, {"n": n, "seen": {"all": [seen]}}
+
+
+def part_of_the_state(
+    state: dict[str, list[int]] | None, n: int
+) -> tuple[dict[str, list[int]], list[int]]:
+    state = state or {"seen": []}
+    state["seen"].append(n)
+    return state, state["seen"]
+
+
 def gathered_twice(seen: list[int] | None, n: int) -> tuple[list[int], list[list[int]]]:
     seen, _ = gathered(seen, n)
     return seen, [seen, seen]
@@ -92,6 +105,8 @@ class Listed(win.Aggregator[int, list[int], list[int]]):
 BUILDS: dict[str, Build] = {
     "stateful_map": lambda s: op.stateful_map("step", s, gathered),
     "stateful_map in a tuple": lambda s: op.stateful_map("step", s, gathered_in_tuple),
+    "stateful_map in a dict": lambda s: op.stateful_map("step", s, gathered_in_dict),
+    "part of the state": lambda s: op.stateful_map("step", s, part_of_the_state),
     "stateful_flat_map": lambda s: op.stateful_flat_map("step", s, gathered_twice),
     "stateful": lambda s: op.stateful("step", s, Gathering),
     "stateful that yields": lambda s: op.stateful("step", s, Yielding),
@@ -122,7 +137,6 @@ def test_an_item_that_is_the_state_is_what_it_was_when_it_was_emitted(name: str)
 
 
 def test_other_items_are_not_copied() -> None:
-    item = [object()]
-    logic = Gathering(None)
-    assert detach_items(logic, [item])[0] is item
-    assert detach(item, [item]) is item
+    item = object()
+    assert detach_items(Gathering(None), [item])[0] is item
+    assert detach((item,), [item]) == (item,)
