@@ -72,7 +72,8 @@ def split_glob(text: str) -> tuple[str, list[str]]:
     """Return the directory before a glob's first wildcard, and the glob's parts from there on.
 
     In a URI a question mark starts the options, such as ``?region=eu-west-1``, and is no wildcard.
-    A path without wildcards, and one that exists as written, has no parts.
+    A path without wildcards, and one that exists as written, has no parts. Nor is a directory that
+    exists as written a part, such as ``old [1]``, unless its name has a star.
     """
     is_uri = URI.match(text)
     body, mark, options = text.partition("?") if is_uri else (text, "", "")
@@ -80,7 +81,12 @@ def split_glob(text: str) -> tuple[str, list[str]]:
         return text, []
     segments = body.split("/")
     wildcards = "*[" if is_uri else "*?["
-    first = next((n for n, part in enumerate(segments) if any(c in part for c in wildcards)), None)
+    wild = [n for n, part in enumerate(segments) if any(c in part for c in wildcards)]
+    while wild and not is_uri and "*" not in segments[wild[0]]:
+        if not os.path.exists(os.path.expanduser("/".join(segments[: wild[0] + 1]))):
+            break
+        del wild[0]
+    first = wild[0] if wild else None
     if first is None:
         return text, []
     base = "/".join(segments[:first]) + "/" if first else "."

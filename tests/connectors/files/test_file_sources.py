@@ -71,6 +71,13 @@ def test_escapes_in_the_glob_of_a_uri_are_characters(tmp_path: Path) -> None:
             assert items(TextSource(f"file://{tmp_path}/{folder}/{pattern}")) == [f"{expected}.txt"]
 
 
+def test_a_directory_that_exists_is_no_part_of_a_glob(tmp_path: Path) -> None:
+    for name in ("old [1]/what?/a.txt", "old 1/what?/b.txt", "*/c.txt", "x/c.txt"):
+        write(tmp_path / name, f"{name}\n")
+    assert items(TextSource(f"{tmp_path}/old [1]/what?/*.txt")) == ["old [1]/what?/a.txt"]
+    assert items(TextSource(f"{tmp_path}/*/c.*")) == ["*/c.txt", "x/c.txt"]
+
+
 def test_files_of_a_checkpoint_are_read_with_another_scheme_of_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
