@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 import flow.operators as op
-from flow.checks import check_items
+from flow.checks import check_items, check_whole, wrong_type
 from flow.columns.arrow_types import RecordBatch
 from flow.connectors.sink import WriteContext
 from flow.connectors.source import MemoryLog, Source
@@ -162,6 +162,9 @@ class TestDriver:
         now: Instant = "1970-01-01T00:00:00Z",
         shards: int = DEFAULT_SHARDS,
     ) -> None:
+        check_whole("TestDriver: shards", shards, 1)
+        if not isinstance(flow, Dataflow):
+            raise wrong_type("TestDriver needs a Dataflow", flow)
         self._engine = LocalEngine(flow, shards)
         check_portable(self._engine.plan.for_workers().steps, with_ends=False)
         self._now_us = instant_us(now)
@@ -336,7 +339,12 @@ class TestDriver:
         return self._views.view(step_id)
 
     def late(self, step_id: str) -> int:
-        """Return the number of late values of a windowing step so far."""
+        """Return the number of late values of a windowing step so far.
+
+        Raises:
+            EngineError: if the step is not a keyed step.
+        """
+        self._engine.plan.keyed(step_id)
         return self.stats.counts[step_id, "late"]
 
     def state(self, step_id: str, key: str) -> Any:

@@ -10,7 +10,8 @@ import pytest
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, EngineError, FlowBuildError, KeyedStream
+from flow import Dataflow, EngineError, FlowBuildError, KeyedStream, Stream
+from flow.errors import FlowTypeError
 from flow.testing import TestDriver, TestingSink, key_by_key
 
 TEN = datetime(2024, 1, 1, 10, tzinfo=UTC)
@@ -111,8 +112,19 @@ def test_late_values_are_counted_by_step() -> None:
 
 
 def test_a_step_without_state_is_named() -> None:
-    with pytest.raises(EngineError, match="step 'in' is not a keyed step"):
-        TestDriver(visits()).state("in", "a")
+    t = TestDriver(visits())
+    for step_id in ("in", "hour"):
+        for look in (lambda name: t.state(name, "a"), t.late, t.hold):
+            with pytest.raises(EngineError, match=f"step '{step_id}' is not a keyed step"):
+                look(step_id)
+
+
+def test_what_is_no_flow_or_no_number_of_shards_is_refused() -> None:
+    flow: Any = visits()
+    with pytest.raises(FlowTypeError, match="TestDriver needs a Dataflow, got Stream"):
+        TestDriver(Stream(flow, flow.step("in").downs[0]))  # type: ignore[arg-type]
+    with pytest.raises(FlowBuildError, match="TestDriver: shards must be a whole number of at"):
+        TestDriver(flow, shards=0)
 
 
 def test_a_list_is_a_source() -> None:

@@ -224,7 +224,7 @@ class Plan:
         Raises:
             EngineError: when the step has another operator.
         """
-        operator = self.steps[step_id].operator
+        operator = self.steps[step_id].operator if step_id in self.steps else None
         if not isinstance(operator, kind):
             raise EngineError(f"step {step_id!r} is not {what}")
         return operator
