@@ -125,7 +125,8 @@ def _start(plan: Plan, states: Iterable[UnplacedState]) -> Json:
     for state in states:
         operator: Any = plan.steps[state.step_id].operator
         if isinstance(getattr(operator.builder, "clock", None), EventClock):
-            clocks = (pickle.loads(kept.snapshot).clock for kept in state.keys)
+            # The state of the clock is the first part of each snapshot, for remembered ids too.
+            clocks = (pickle.loads(kept.snapshot)[0] for kept in state.keys)
             times += (us for clock in clocks for us in (clock or ())[1:3])
     return EpochOffset(Control(Moment(max(times)), number=-1)).to_json() if times else None
 
@@ -146,8 +147,12 @@ def _snapshot(step_id: str, operator: Stateful, key: str, state: Any) -> KeySnap
     if not isinstance(key, str):
         raise wrong_type(f"step {step_id!r}: a key of its state must be a text", key)
     try:
-        logic = operator.builder(state)
-        made, due_us = logic.snapshot(), int(logic.notify_at_us())
+        made, due_us = state, 0  # Without logic of a key, the first epoch finds the due time.
+        if getattr(operator.builder, "has_keyed_form", True):
+            logic = operator.builder(state)
+            made, due_us = logic.snapshot(), int(logic.notify_at_us())
+        elif not isinstance(state, tuple):
+            raise TypeError("a state as in an export is needed")
         counter = operator.capabilities.counter
         counts = None if counter is None else StateCounts(*counter(made))
         return KeySnapshot(key, pickle.dumps(made, 5), due_us, 0, counts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -198,6 +199,14 @@ def snapshots_of_content(
         begin, first_value = end, last_value
 
 
+def _driver_state(state: DriverState | IntervalState) -> DriverState:
+    """Return the state of a key with the values that a join retains as buffered ones."""
+    if isinstance(state, DriverState):
+        return state
+    retained = [Waiting(*one) for one in sorted(state.retained, key=itemgetter(0, 1))]
+    return DriverState(state.clock, None, (retained, []), state.arrived, 0, {}, (), {}, {})
+
+
 def read_segment(
     form: StateForm, content: bytes, blocks: BlockStore | None
 ) -> Iterator[SegmentContent]:
@@ -210,8 +219,8 @@ def read_segment(
     pickled = [at for at, snapshot in enumerate(snapshots) if kind_of(snapshot) != WINDOWS]
     yield from (SegmentContent.decode(one) for one in snapshots if kind_of(one) == WINDOWS)
     if pickled:
-        states = [read_snapshot(snapshots[at]) for at in pickled]
-        if blocks is not None and isinstance(states[0], DriverState):
+        states = [_driver_state(read_snapshot(snapshots[at])) for at in pickled]
+        if blocks is not None:
             states = [state.whole(blocks.take) for state in states]
         yield content_of_snapshots(form, [keys[at] for at in pickled], states, due_us[pickled])
 

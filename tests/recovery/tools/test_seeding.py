@@ -16,8 +16,9 @@ import flow.operators as op
 from flow import CheckpointError, Dataflow, StepError, run
 from flow.errors import FlowBuildError, FlowTypeError
 from flow.testing import TestingSink, TestingSource
-from flow_windowing import EventClock, TumblingWindower, collect_window
-from flow_windowing.rules.key_state import DriverState
+from flow_windowing import EventClock, TumblingWindower, collect_window, dedup, join_asof
+from flow_windowing.rules.key_state import DriverState, IntervalState, tag_of
+from flow_windowing.time_joins.interval_matching import RIGHT
 from recovery import RecoveryConfig, verify
 from recovery.tools.exporting import read_states
 from recovery.tools.layouts import seed
@@ -67,6 +68,24 @@ def test_the_time_before_a_seeded_run_makes_no_value_late(
     now = datetime(1970, 1, 1, 4, tzinfo=UTC)
     run(flow, spark=spark, recovery=RecoveryConfig(path), system_time=now)
     assert ([values for _, (_, values) in out], late) == ([[3660], [7800]], [])
+
+
+@pytest.mark.spark
+def test_steps_that_have_no_logic_of_a_key_are_seeded(spark: SparkSession, tmp_path: Path) -> None:
+    path, passed, joined = tmp_path / "checkpoint", list[Any](), list[Any]()
+    flow, clock = Dataflow("columnar"), EventClock(float, "5m")
+    stream = op.input("in", flow, TestingSource([("a", 3660), ("a", 7800)], batch_size=1))
+    ids = dedup("ids", stream, clock, ttl="1h").down
+    later = op.map_value("later", stream, lambda second: second + 60)
+    pairs = join_asof("pairs", stream, later, clock, "1h").down
+    op.output("passed", ids, TestingSink(passed))
+    op.output("joined", op.map_value("pair", pairs, lambda one: [*one[1]]), TestingSink(joined))
+    at_one = (3300_000000, 3600_000000)
+    right = IntervalState(at_one, 1, [(3300_000000, tag_of(0, RIGHT, 0), 3300)])
+    states = {"ids": {"a": (at_one, [3660], [3660_000000])}, "pairs": {"a": right}}
+    seed(path, flow, states, shards=4, partitions=1, spark=spark)
+    run(flow, spark=spark, recovery=RecoveryConfig(path), system_time=3600)
+    assert (passed, joined) == ([("a", 7800)], [("a", [3660, 3300]), ("a", [7800, None])])
 
 
 @pytest.mark.spark
