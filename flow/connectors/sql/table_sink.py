@@ -107,7 +107,10 @@ class RowMaker:
         while some := list(islice(rows, CHUNK_ROWS)):
             for column in self.numbers:
                 values = [record.get(column.name) for *_, record in some]
-                column_of(column.name, values, column.type, self.context.step_id, _FIX)
+                fitted = column_of(column.name, values, column.type, self.context.step_id, _FIX)
+                if pa.types.is_decimal(column.type):  # Equal numbers have one text, as a key.
+                    fits = zip(some, map(self.convert, fitted.to_pylist()), strict=True)
+                    some = [_with(*one, column.name, text) for one, text in fits]
             yield self._pack(some)
 
     def _rows(self, batches: Iterable[SinkBatch]) -> Iterator[tuple[_Shape, Row, _Record]]:
@@ -179,6 +182,14 @@ class RowMaker:
         ]
         context, content = self.context, pickle.dumps(groups, 5)
         return Chunk(context.step_id, len(shaped), context.rewinds, content)
+
+
+def _with(
+    shape: _Shape, row: Row, record: _Record, name: str, value: Any
+) -> tuple[_Shape, Row, _Record]:
+    """Return a row with another value of a column, if it has the column."""
+    pairs = zip(shape[1], row, strict=True)
+    return shape, tuple(value if column == name else old for column, old in pairs), record
 
 
 def _items(batches: Iterable[SinkBatch]) -> Iterator[Any]:

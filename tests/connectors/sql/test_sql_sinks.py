@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -40,6 +41,14 @@ def test_upsert_keeps_the_last_row_of_each_key(db: TestDatabase) -> None:
         assert db.rows() == [("a", 3), ("b", 2), ("c", 4)]
         publish(sink, 1, kn(b=5, d=None))
     assert db.rows() == [("a", 3), ("b", 5), ("c", 4), ("d", None)]
+
+
+def test_equal_numbers_are_one_key(db: TestDatabase) -> None:
+    schema = {"k": pa.decimal128(10, 2), "n": pa.int64()}
+    items = [{"n": n, "k": Decimal(text)} for n, text in enumerate(("1", "2.50", "1.0", "3"))]
+    later = [Delete({"k": Decimal("3.000")}), {"k": Decimal("2.5"), "n": 9}]
+    rows = rows_after(db, items, later, schema=schema, mode="upsert", key="k")
+    assert [(str(key), n) for key, n in rows] == [("1.00", 2), ("2.50", 9)]
 
 
 def test_delete_removes_a_row_in_order(db: TestDatabase) -> None:
