@@ -86,12 +86,12 @@ class Marker:
 
     Attributes:
         runs: ids of the runs that write to the directory, by short name.
-        step: id of the output step that writes to the directory.
+        steps: ids of the output steps that write to the directory, by short name of their run.
         schema: schema of the published files, for formats with columns.
     """
 
     runs: dict[str, str] = field(default_factory=dict)
-    step: str | None = None
+    steps: dict[str, str] = field(default_factory=dict)
     schema: pa.Schema | None = None
 
     def to_bytes(self) -> bytes:
@@ -99,7 +99,7 @@ class Marker:
         schema = None
         if self.schema is not None:
             schema = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
-        content = {"format": VERSION, "runs": self.runs, "step": self.step, "schema": schema}
+        content = {"format": VERSION, "runs": self.runs, "steps": self.steps, "schema": schema}
         return json.dumps(content, indent=1).encode()
 
     @classmethod
@@ -117,7 +117,7 @@ class Marker:
             content = json.loads(data)
             check_format(name, content["format"], SinkError, "directory")
             schema = content["schema"] and read_schema(base64.b64decode(content["schema"]))
-            return cls(dict(content["runs"]), content["step"], schema)
+            return cls(dict(content["runs"]), dict(content.get("steps", {})), schema)
         except (ValueError, TypeError, KeyError, pa.ArrowException):
             return None
 
@@ -163,7 +163,8 @@ class EpochDirectory:
             if name.startswith(f"{_TEMPORARY}{short}-"):
                 self._delete(self.path(name))
         self.place.filesystem.create_dir(self.place.path, recursive=True)
-        marker = replace(marker, runs={**marker.runs, short: run_id}, step=None)
+        steps = {name: step for name, step in marker.steps.items() if name != short}
+        marker = replace(marker, runs={**marker.runs, short: run_id}, steps=steps)
         self.write_marker(run_id, marker)
 
     def check_writable(self, if_exists: IfExists) -> None:
@@ -232,16 +233,18 @@ class EpochDirectory:
         """Write the id of the step into the marker, at the run's first epoch with items.
 
         Raises:
-            SinkError: another step or run writes to the directory, or it was removed.
+            SinkError: another step of the run writes to the directory, another run has taken it
+                over, or it was removed.
         """
-        marker = self.check(run_id)
-        if marker.step not in (None, step_id):
+        marker, short = self.check(run_id), short_name(run_id)
+        first = marker.steps.get(short)
+        if first not in (None, step_id):
             raise SinkError(
-                f"steps {marker.step!r} and {step_id!r} both write to {self}: "
+                f"steps {first!r} and {step_id!r} both write to {self}: "
                 "give each output a path of its own"
             )
-        if marker.step is None:
-            marker = replace(marker, step=step_id)
+        if first is None:
+            marker = replace(marker, steps={**marker.steps, short: step_id})
             self.write_marker(run_id, marker)
         return marker
 
@@ -480,12 +483,18 @@ class DirectorySink(Sink[X]):
     def write_parts(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Part]:
         """Write the items of a task to new files."""
 
-    def common_schema(self, schemas: list[pa.Schema], marker: Marker) -> pa.Schema | None:  # noqa: ARG002
+    def common_schema(
+        self,
+        schemas: list[pa.Schema],  # noqa: ARG002
+        known: pa.Schema | None,  # noqa: ARG002
+        step_id: str,  # noqa: ARG002
+    ) -> pa.Schema | None:
         """Return the columns of the files of an epoch, which later epochs have too.
 
         Args:
             schemas: the columns of each file.
-            marker: the directory's marker, with the columns of earlier epochs.
+            known: the columns of earlier epochs; ``None`` before the first.
+            step_id: the output's step, for errors.
 
         Returns:
             The columns; ``None`` for files that need no rewriting.
@@ -509,13 +518,11 @@ class DirectorySink(Sink[X]):
 
     def _align(self, run_id: str, parts: list[Part]) -> list[Part]:
         step_id = parts[0].context.step_id
-        if self._run.has_claimed:  # Another run that writes beside this one may have changed it.
-            marker = replace(self._directory.check(run_id), step=step_id)
-        else:
-            marker = self._directory.claim(run_id, step_id)
+        has_claimed, directory = self._run.has_claimed, self._directory
+        marker = directory.check(run_id) if has_claimed else directory.claim(run_id, step_id)
         self._run.has_claimed = True
         schemas = [read_schema(part.schema) for part in parts if part.schema]
-        schema = self.common_schema(schemas, marker)
+        schema = self.common_schema(schemas, marker.schema, step_id)
         if schema is not None:
             pairs = zip(parts, schemas, strict=True)
             aligned = [[p] if own == schema else self.rewrite(p, own, schema) for p, own in pairs]

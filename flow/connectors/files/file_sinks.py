@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from typing_extensions import override
 
 from flow.columns.record_batches import rows_as_dicts
-from flow.connectors.files.epoch_directory import DirectorySink, Marker, Part
+from flow.connectors.files.epoch_directory import DirectorySink, Part
 from flow.connectors.formats.columns import (
     Schema,
     as_columns,
@@ -269,12 +269,14 @@ class ParquetSink(DirectorySink[Any]):
         return pa.schema([column for column in schema if column.name not in self.partition_by])
 
     @override
-    def common_schema(self, schemas: list[pa.Schema], marker: Marker) -> pa.Schema | None:
+    def common_schema(
+        self, schemas: list[pa.Schema], known: pa.Schema | None, step_id: str
+    ) -> pa.Schema | None:
         if self.schema is not None:
             return None
-        schema = before = marker.schema or pa.schema([])
+        schema = before = known or pa.schema([])
         for new in schemas:
-            schema = widen(schema, new, before.names, str(marker.step))
+            schema = widen(schema, new, before.names, step_id)
         return schema
 
     @override
@@ -366,14 +368,16 @@ class CsvSink(DirectorySink[Any]):
         return file.parts(_all_text(names))
 
     @override
-    def common_schema(self, schemas: list[pa.Schema], marker: Marker) -> pa.Schema | None:
+    def common_schema(
+        self, schemas: list[pa.Schema], known: pa.Schema | None, step_id: str
+    ) -> pa.Schema | None:
         if self.schema is not None:
             return None
-        first = marker.schema or schemas[0]
+        first = known or schemas[0]
         for schema in schemas:
             if sorted(schema.names) != sorted(first.names):
                 raise SinkError(
-                    f"step {marker.step!r}: some items have the fields {shorten(first.names)}, "
+                    f"step {step_id!r}: some items have the fields {shorten(first.names)}, "
                     f"others {shorten(schema.names)}: give the sink a schema, or map the items "
                     "before the output"
                 )

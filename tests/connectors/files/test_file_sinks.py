@@ -29,7 +29,7 @@ from flow.connectors.sink import Guarantee
 from flow.errors import FlowBuildError, FlowTypeError, SinkError
 from flow.testing import TestingSource
 from tests.support.reading_files import first_slice
-from tests.support.writing import OTHER, lines, opened, parquet_rows, publish, tree, write
+from tests.support.writing import OTHER, RUN, lines, opened, parquet_rows, publish, tree, write
 
 # --- epochs --------------------------------------------------------------------------------------
 
@@ -213,12 +213,9 @@ def test_replace_keeps_everything_when_one_file_is_not_a_flows(tmp_path: Path) -
 
 
 def test_runs_that_write_beside_each_other_share_the_columns(tmp_path: Path) -> None:
-    first, second = (
-        ParquetSink(tmp_path, if_exists="append"),
-        ParquetSink(tmp_path, if_exists="append"),
-    )
-    publish(opened(first), 0, [{"n": 1}])
-    publish(opened(second, OTHER), 0, [{"n": 2}], run=OTHER, step="other")
+    first, second = (opened(ParquetSink(tmp_path, if_exists="append"), run) for run in (RUN, OTHER))
+    publish(first, 0, [{"n": 1}])
+    publish(second, 0, [{"n": 2}], run=OTHER, step="other")
     publish(first, 1, [{"n": 3, "m": 4}])
     publish(second, 1, [{"n": 5, "m": 6}], run=OTHER, step="other")
     assert sorted(row["n"] for row in parquet_rows(tmp_path)) == [1, 2, 3, 5]
