@@ -357,12 +357,14 @@ class Feed:
     def _control_slices(self, start: EpochOffset) -> dict[str, list[Slice]]:
         """Return the slices of control inputs: from the beginning for a table that is new."""
         versions = {} if start.control is None else start.control.tables
-        found: dict[str, list[Slice]] = {}
-        for name in self.slices.plan.controls:
-            is_new = self.tables.is_new(name, versions)
-            offset = None if is_new else self.slices.offset(start, name)
-            found[name] = self.slices.arrived(name, offset)
-        return found
+        plan, new = self.slices.plan, self.tables.without(versions).logs
+        from_beginning = {name for table in new for name in plan.feeds[table]}
+        return {
+            name: self.slices.arrived(
+                name, None if name in from_beginning else self.slices.offset(start, name)
+            )
+            for name in plan.controls
+        }
 
     def _control(
         self, start: EpochOffset, slices: Mapping[str, Slice], now: Moment, end_of_input: bool

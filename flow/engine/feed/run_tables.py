@@ -149,10 +149,6 @@ class Tables:
         logs = {name: log for name, log in self.logs.items() if log.name not in versions}
         return Tables(self.plan, logs)
 
-    def is_new(self, control_input: str, versions: Mapping[str, TableVersion]) -> bool:
-        """Return True if a control input feeds a table that has no version yet."""
-        return any(control_input in self.plan.feeds[name] for name in self.without(versions).logs)
-
     def after(
         self,
         before: Mapping[str, TableVersion],
