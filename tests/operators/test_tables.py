@@ -14,6 +14,7 @@ import pytest
 import flow.operators as op
 from flow import Dataflow, FlowBuildError, StepError, Stream
 from flow.connectors.files import CsvSource, JsonLinesSource, TextSource
+from flow.errors import FlowTypeError
 from flow.testing import TestDriver, TestingSink, TestingSource
 from tests.support.one_stream import a_flow, driver
 
@@ -234,6 +235,13 @@ def test_a_function_returns_rows_of_several_kinds(rows: Any) -> None:
     with TestDriver(looking_up(lambda: rows)) as t:
         t.send("names", ["tea"])
         assert t.received("out") == [("tea", 3)]
+
+
+@pytest.mark.parametrize("rows", [{"a": 1}, "a", None])
+def test_a_result_that_is_no_list_of_rows_is_refused(rows: Any) -> None:
+    problem = f"step 'prices': the result of its source must be a list of items, .*{rows!r}"
+    with TestDriver(looking_up(lambda: rows)) as t, pytest.raises(FlowTypeError, match=problem):
+        t.send("names", ["tea"])
 
 
 def test_a_test_may_send_the_rows_of_a_lookup_table() -> None:

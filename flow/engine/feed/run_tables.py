@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from flow.checks import check_items
 from flow.columns.arrow_types import entering
 from flow.columns.chunks import Chunk, Items, Records, positions
 from flow.connectors.source import MemoryLog, Slice, Source
@@ -85,6 +86,7 @@ def _rows_of_function(step_id: str, source: Callable[[], Any]) -> list[Chunk]:
             rows = entering(rows, step_id)
             batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
             return [Records(batch, positions(0, 0, 0, batch.num_rows)) for batch in batches]
+        check_items(f"step {step_id!r}: the result of its source", rows)
         items = list(rows)
     return [Items(items, positions(0, 0, 0, len(items)))]
 
