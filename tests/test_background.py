@@ -293,6 +293,15 @@ def test_an_exception_of_on_epoch_ends_the_run(
         run(flow, spark=spark, engine=engine, on_epoch=on_epoch)
 
 
+def test_a_stop_does_not_wait_for_the_next_epoch(spark: SparkSession) -> None:
+    flag, out = StopFlag(), list[int]()
+    options = {"trigger": "2m", "stop": flag, "on_epoch": lambda _: flag.ask()}
+    began = time.monotonic()
+    summary = run(doubled(lambda n: n, out), spark=spark, **options)  # type: ignore[call-overload]
+    assert time.monotonic() - began < 60
+    assert (summary.stopped, summary.epochs, out) == (True, 1, [1])
+
+
 def slow(number: int) -> int:
     time.sleep(100)
     return number

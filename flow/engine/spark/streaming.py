@@ -211,6 +211,8 @@ class StreamingRun:
         try:
             while query.isActive and not feed.end.done.wait(0.2):
                 self._check_session_and_files()
+                if feed.end.stop_asked.is_set() and _is_between_epochs(query):
+                    break  # The feed plans no epoch from now on, and need not be asked for one.
             stopped_by_spark = not query.isActive
             self._stop_query(query, server)
         except JVM_ERRORS:
@@ -293,6 +295,11 @@ def _stop(query: StreamingQuery) -> None:
         query.stop()
     except JVM_ERRORS as error:  # The JVM has ended, and the query with it.
         logger.debug("the query could not be stopped: %s", first_line(error))
+
+
+def _is_between_epochs(query: StreamingQuery) -> bool:
+    """Return True if a query that has begun waits for the end of its trigger's interval."""
+    return query.lastProgress is not None and not query.status["isTriggerActive"]
 
 
 def _is_read_to_its_end(query: StreamingQuery) -> bool:

@@ -121,9 +121,7 @@ def test_a_server_gets_each_file_once(tmp_path: Path, monkeypatch: pytest.Monkey
     with zipfile.ZipFile(io.BytesIO(code_sent_to(session, has_packages=True))) as archive:
         assert archive.namelist() == ["mine.py"]
     module.write_text("VALUE = 2")
-    with pytest.raises(
-        EngineError, match=r"mine\.py': The artifact already exists\. A s"
-    ):
+    with pytest.raises(EngineError, match=r"mine\.py': The artifact already exists\. A s"):
         send_files(session, [module])
 
 
