@@ -88,18 +88,20 @@ class Marker:
         runs: ids of the runs that write to the directory, by short name.
         steps: ids of the output steps that write to the directory, by short name of their run.
         schema: schema of the published files, for formats with columns.
+        owner: short name of the last run that did not append; empty if all did.
     """
 
     runs: dict[str, str] = field(default_factory=dict)
     steps: dict[str, str] = field(default_factory=dict)
     schema: pa.Schema | None = None
+    owner: str = ""
 
     def to_bytes(self) -> bytes:
         """Return the marker as the content of its file."""
         schema = None
         if self.schema is not None:
             schema = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
-        content = {"format": VERSION, "runs": self.runs, "steps": self.steps, "schema": schema}
+        content = {**vars(self), "format": VERSION, "schema": schema}
         return json.dumps(content, indent=1).encode()
 
     @classmethod
@@ -117,7 +119,8 @@ class Marker:
             content = json.loads(data)
             check_format(name, content["format"], SinkError, "directory")
             schema = content["schema"] and read_schema(base64.b64decode(content["schema"]))
-            return cls(dict(content["runs"]), dict(content.get("steps", {})), schema)
+            steps, owner = dict(content.get("steps", {})), str(content.get("owner", ""))
+            return cls(dict(content["runs"]), steps, schema, owner)
         except (ValueError, TypeError, KeyError, pa.ArrowException):
             return None
 
@@ -146,8 +149,8 @@ class EpochDirectory:
         """The place of the directory."""
         return locate(self.uri)
 
-    def open(self, run_id: str, if_exists: IfExists) -> None:
-        """Create the directory or take it over for a run, and write its marker.
+    def open(self, run_id: str, if_exists: IfExists) -> Marker:
+        """Create the directory or take it over for a run, and write and return its marker.
 
         Raises:
             SinkError: the directory has content that `if_exists` does not allow.
@@ -158,7 +161,8 @@ class EpochDirectory:
         if marker is None or run_id not in marker.runs.values():
             for name in self._replaced(names, marker, if_exists):
                 self._delete(self.path(name))
-            marker = marker if marker and if_exists == "append" else Marker()
+            new = Marker(owner="" if if_exists == "append" else short)
+            marker = marker if marker and if_exists == "append" else new
         for name in names:
             if name.startswith(f"{_TEMPORARY}{short}-"):
                 self._delete(self.path(name))
@@ -166,6 +170,7 @@ class EpochDirectory:
         steps = {name: step for name, step in marker.steps.items() if name != short}
         marker = replace(marker, runs={**marker.runs, short: run_id}, steps=steps)
         self.write_marker(run_id, marker)
+        return marker
 
     def check_writable(self, if_exists: IfExists) -> None:
         """Create the directory, and check that a new run may write to it.
@@ -212,8 +217,15 @@ class EpochDirectory:
             "directory, or pass if_exists='append' to write beside it"
         )
 
-    def check(self, run_id: str) -> Marker:
+    def check(self, run_id: str, owner: str | None = None) -> Marker:
         """Return the marker of the directory, which the run has opened.
+
+        A run that appended at the same moment may have written a marker without this run, which is
+        added again.
+
+        Args:
+            run_id: the run.
+            owner: owner of the directory when the run opened it; ``None`` if that is not known.
 
         Raises:
             SinkError: the directory was removed, or another run has taken it over.
@@ -226,17 +238,21 @@ class EpochDirectory:
                 "without a copy the flow continues in a new directory, which lacks those epochs"
             )
         if run_id not in marker.runs.values():
-            raise SinkError(f"{self} was taken over by another run, which has replaced its content")
+            if marker.owner != owner:
+                problem = "was taken over by another run, which has replaced its content"
+                raise SinkError(f"{self} {problem}")
+            marker = replace(marker, runs={**marker.runs, short_name(run_id): run_id})
+            self.write_marker(run_id, marker)
         return marker
 
-    def claim(self, run_id: str, step_id: str) -> Marker:
+    def claim(self, run_id: str, step_id: str, owner: str | None) -> Marker:
         """Write the id of the step into the marker, at the run's first epoch with items.
 
         Raises:
             SinkError: another step of the run writes to the directory, another run has taken it
                 over, or it was removed.
         """
-        marker, short = self.check(run_id), short_name(run_id)
+        marker, short = self.check(run_id, owner), short_name(run_id)
         first = marker.steps.get(short)
         if first not in (None, step_id):
             raise SinkError(
@@ -399,11 +415,13 @@ class _Run:
 
     Attributes:
         run_id: id of the run; ``None`` while the sink is closed.
+        owner: owner of the directory when the run opened it.
         has_claimed: True after the run's first epoch with items.
         has_committed: True after the run's first commit.
     """
 
     run_id: str | None = None
+    owner: str | None = None
     has_claimed: bool = False
     has_committed: bool = False
 
@@ -450,8 +468,8 @@ class DirectorySink(Sink[X]):
     @override
     def open(self, run_id: str, resuming: bool) -> None:
         with raise_as(SinkError, f"{self.path} cannot be opened for writing"):
-            self._directory.open(run_id, self.if_exists)
-        object.__setattr__(self, "_run", _Run(run_id))
+            owner = self._directory.open(run_id, self.if_exists).owner
+        object.__setattr__(self, "_run", _Run(run_id, owner))
 
     @override
     def write(self, context: WriteContext, batches: Iterator[SinkBatch]) -> list[Part]:
@@ -508,7 +526,7 @@ class DirectorySink(Sink[X]):
     def _publish(self, run_id: str, epoch: int, parts: list[Part]) -> None:
         # Nothing is deleted where another run has taken over; later, `_align` checks that.
         if self._run.run_id is not None and not (parts and self._run.has_committed):
-            self._directory.check(run_id)
+            self._directory.check(run_id, self._run.owner)
         if not self._run.has_committed:
             self._directory.delete_after(run_id, epoch)
             self._run.has_committed = True
@@ -518,8 +536,10 @@ class DirectorySink(Sink[X]):
 
     def _align(self, run_id: str, parts: list[Part]) -> list[Part]:
         step_id = parts[0].context.step_id
-        has_claimed, directory = self._run.has_claimed, self._directory
-        marker = directory.check(run_id) if has_claimed else directory.claim(run_id, step_id)
+        if self._run.has_claimed:
+            marker = self._directory.check(run_id, self._run.owner)
+        else:
+            marker = self._directory.claim(run_id, step_id, self._run.owner)
         self._run.has_claimed = True
         schemas = [read_schema(part.schema) for part in parts if part.schema]
         schema = self.common_schema(schemas, marker.schema, step_id)

@@ -214,8 +214,11 @@ def test_replace_keeps_everything_when_one_file_is_not_a_flows(tmp_path: Path) -
 
 def test_runs_that_write_beside_each_other_share_the_columns(tmp_path: Path) -> None:
     first, second = (opened(ParquetSink(tmp_path, if_exists="append"), run) for run in (RUN, OTHER))
+    marker = tmp_path / "_flow.json"
     publish(first, 0, [{"n": 1}])
+    alone = marker.read_text().replace(OTHER, "run-three")  # Written at the moment of its start.
     publish(second, 0, [{"n": 2}], run=OTHER, step="other")
+    marker.write_text(alone)
     publish(first, 1, [{"n": 3, "m": 4}])
     publish(second, 1, [{"n": 5, "m": 6}], run=OTHER, step="other")
     assert sorted(row["n"] for row in parquet_rows(tmp_path)) == [1, 2, 3, 5]
