@@ -40,8 +40,8 @@ def test_a_naive_datetime_is_refused_with_advice(naive: Instant) -> None:
     with pytest.raises(
         TimestampError,
         match="2013-01-01T00:00:00 is a naive datetime, which names no point in time: "
-        r"give it a time zone, e\.g\. value\.replace\(tzinfo=timezone\.utc\), or say which one "
-        r"it is in: EventClock\(\.\.\., timezone='Europe/Berlin'\)",
+        r"give it a time zone, e\.g\. value\.replace\(tzinfo=timezone\.utc\); for the values "
+        r"of an event clock write EventClock\(\.\.\., timezone='Europe/Berlin'\)",
     ):
         instant_us(naive)
 
