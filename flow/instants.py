@@ -99,8 +99,8 @@ def datetime_us(value: datetime, zone: tzinfo | None = None) -> int:
         if zone is None:
             raise TimestampError(
                 f"{value.isoformat()} is a naive datetime, which names no point in time: give it a "
-                "time zone, e.g. value.replace(tzinfo=timezone.utc); for the values of an event clock "
-                "write EventClock(..., timezone='Europe/Berlin')"
+                "time zone, e.g. value.replace(tzinfo=timezone.utc); for the values of an event "
+                "clock write EventClock(..., timezone='Europe/Berlin')"
             )
         return _zoned_us(value, zone)
     # Not `value - EPOCH`: pendulum's datetimes would answer with an interval of floating seconds.
