@@ -29,8 +29,8 @@ from flow.errors import SourceError, StepError, shorten
 from flow.instants import Moment
 
 _SKIPPED_INPUT = (
-    "input %r was removed or reset: skipping its records in the epoch that was interrupted when "
-    "the flow stopped"
+    "input %r was removed or reset, or feeds tables alone now: skipping its records in the epoch "
+    "that was interrupted when the flow stopped"
 )
 logger = logging.getLogger("flow")
 
@@ -285,13 +285,13 @@ class InputSlices:
     def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
         """Return the tasks that read an epoch's input.
 
-        An epoch interrupted in an earlier run may read an input that was removed or reset since.
-        Its splits are skipped, and its offset stays as before the epoch.
+        An epoch interrupted in an earlier run may read an input that was removed or reset since, or
+        that feeds tables alone now. Its splits are skipped, and its offset stays as before.
         """
         readings = []
         for reading in epoch.readings():
             step_id = reading.step_id
-            if step_id in self.planners and self.plan.state_name(step_id) in epoch.at:
+            if step_id in self._in_tasks and self.plan.state_name(step_id) in epoch.at:
                 readings.append(reading)
                 continue
             name = newest_name(step_id, epoch.at)

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import flow.operators as op
 from flow import Dataflow
-from flow.connectors.source import MemoryLog, Planner
+from flow.connectors.source import MemoryLog, Planner, Split
+from flow.engine.epoch.context import Control
 from flow.engine.feed.clocks import FixedTime
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.tables.table_files import TableVersion
+from flow.instants import Moment
 from flow.testing import TestingSink, TestingSource
 from tests.engine.feed.test_feed import NOON, START, Doubting, Script, make_feed, slices
 from tests.support.feeding import feed_of
@@ -32,6 +34,13 @@ def test_an_interrupted_epoch_of_before_a_table_was_added_sees_the_table() -> No
     tables = {"known": TableVersion(1, 1)}
     assert fitted == replace(begun, control=replace(begun.control, tables=tables))
     assert len(feed.tables.contents["known"]) == 2
+
+
+def test_an_interrupted_epoch_skips_an_input_that_feeds_a_table_now() -> None:
+    begun = replace(START, control=Control(Moment(NOON)), at={"changes": 1})
+    begun = replace(begun, read=(("changes", Split("piece")),))
+    feed = feed_of(with_table(Script()), FixedTime(NOON), plan=table_flow())
+    assert feed.readings(START, begun) == []
 
 
 def with_table(control: Planner) -> dict[str, Planner]:
