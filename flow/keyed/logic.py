@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -323,8 +324,9 @@ def detach(item: Any, *states: Any) -> Any:
 
     A function may return its state, or a part of it, in an item, and change the state with the next
     value. Items are sent at the end of an epoch. Without a copy such an item would change until
-    then, and the output would depend on the boundaries of epochs. Dicts, lists, sets and tuples are
-    copied, with those inside them, and the state itself; other objects inside an item are not.
+    then, and the output would depend on the boundaries of epochs. Dicts, lists, sets, tuples and
+    the types of `collections` are copied, with those inside them, and the state itself; other
+    objects inside an item are not.
 
     Args:
         item: the item to emit.
@@ -344,7 +346,7 @@ def detach(item: Any, *states: Any) -> Any:
         if item is state:
             return copy.deepcopy(item)
     if kind not in _CONTAINERS:
-        return item
+        return copy.deepcopy(item) if kind in _COLLECTIONS else item
     if CONSTANTS.issuperset(map(type, item.values() if kind is dict else item)):
         return item if kind is tuple else item.copy()
     if kind is dict:
@@ -353,6 +355,7 @@ def detach(item: Any, *states: Any) -> Any:
 
 
 _CONTAINERS = frozenset({dict, list, set, tuple})
+_COLLECTIONS = frozenset({bytearray, Counter, OrderedDict, defaultdict, deque})
 
 
 def detach_items(logic: object, items: Iterable[Any]) -> list[Any]:

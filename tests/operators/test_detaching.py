@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -42,6 +43,14 @@ def part_of_the_state(
     state = state or {"seen": []}
     state["seen"].append(n)
     return state, state["seen"]
+
+
+def recent(
+    state: dict[str, deque[int]] | None, n: int
+) -> tuple[dict[str, deque[int]], dict[str, deque[int]]]:
+    state = state or {"recent": deque(maxlen=2)}
+    state["recent"].append(n)
+    return state, {"recent": state["recent"]}
 
 
 def gathered_twice(seen: list[int] | None, n: int) -> tuple[list[int], list[list[int]]]:
@@ -107,6 +116,7 @@ BUILDS: dict[str, Build] = {
     "stateful_map in a tuple": lambda s: op.stateful_map("step", s, gathered_in_tuple),
     "stateful_map in a dict": lambda s: op.stateful_map("step", s, gathered_in_dict),
     "part of the state": lambda s: op.stateful_map("step", s, part_of_the_state),
+    "deque in the state": lambda s: op.stateful_map("step", s, recent),
     "stateful_flat_map": lambda s: op.stateful_flat_map("step", s, gathered_twice),
     "stateful": lambda s: op.stateful("step", s, Gathering),
     "stateful that yields": lambda s: op.stateful("step", s, Yielding),
