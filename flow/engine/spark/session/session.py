@@ -74,6 +74,9 @@ _sent: set[str] = set()
 """The ids of the applications, or sessions of Spark Connect, whose workers have the packages."""
 _sending = threading.Lock()
 """Held while the packages are sent, as a server refuses a second file of their name."""
+_setting = threading.Lock()
+_pythons: dict[int, list[str]] = {}
+"""By the id of each Spark context with runs: its own Python, then those that the runs have set."""
 _files_of: dict[str, dict[Path, None]] = {}
 """The files that were sent to each session of Spark Connect, in order."""
 
@@ -281,14 +284,13 @@ def quiet_query(spark: SparkSession) -> Iterator[None]:
     if SPARK_LOG.size():
         yield
         return
-    context: Any = spark.sparkContext
-    before, silenced = context.pythonExec, _silence(spark, *_NOISY)
+    silenced, quiet = _silence(spark, *_NOISY), contextlib.ExitStack()
     if is_local(spark):
-        context.pythonExec = _quiet_python()
+        quiet.enter_context(python_set(spark.sparkContext, _quiet_python()))
     try:
-        yield
+        with quiet:
+            yield
     finally:
-        context.pythonExec = before
         if silenced:
             time.sleep(0.2)  # Spark logs the end of a query in a thread of its own.
             # If the JVM has ended, the original failure must stay visible.
@@ -479,13 +481,30 @@ def ready_for_a_run(spark: SparkSession) -> Iterator[None]:
         send_packages(spark)
         yield
         return
-    context: Any = spark.sparkContext
-    before = context.pythonExec
-    context.pythonExec = forked_python()
+    with python_set(spark.sparkContext, forked_python()):
+        yield
+
+
+@contextlib.contextmanager
+def python_set(context: Any, python: str) -> Iterator[None]:
+    """Set the Python of a session in the block; of blocks that overlap, the last one restores it.
+
+    Args:
+        context: the Spark context of the session.
+        python: the interpreter, or a script that stands for it.
+    """
+    with _setting:
+        pythons = _pythons.setdefault(id(context), [context.pythonExec])
+        pythons.append(python)
+        context.pythonExec = python
     try:
         yield
     finally:
-        context.pythonExec = before
+        with _setting:
+            pythons.remove(python)
+            context.pythonExec = pythons[-1]
+            if len(pythons) == 1:
+                del _pythons[id(context)]
 
 
 def send_packages(spark: Any) -> None:

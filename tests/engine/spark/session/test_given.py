@@ -23,7 +23,7 @@ import flow_windowing as win
 from flow import Dataflow, FlowBuildError, run
 from flow.engine.spark.session import session
 from flow.engine.spark.session.fork_server import forked_python
-from flow.engine.spark.session.session import check_session, ready_for_a_run
+from flow.engine.spark.session.session import check_session, python_set, ready_for_a_run
 from flow.engine.spark.session.session_settings import QUERY_CONF, cores_of
 from flow.engine.spark.session.spark_failures import disks_of
 from flow.errors import FlowTypeError
@@ -79,6 +79,17 @@ def test_local_workers_run_in_this_python_during_a_run() -> None:
         raise KeyError
     assert used == [forked_python()]
     assert session.sparkContext.pythonExec == "python3"
+
+
+def test_the_last_of_runs_that_overlap_restores_the_python_of_a_session() -> None:
+    context = session_with(master="local[2]", pythonExec="python3").sparkContext
+    first, second = contextlib.ExitStack(), contextlib.ExitStack()
+    for run_of, python in ((first, "a"), (second, "a"), (second, "quiet"), (first, "b")):
+        run_of.enter_context(python_set(context, python))
+    first.close()
+    assert context.pythonExec == "quiet"
+    second.close()
+    assert context.pythonExec == "python3"
 
 
 def test_workers_of_a_cluster_get_the_packages_once(monkeypatch: pytest.MonkeyPatch) -> None:
