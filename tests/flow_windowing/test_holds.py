@@ -213,3 +213,22 @@ def test_a_bound_that_is_only_measured_leaves_nothing_to_apply_later() -> None:
     ]
     assert [one.after_us for one in bounds] == [70 * SECOND] * 2
     assert [one.kept.bound_us for one in bounds] == [70 * SECOND, NEVER]
+
+
+@pytest.mark.parametrize("path", [nullcontext, key_by_key])
+def test_results_of_a_key_leave_in_order_at_the_end_of_the_steps_that_they_read(path: Any) -> None:
+    flow, endless = Dataflow("ends"), win.EventClock(lambda at: at, timedelta.max)
+    values = op.input("in", flow, TestingSource([]))
+    minutes = win.collect_window("w", values, endless, win.TumblingWindower("1m"))
+    of_results = win.EventClock(lambda result: result[0].open_time, "0s")
+    read = win.collect_window(
+        "read", minutes.down, of_results, win.CountWindower(2), ordered=False, emit="epoch"
+    )
+    op.output("out", read.down, TestingSink([]))
+    with path(), TestDriver(flow) as t:
+        t.send("in", [("k", 60 * minute) for minute in range(3)])
+        t.end()
+        assert [(window.window_id, len(some)) for _, (window, some) in t.received("out")] == [
+            (0, 2),
+            (1, 1),
+        ]

@@ -109,9 +109,12 @@ class KeyedRun:
         self._before, self._moment = time.moment.before, time.moment
         self._due_before, self._due_after = time.due_before, time.due_after
         self._emitted = EmittedValues()
+        self._after_items = AFTER_ITEMS
 
     def run(self, runs: dict[str, Run], end_of_input: bool) -> EmittedValues:
         """Call due timers, process the values, and at the end of input end every key."""
+        if end_of_input:  # The results that a step reads may have this position.
+            self._after_items = AT_END
         self._notify_changed()
         due = self._states.due(self._due_before)
         self._states.prepare(list(runs))
@@ -153,7 +156,7 @@ class KeyedRun:
             if key not in touched:
                 logic = self._take(key)
                 if logic is not None:
-                    logic = self._notify(key, logic, AFTER_ITEMS)
+                    logic = self._notify(key, logic, self._after_items)
                 self._end_epoch(key, logic, self._due(key, logic))
 
     def _touch(self, key: str, run: Run | None, is_due: bool) -> None:
@@ -165,14 +168,14 @@ class KeyedRun:
             logic = self._feed(key, logic, run)
         due_us = self._due(key, logic)
         if logic is not None and self._due_after.includes(due_us):
-            logic = self._notify(key, logic, AFTER_ITEMS)
+            logic = self._notify(key, logic, self._after_items)
             due_us = self._due(key, logic)
         self._end_epoch(key, logic, due_us)
 
     def _end_epoch(self, key: str, logic: Logic | None, due_us: int) -> None:
         """Call `on_epoch_end` where a logic overrides it, and store the logic."""
         if logic is not None and type(logic).on_epoch_end is not StatefulLogic.on_epoch_end:
-            self._emit("on_epoch_end", key, AFTER_ITEMS, logic.on_epoch_end, self._moment)
+            self._emit("on_epoch_end", key, self._after_items, logic.on_epoch_end, self._moment)
             due_us = self._due(key, logic)
         if logic is not None and type(logic).watermark_us is not StatefulLogic.watermark_us:
             watermark_us = logic.watermark_us(self._moment)

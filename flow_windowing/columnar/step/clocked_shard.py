@@ -102,6 +102,11 @@ class ClockedShard(ShardLogic):
     ) -> Sequence[tuple[WindowMetadata, ...]]:
         """Return the windows that each late row misses, given the values of the rows."""
 
+    @property
+    def _after_items(self) -> int:
+        """The position of output after the items, of which results have that of the end."""
+        return AT_END if self._epoch.end_of_input else AFTER_ITEMS
+
     def _end_epoch(self) -> None:
         """Emit at the end of an epoch, before the end of the input."""
 
@@ -140,7 +145,7 @@ class ClockedShard(ShardLogic):
         before, after = epoch.moment.before, epoch.moment
         was_held = rows is not None and (rows.others_us is not None or before.judges_epoch)
         if was_held or after != before:
-            self._advance_to(after, AFTER_ITEMS)
+            self._advance_to(after, self._after_items)
         self._end_epoch()
         if epoch.end_of_input:
             count = self._state.count
@@ -215,7 +220,7 @@ class ClockedShard(ShardLogic):
         slots = self._slots_of(rows.keys)
         self._changed[slots] = True
         state, epoch = self._state, self._epoch
-        pos_of_slot = np.full(state.count, AFTER_ITEMS)
+        pos_of_slot = np.full(state.count, self._after_items)
         pos_of_slot[slots] = rows.pos[np.cumsum(rows.counts) - 1]
         arriving = ArrivingRows.of(rows, state.keys, slots, self._sides)
         watermark_us = self._clock.watermarks_us(state.clocks, epoch.moment.before).copy()

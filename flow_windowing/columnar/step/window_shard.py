@@ -15,7 +15,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, distinct, numbered, order_by, ranges, run_starts
-from flow.columns.chunks import AFTER_ITEMS, BEFORE_ITEMS, KeyedRecords, Pairs
+from flow.columns.chunks import BEFORE_ITEMS, KeyedRecords, Pairs
 from flow.columns.record_batches import value_reader
 from flow.instants import NEVER
 from flow.keyed.shard_logic import BlockStore, KeyFailure, ShardOutput
@@ -69,7 +69,7 @@ class ShardWindows(ClockedShard):
         rows = np.flatnonzero(changes < NEVER)
         rows = rows[order_by(self._state.windows.slots[rows], changes[rows])]
         self._state.windows.first_changes = None
-        self._emit_open(rows, AFTER_ITEMS)
+        self._emit_open(rows, self._after_items)
 
     def _emit_open(self, rows: Ints, pos: int) -> None:
         """Emit results of open windows, with position `pos` in the epoch."""
