@@ -2,7 +2,8 @@
 
 It has the stages of this library's query: Python tasks turn events into rows of bytes, a shuffle
 moves these to tasks with state, which yield them again. The session is that of this library. So its
-time is a limit for any library that windows events in Python on Spark.
+time shows what a query in Python costs that does no windowing. It is no lower limit: Spark reads
+the events and sends them to Python, where tasks of this library read the files themselves.
 """
 
 from __future__ import annotations
