@@ -74,6 +74,7 @@ numbers = SlowNumbers(0.2, folder=str(Path(__file__).parent))
 op.output("out", op.inspect("seen", op.input("in", flow, numbers)), TestingSink([]))
 """
 SHOWN = (
+    r"\S+Z INFO (starting Spark [\d.]+|reading in|first result after [\d.]+ s)",
     r"\S+Z INFO epoch \d+ \| \d+ items in.*",
     r"stopping after the current epoch; a second Ctrl-C stops at once",
     r"(step|in|seen|out)\b.*",
