@@ -119,8 +119,8 @@ class Marker:
             content = json.loads(data)
             check_format(name, content["format"], SinkError, "directory")
             schema = content["schema"] and read_schema(base64.b64decode(content["schema"]))
-            steps, owner = dict(content.get("steps", {})), str(content.get("owner", ""))
-            return cls(dict(content["runs"]), steps, schema, owner)
+            runs, steps = dict(content["runs"]), dict(content["steps"])
+            return cls(runs, steps, schema, content["owner"])
         except (ValueError, TypeError, KeyError, pa.ArrowException):
             return None
 
